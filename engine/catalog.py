@@ -1,0 +1,128 @@
+"""What the console knows of each built-in dataset and model without loading anything.
+
+Sizes and shapes are the published ones; the loaders in `engine.datasets` check what they get against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.paths import keras_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """One file of a dataset in Keras's cache.
+
+    Args:
+        path: Where it is expected, relative to Keras's home folder.
+        url: Where it comes from.
+        download_bytes: How much is fetched. Not a check: mirrors hold the same data compressed otherwise.
+    """
+
+    path: str
+    url: str
+    download_bytes: int
+
+    @property
+    def location(self) -> Path:
+        """The file's full path on this machine."""
+        return keras_home() / self.path
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """A built-in dataset.
+
+    Args:
+        name: Its name in configurations.
+        title: What it is, in a few words.
+        train_examples: Examples to train on, before any limit.
+        validation_examples: Examples to validate on.
+        input_shape: Shape of one example, without the batch.
+        classes: Number of classes.
+        licence: The licence its publisher gives.
+        files: What has to be downloaded; empty when it comes with an installed package.
+    """
+
+    name: str
+    title: str
+    train_examples: int
+    validation_examples: int
+    input_shape: tuple[int, ...]
+    classes: int
+    licence: str
+    files: tuple[CachedFile, ...] = ()
+
+    @property
+    def download_bytes(self) -> int:
+        """Bytes to fetch when nothing is cached."""
+        return sum(file.download_bytes for file in self.files)
+
+    def missing_files(self) -> tuple[CachedFile, ...]:
+        """Return the files that are not in Keras's cache on this machine."""
+        return tuple(file for file in self.files if not file.location.is_file())
+
+
+_FASHION_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
+_FASHION_SIZES = {
+    "train-labels-idx1-ubyte.gz": 29_515,
+    "train-images-idx3-ubyte.gz": 26_421_880,
+    "t10k-labels-idx1-ubyte.gz": 5_148,
+    "t10k-images-idx3-ubyte.gz": 4_422_102,
+}
+
+DATASETS: dict[str, DatasetInfo] = {
+    info.name: info
+    for info in (
+        DatasetInfo(
+            name="digits",
+            title="1,797 real 8×8 handwritten digits, installed with scikit-learn",
+            train_examples=1437,
+            validation_examples=360,
+            input_shape=(8, 8, 1),
+            classes=10,
+            licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
+        ),
+        DatasetInfo(
+            name="mnist",
+            title="70,000 28×28 handwritten digits",
+            train_examples=60_000,
+            validation_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+            licence="CC BY-SA 3.0",
+            files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
+        ),
+        DatasetInfo(
+            name="fashion-mnist",
+            title="70,000 28×28 pictures of clothes in 10 classes",
+            train_examples=60_000,
+            validation_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+            licence="MIT",
+            files=tuple(
+                CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
+                for name, size in _FASHION_SIZES.items()
+            ),
+        ),
+    )
+}
+
+MODELS: dict[str, str] = {
+    "cnn": "convolution blocks, then a dense classifier",
+    "mlp": "dense layers on the flattened input",
+}
+
+
+def is_user_reference(name: str) -> bool:
+    """Tell whether a dataset or model name means a function of the person's own.
+
+    ``package.module:function`` and ``path/to/file.py:function`` do; every built-in name is without a colon.
+    """
+    return ":" in name

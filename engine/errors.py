@@ -1,0 +1,101 @@
+"""The errors a person can do something about.
+
+Each carries what happened, why, and what to do next; anything else that is raised is a bug, and its
+traceback belongs in the run's log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+class ConsoleError(Exception):
+    """A failure the person can act on.
+
+    Args:
+        what: One sentence saying what happened, with the file, line or field.
+        why: The cause, when it is known and not already in `what`.
+        remedy: What to do next.
+    """
+
+    def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.why = why
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.what, self.why, self.remedy) if part)
+
+
+class AcceleratorError(ConsoleError):
+    """The accelerator that was asked for is not there or cannot be used."""
+
+
+class DataError(ConsoleError):
+    """The dataset cannot be fetched, read or used with this configuration."""
+
+
+class UserCodeError(ConsoleError):
+    """A model or dataset function of the person's own cannot be found, raised, or returned the wrong thing."""
+
+
+class RunNotFoundError(ConsoleError):
+    """There is no such run, or the folder is not a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with a configuration.
+
+    Args:
+        key: Dotted key, such as ``optimizer.learning_rate``; empty when the whole file is meant.
+        message: What is wrong with it, and the nearest valid value where there is one.
+    """
+
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}" if self.key else self.message
+
+
+class ConfigError(ConsoleError):
+    """A configuration that cannot be used; carries every problem found, not only the first.
+
+    Args:
+        problems: At least one problem.
+        source: The file or option they were found in, such as ``presets/mine.toml`` or ``--set``.
+    """
+
+    def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        prefix = f"{source}: " if source else ""
+        super().__init__("\n".join(f"{prefix}{problem}" for problem in self.problems))
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Name the nearest valid choice, or list them all when none is near.
+
+    Args:
+        word: What was written.
+        choices: The valid names.
+
+    Returns:
+        A sentence such as ``did you mean 'epochs'?`` or ``valid: a, b, c``.
+    """
+    names = sorted(choices)
+    longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
+    near = longer[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)
+    if near:
+        return f"did you mean '{near[0]}'?"
+    by_last_part = [name for name in names if name.rpartition(".")[2] == word]
+    if by_last_part:
+        return f"did you mean '{by_last_part[0]}'?"
+    return f"valid: {', '.join(names)}"

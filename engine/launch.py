@@ -1,0 +1,64 @@
+"""Starts the host process of a run, in a session of its own so that no terminal takes it along."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from engine.config import to_toml
+from engine.errors import ConsoleError
+from engine.heart import write_heartbeat
+from engine.paths import user_path
+from engine.rundir import RunDirectory, create_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.config import RunConfig
+
+
+def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
+    """Make the run directory of a configuration.
+
+    Raises:
+        ConsoleError: It cannot be written.
+    """
+    run = create_run(config.name, folder)
+    try:
+        run.write_private(run.config, to_toml(config))
+        run.journal.touch(mode=0o600)
+    except OSError as error:
+        raise ConsoleError(
+            f"{user_path(run.path)} cannot be written: {error.strerror}.",
+            remedy="Free space, or set TPU_CONSOLE_HOME to a folder elsewhere.",
+        ) from error
+    return run
+
+
+def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
+    """Start the process that trains a prepared run.
+
+    It has no terminal, its own session, and writes what it prints to ``console.log``. The `-P` keeps the
+    current folder off the front of the import path, where a person's own ``engine`` folder would hide ours.
+
+    Raises:
+        ConsoleError: It cannot be started.
+    """
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
+    try:
+        with open(run.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:  # noqa: PTH123
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "engine.host", str(run.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=environment,
+            )
+        # Named here and not only by the host itself, so that one that dies at once is seen to be dead.
+        write_heartbeat(run, process.pid)
+        return process
+    except OSError as error:
+        raise ConsoleError(f"The training process cannot be started: {error.strerror}.") from error

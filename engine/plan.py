@@ -1,0 +1,230 @@
+"""What a configuration amounts to before anything is loaded: replicas, batches, steps, learning rate, advice.
+
+Pure arithmetic on `RunConfig`, the catalog and what the machine has; fast enough to run at every key press.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from engine.catalog import DATASETS, DatasetInfo
+from engine.config import to_toml
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from engine.hardware import Hardware
+
+LARGEST_SHUFFLE = 100_000
+"""Examples the shuffle draws from when the configuration does not say."""
+
+
+class Severity(StrEnum):
+    """How much a piece of advice matters."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One thing to know before starting.
+
+    Args:
+        severity: An ``error`` means that the run would fail.
+        text: One or two sentences.
+    """
+
+    severity: Severity
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run will do.
+
+    Args:
+        accelerator: What it will train on, such as ``2 × NVIDIA H200``.
+        replicas: Copies of the model that share a step's batch.
+        replica_batch: Examples a step and replica.
+        global_batch: Examples a step.
+        train_examples: Examples to train on; None for a dataset of one's own.
+        steps_per_epoch: Steps an epoch; None when the data has to tell.
+        images_per_epoch: Examples an epoch; None likewise.
+        remainder: Examples that an epoch over the whole dataset leaves out.
+        learning_rate: The peak, after scaling.
+        advice: What to know, the most severe first.
+    """
+
+    accelerator: str
+    replicas: int
+    replica_batch: int
+    global_batch: int
+    train_examples: int | None
+    steps_per_epoch: int | None
+    images_per_epoch: int | None
+    remainder: int
+    learning_rate: float
+    advice: tuple[Advice, ...]
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether nothing is known that would make the run fail."""
+        return all(advice.severity is not Severity.ERROR for advice in self.advice)
+
+
+def train_examples_of(config: RunConfig) -> int | None:
+    """Return the number of training examples after the split and the limit; None for one's own dataset."""
+    info = DATASETS.get(config.dataset)
+    if info is None:
+        return None
+    count = info.train_examples
+    if info.name == "digits":
+        # scikit-learn's train_test_split rounds the held-out part up.
+        total = info.train_examples + info.validation_examples
+        count = total - -int(-total * config.data.validation_fraction // 1)
+    return min(count, config.data.train_limit or count)
+
+
+def scaled_learning_rate(config: RunConfig, replicas: int) -> float:
+    """Return the peak learning rate: multiplied by the replicas when that was asked for."""
+    return config.optimizer.learning_rate * (replicas if config.optimizer.scale_with_replicas else 1)
+
+
+def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
+    """Work out what a configuration will do on a machine.
+
+    Args:
+        config: The configuration.
+        hardware: What the machine has.
+    """
+    accelerator, replicas, advice = _accelerator(config, hardware)
+    global_batch = config.batch_size * replicas
+    examples = train_examples_of(config)
+    available = None if examples is None else examples // global_batch
+    steps = available if config.steps_per_epoch == "all" else config.steps_per_epoch
+    remainder = 0
+    if examples is not None:
+        advice += _batch_advice(config, examples, global_batch, replicas)
+        remainder = examples % global_batch if config.steps_per_epoch == "all" else 0
+    if (info := DATASETS.get(config.dataset)) is not None:
+        advice += _download_advice(info)
+    advice += _scaling_advice(config, replicas)
+    order = list(Severity)[::-1]
+    return Plan(
+        accelerator=accelerator,
+        replicas=replicas,
+        replica_batch=config.batch_size,
+        global_batch=global_batch,
+        train_examples=examples,
+        steps_per_epoch=steps,
+        images_per_epoch=None if steps is None else steps * global_batch,
+        remainder=remainder,
+        learning_rate=scaled_learning_rate(config, replicas),
+        advice=tuple(sorted(advice, key=lambda item: order.index(item.severity))),
+    )
+
+
+def _accelerator(config: RunConfig, hardware: Hardware) -> tuple[str, int, list[Advice]]:
+    gpus = hardware.gpus
+    if config.simulated_replicas:
+        count = config.simulated_replicas
+        return f"{count} simulated replicas on the CPU", count, []
+    if config.accelerator == "gpu" and not gpus:
+        return "gpu", 1, [Advice(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.")]
+    if config.accelerator == "cpu" or not gpus:
+        advice = []
+        if hardware.tpu and config.accelerator == "auto":
+            advice.append(Advice(Severity.WARNING, f"A TPU ({hardware.tpu}) is here but is not used; training on the CPU."))
+        return ("CPU" if config.accelerator == "cpu" else "CPU (auto: no GPU found)"), 1, advice
+    name = gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
+    return name if config.accelerator == "gpu" else f"{name} (auto)", len(gpus), []
+
+
+def _batch_advice(config: RunConfig, examples: int, global_batch: int, replicas: int) -> list[Advice]:
+    if global_batch > examples:
+        largest = examples // replicas
+        fits = f"the largest batch size that fits is {largest}" if largest else "use fewer replicas"
+        return [
+            Advice(
+                Severity.ERROR,
+                f"A global batch of {global_batch:,} ({config.batch_size:,} × {replicas}) is larger than the "
+                f"{examples:,} training examples; {fits}.",
+            )
+        ]
+    advice = []
+    remainder = examples % global_batch
+    if config.steps_per_epoch == "all" and remainder:
+        advice.append(
+            Advice(
+                Severity.INFO,
+                f"{examples:,} examples do not divide by {global_batch:,}: each epoch leaves out {remainder:,}, "
+                "others every time because the data is shuffled.",
+            )
+        )
+    if config.batch_size % 8:
+        advice.append(
+            Advice(
+                Severity.INFO if config.batch_size < 8 else Severity.WARNING,
+                f"{config.batch_size} a replica is not a multiple of 8: a TPU pads it to {-(-config.batch_size // 8) * 8} "
+                "and wastes the difference. Multiples of 128 are best.",
+            )
+        )
+    elif config.batch_size % 128:
+        advice.append(Advice(Severity.INFO, "On a TPU, multiples of 128 a replica use the matrix unit best."))
+    return advice
+
+
+def _download_advice(info: DatasetInfo) -> list[Advice]:
+    missing = info.missing_files()
+    if not missing:
+        return []
+    size = sum(file.download_bytes for file in missing) / 1e6
+    return [Advice(Severity.WARNING, f"{info.name} is not downloaded yet: {size:.0f} MB will be fetched first.")]
+
+
+def _scaling_advice(config: RunConfig, replicas: int) -> list[Advice]:
+    if replicas == 1 or config.optimizer.scale_with_replicas:
+        return []
+    return [
+        Advice(
+            Severity.INFO,
+            f"The batch grows {replicas}-fold over the replicas and the learning rate does not; "
+            "optimizer.scale_with_replicas=true scales it, with optimizer.warmup_epochs to start gently.",
+        )
+    ]
+
+
+def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
+    """Write the `tpu-console run` command that trains a configuration.
+
+    Args:
+        config: What is to be trained.
+        base: The preset's own configuration.
+        preset: The preset's name.
+    """
+    import json
+    import shlex
+    import tomllib
+
+    words = ["tpu-console", "run", preset]
+    short = {"epochs": "--epochs", "batch_size": "--batch-size", "accelerator": "--accelerator"}
+    before, after = _flat(tomllib.loads(to_toml(base))), _flat(tomllib.loads(to_toml(config)))
+    for key, value in after.items():
+        if before.get(key) == value:
+            continue
+        text = value if isinstance(value, str) else json.dumps(value)
+        words += [short[key], text] if key in short else ["--set", f"{key}={text}"]
+    return shlex.join(words)
+
+
+def _flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat

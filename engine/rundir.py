@@ -1,0 +1,256 @@
+"""The run directory: the one channel between whatever trains and whatever watches.
+
+=====================  ==============================================================
+``config.toml``        the run's configuration (absent for a notebook's run)
+``events.jsonl``       the journal (`engine.journal`)
+``console.log``        everything native code and tracebacks print
+``heartbeat.json``     who trains, written once and touched every second while it does
+``control/``           requests from consoles, one file each
+``checkpoints/``       ``best.keras``
+``tensorboard/``       event files
+``model.keras``        the saved model
+``history.csv``        one row an epoch
+``summary.json``       the result
+=====================  ==============================================================
+
+Folders are private to the user (0700), files likewise (0600).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
+from engine.paths import runs_folder, user_path
+
+STALE_S = 15.0
+"""Seconds without a heartbeat after which a run on another machine is taken for dead."""
+
+
+class Liveness(StrEnum):
+    """Whether something is training in a run directory, by its heartbeat."""
+
+    STARTING = "starting"
+    ALIVE = "alive"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths in a run's folder, and what its heartbeat says.
+
+    Args:
+        path: The folder.
+    """
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name, by which a person names the run."""
+        return self.path.name
+
+    @property
+    def config(self) -> Path:
+        """The run's configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def journal(self) -> Path:
+        """The journal."""
+        return self.path / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What native code and tracebacks print."""
+        return self.path / "console.log"
+
+    @property
+    def heartbeat(self) -> Path:
+        """Who trains."""
+        return self.path / "heartbeat.json"
+
+    @property
+    def control(self) -> Path:
+        """Requests from consoles."""
+        return self.path / "control"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Kept models."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def model(self) -> Path:
+        """The saved model."""
+        return self.path / "model.keras"
+
+    @property
+    def history(self) -> Path:
+        """One row an epoch."""
+        return self.path / "history.csv"
+
+    @property
+    def summary(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    def write_private(self, path: Path, text: str) -> None:
+        """Write a file whole or not at all, readable by the user only.
+
+        Raises:
+            OSError: It cannot be written; what was there before is untouched.
+        """
+        draft = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with open(draft, "w", encoding="utf-8", opener=_private) as file:  # noqa: PTH123  needs an opener
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+    def liveness(self, now: float | None = None) -> Liveness:
+        """Tell whether something trains here.
+
+        On this machine the process itself is looked for, so a busy or suspended run is not taken for dead;
+        on another one only the age of the heartbeat tells.
+
+        Args:
+            now: Unix time in seconds; the present by default.
+        """
+        try:
+            seen_at = self.heartbeat.stat().st_mtime
+            beat = json.loads(self.heartbeat.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return Liveness.STARTING
+        except (OSError, ValueError):
+            return Liveness.DEAD
+        if isinstance(beat, dict) and beat.get("host") == socket.gethostname():
+            return Liveness.ALIVE if _is_running(beat) else Liveness.DEAD
+        return Liveness.ALIVE if (now or time.time()) - seen_at < STALE_S else Liveness.DEAD
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _is_running(beat: dict[str, Any]) -> bool:
+    """Look for the very process of a heartbeat; its creation time tells it from a later one of that number."""
+    try:
+        process = psutil.Process(int(beat["pid"]))
+        return bool(
+            abs(process.create_time() - float(beat["created"])) < 2 and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except (psutil.Error, KeyError, TypeError, ValueError):
+        return False
+
+
+def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
+    """Make a new, empty run directory with a name of its own.
+
+    Args:
+        label: The preset's name; it becomes part of the folder's name.
+        folder: The folder of all runs; the user's by default.
+        now: Local time; the present by default.
+
+    Raises:
+        ConsoleError: The folder cannot be written.
+    """
+    folder = folder or runs_folder()
+    moment = now or datetime.now().astimezone()
+    stem = f"{moment:%Y%m%d-%H%M%S}-{_as_file_name(label)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for suffix in ["", *(f"-{n}" for n in range(2, 1000))]:
+            run = RunDirectory(folder / (stem + suffix))
+            try:
+                run.path.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            run.control.mkdir(mode=0o700)
+            return run
+    except OSError as error:
+        raise ConsoleError(
+            f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
+            remedy="Free space or change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
+        ) from error
+    raise ConsoleError(f"There are a thousand runs named {stem} in {user_path(folder)}.")
+
+
+def _as_file_name(label: str) -> str:
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
+    return kept[:64] or "run"
+
+
+def list_runs(folder: Path | None = None) -> list[RunDirectory]:
+    """Return the runs of a folder, the newest first; folders that are not runs are left out."""
+    folder = folder or runs_folder()
+    try:
+        found = [entry for entry in folder.iterdir() if is_run(entry)]
+    except OSError:
+        return []
+    return [RunDirectory(path) for path in sorted(found, key=_start_key, reverse=True)]
+
+
+def _start_key(path: Path) -> tuple[str, float, str]:
+    """Sort by the time in the name; runs of the same second by when their folder was made."""
+    return (path.name[:15], path.stat().st_ctime if not (path / "events.jsonl").exists() else 0.0, path.name)
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder is a run: it has a journal or a configuration."""
+    return path.is_dir() and ((path / "events.jsonl").exists() or (path / "config.toml").is_file())
+
+
+def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
+    """Find a run by its folder's path, its name or an unambiguous part of it; the newest by default.
+
+    Raises:
+        RunNotFoundError: There is none, or several fit.
+    """
+    folder = folder or runs_folder()
+    if name and (os.sep in name or name in {".", ".."}):
+        path = Path(name).expanduser().resolve()
+        if not is_run(path):
+            what = "is not a run: it has no events.jsonl" if path.is_dir() else "is not there"
+            raise RunNotFoundError(f"{name} {what}.", remedy="`tpu-console runs` lists your runs.")
+        return RunDirectory(path)
+    runs = list_runs(folder)
+    if not runs:
+        raise RunNotFoundError(
+            f"There is no run in {user_path(folder)} yet.", remedy="Start one: tpu-console run digits-cnn"
+        )
+    if not name:
+        return runs[0]
+    exact = [run for run in runs if run.run_id == name]
+    if exact:
+        return exact[0]
+    if (folder / name).is_dir():
+        raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
+    matching = [run for run in runs if name in run.run_id]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(run.run_id for run in matching[:5])
+        raise RunNotFoundError(f"'{name}' fits {len(matching)} runs.", remedy=f"Say which: {names}")
+    raise RunNotFoundError(
+        f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
+        remedy="`tpu-console runs` lists your runs.",
+    )

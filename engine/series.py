@@ -1,0 +1,74 @@
+"""Columns of numbers that grow while a run goes on.
+
+A `Series` is immutable to whoever holds it: appending gives a new one. Both share one buffer as long as the
+newest is the one that grows, so that a million appends cost a million stores and not a million copies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class _Buffer:
+    """Storage shared by the versions of one series; `used` counts the values of the newest."""
+
+    __slots__ = ("data", "used")
+
+    def __init__(self, capacity: int) -> None:
+        self.data: NDArray[np.float64] = np.empty(capacity, dtype=np.float64)
+        self.used = 0
+
+
+class Series:
+    """An immutable column of float64 values."""
+
+    __slots__ = ("_buffer", "_length")
+
+    def __init__(self, values: Sequence[float] = ()) -> None:
+        self._buffer = _Buffer(max(16, len(values)))
+        self._buffer.data[: len(values)] = values
+        self._buffer.used = self._length = len(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Series) and np.array_equal(self.values, other.values, equal_nan=True)
+
+    def __hash__(self) -> int:
+        return hash((self._length, self.last))
+
+    def __repr__(self) -> str:
+        return f"Series({self.values.tolist()!r})"
+
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The values, shape ``(len,)``, as a read-only view."""
+        view = self._buffer.data[: self._length]
+        view.flags.writeable = False
+        return view
+
+    @property
+    def last(self) -> float | None:
+        """The newest value, or None when there is none."""
+        return float(self._buffer.data[self._length - 1]) if self._length else None
+
+    def extended(self, values: Sequence[float]) -> Series:
+        """Return a series with the values appended; this one stays as it is."""
+        length = self._length + len(values)
+        buffer = self._buffer
+        if buffer.used != self._length or length > len(buffer.data):
+            buffer = _Buffer(max(16, 2 * length))
+            buffer.data[: self._length] = self._buffer.data[: self._length]
+        buffer.data[self._length : length] = values
+        buffer.used = length
+        new = Series.__new__(Series)
+        new._buffer, new._length = buffer, length  # noqa: SLF001  another instance of this class
+        return new

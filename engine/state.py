@@ -1,0 +1,259 @@
+"""What is known of a run, folded from its journal by one pure function.
+
+`reduce(state, event, at)` returns the next state. `fold` does the same for many journal records at once,
+taking the many progress records of a long run in bulk; both give equal states.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from engine.events import (
+    AcceleratorReady,
+    CheckpointSaved,
+    DataReady,
+    EpochEnded,
+    Event,
+    FitStarted,
+    MemorySampled,
+    ModelBuilt,
+    Noticed,
+    PhaseStarted,
+    Progress,
+    ReplicaMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from engine.journal import decode
+from engine.series import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Metrics over the course of a run; all columns have the same length.
+
+    Args:
+        step: Steps done in the run.
+        epoch: Epochs done, with the fraction of the current one.
+        elapsed_s: Seconds since `fit` began.
+        metrics: A column a metric; NaN where it was not reported.
+    """
+
+    step: Series = field(default_factory=Series)
+    epoch: Series = field(default_factory=Series)
+    elapsed_s: Series = field(default_factory=Series)
+    metrics: Mapping[str, Series] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def extended(
+        self,
+        step: Sequence[float],
+        epoch: Sequence[float],
+        elapsed_s: Sequence[float],
+        logs: Sequence[Mapping[str, float]],
+    ) -> Curves:
+        """Return the curves with points appended; all four have one entry a point."""
+        names = dict.fromkeys([*self.metrics, *(name for log in logs for name in log)])
+        nan = math.nan
+        metrics = {}
+        for name in names:
+            column = self.metrics.get(name)
+            if column is None:
+                column = Series([nan] * len(self))
+            metrics[name] = column.extended([log.get(name, nan) for log in logs])
+        return Curves(
+            self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Everything a screen shows of a run.
+
+    Args:
+        started: The first event, or None when nothing is known yet.
+        started_at: Unix time of the first event.
+        phase: What the run is doing; empty before the first phase and after the last event.
+        phase_detail: What exactly.
+        phase_since: Unix time at which the phase began.
+        phase_s: Seconds spent in each phase that has ended.
+        accelerator: Devices and strategy, once connected.
+        data: Sizes of the data, once loaded.
+        model: The model's size, once built.
+        fit: The plan of training, once it began.
+        progress: The newest progress.
+        progress_at: Unix time of the newest progress.
+        train: Training metrics, one point a progress event.
+        validation: Validation metrics (named without ``val_``), one point a validated epoch.
+        epochs: The epochs that ended.
+        memory: The newest memory figures by replica number.
+        checkpoint: The newest checkpoint.
+        notices: What a person should know, oldest first.
+        stop: The request to stop, when there was one.
+        end: The last event of a run that ended.
+        last_at: Unix time of the newest event.
+        skipped: Journal records that were not understood.
+    """
+
+    started: RunStarted | None = None
+    started_at: float = 0.0
+    phase: str = ""
+    phase_detail: str = ""
+    phase_since: float = 0.0
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    accelerator: AcceleratorReady | None = None
+    data: DataReady | None = None
+    model: ModelBuilt | None = None
+    fit: FitStarted | None = None
+    progress: Progress | None = None
+    progress_at: float = 0.0
+    train: Curves = field(default_factory=Curves)
+    validation: Curves = field(default_factory=Curves)
+    epochs: tuple[EpochEnded, ...] = ()
+    memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
+    checkpoint: CheckpointSaved | None = None
+    notices: tuple[str, ...] = ()
+    stop: StopRequested | None = None
+    end: RunFinished | RunFailed | None = None
+    last_at: float = 0.0
+    skipped: int = 0
+
+    @property
+    def steps_total(self) -> int | None:
+        """Steps of the whole run, or None when an epoch's length is unknown."""
+        if self.fit is None or self.fit.steps_per_epoch is None:
+            return None
+        return self.fit.epochs * self.fit.steps_per_epoch
+
+
+def lower_is_better(metric: str) -> bool:
+    """Tell whether a smaller value of a metric is better, by its name as Keras's callbacks do."""
+    return any(part in metric for part in ("loss", "error", "entropy", "divergence", "poisson", "huber", "perplexity"))
+
+
+def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
+    """Return the epoch with the best finite value of a metric, the earlier one of two equal, or None."""
+    valid = [e for e in epochs if math.isfinite(e.logs.get(monitor, math.nan))]
+    sign = 1 if lower_is_better(monitor) else -1
+    return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
+
+
+def reduce(state: RunState, event: Event, at: float) -> RunState:
+    """Return the state after one event.
+
+    Args:
+        state: The state before; it is not changed.
+        event: What happened.
+        at: When, as Unix time in seconds.
+    """
+    state = replace(state, last_at=at)
+    match event:
+        case Progress():
+            point = (event.step, event.epoch, event.epoch_step, event.elapsed_s, event.logs)
+            return replace(_with_points(state, [point]), progress=event, progress_at=at)
+        case RunStarted():
+            return replace(state, started=event, started_at=at)
+        case PhaseStarted():
+            return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
+        case EpochEnded():
+            return _with_epoch(state, event)
+        case MemorySampled():
+            return replace(state, memory={memory.index: memory for memory in event.replicas})
+        case AcceleratorReady():
+            return replace(state, accelerator=event)
+        case DataReady():
+            return replace(state, data=event)
+        case ModelBuilt():
+            return replace(state, model=event)
+        case FitStarted():
+            return replace(state, fit=event)
+        case CheckpointSaved():
+            return replace(state, checkpoint=event)
+        case Noticed():
+            return replace(state, notices=(*state.notices, event.message))
+        case StopRequested():
+            return replace(state, stop=event)
+        case RunFinished() | RunFailed():
+            return replace(_phase_closed(state, at), end=event)
+
+
+def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
+    """Return the state after journal records, as `reduce` one by one would give it.
+
+    Args:
+        state: The state before; it is not changed.
+        records: Records as `engine.journal.JournalReader` gives them.
+    """
+    run: list[Mapping[str, Any]] = []  # consecutive progress records
+    for record in records:
+        if record.get("type") == "Progress":
+            run.append(record)
+            continue
+        state, run = _with_progress(state, run), []
+        event = decode(record)
+        if event is None:
+            state = replace(state, skipped=state.skipped + 1)
+        else:
+            state = reduce(state, event, float(record["t"]))
+    return _with_progress(state, run)
+
+
+_Point = tuple[int, int, int, float, "Mapping[str, float]"]
+
+
+def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
+    """Add many progress records without making an event of each."""
+    if not records:
+        return state
+    try:
+        points = [(r["step"], r["epoch"], r["epoch_step"], r["elapsed_s"], r["logs"]) for r in records]
+        after = _with_points(state, points)
+        last = decode(records[-1])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        last = None
+    if not isinstance(last, Progress):
+        # One of them is damaged: take them one by one, and count what cannot be understood.
+        for record in records:
+            event = decode(record)
+            if event is None:
+                state = replace(state, skipped=state.skipped + 1)
+            else:
+                state = reduce(state, event, float(record["t"]))
+        return state
+    at = float(records[-1]["t"])
+    return replace(after, progress=last, progress_at=at, last_at=at)
+
+
+def _with_points(state: RunState, points: Sequence[_Point]) -> RunState:
+    steps = state.fit.steps_per_epoch if state.fit is not None else None
+    train = state.train.extended(
+        [point[0] for point in points],
+        [point[1] - 1 + (min(point[2] / steps, 1.0) if steps else 0.0) for point in points],
+        [point[3] for point in points],
+        [point[4] for point in points],
+    )
+    return replace(state, train=train)
+
+
+def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
+    logs = {name.removeprefix("val_"): value for name, value in event.logs.items() if name.startswith("val_")}
+    validation = state.validation
+    if logs:
+        validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
+    return replace(state, epochs=(*state.epochs, event), validation=validation)
+
+
+def _phase_closed(state: RunState, at: float) -> RunState:
+    if not state.phase:
+        return state
+    spent = state.phase_s.get(state.phase, 0.0) + max(0.0, at - state.phase_since)
+    return replace(state, phase="", phase_detail="", phase_s={**state.phase_s, state.phase: spent})

@@ -1,0 +1,70 @@
+"""How long a run still takes and how fast it goes, derived from its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.state import RunState
+
+_RECENT_POINTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Speed and remaining time.
+
+    Args:
+        step_ms: Milliseconds a training step, compilation and validation left out; None before it is known.
+        images_per_s: Examples a second over all replicas; None when unknown.
+        epoch_left_s: Seconds until the current epoch's steps are done; None when unknown.
+        run_left_s: Seconds until the last epoch is done, validations included; None when unknown.
+    """
+
+    step_ms: float | None = None
+    images_per_s: float | None = None
+    epoch_left_s: float | None = None
+    run_left_s: float | None = None
+
+
+def pace(state: RunState) -> Pace:
+    """Work out the pace from the last epochs and the last progress.
+
+    The first execution, which holds compilation, is never counted: see `engine.events.EpochEnded`.
+    """
+    step_ms = _step_ms(state)
+    if step_ms is None or state.fit is None or state.progress is None or state.end is not None:
+        return Pace(step_ms=step_ms)
+    batch = state.fit.global_batch
+    images = batch / step_ms * 1e3 if batch else None
+    steps = state.fit.steps_per_epoch
+    if steps is None:
+        return Pace(step_ms=step_ms, images_per_s=images)
+    progress = state.progress
+    ended = state.epochs[-1].epoch if state.epochs else 0
+    in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
+    epoch_left = (steps - in_epoch) * step_ms / 1e3
+    epochs_left = state.fit.epochs - ended
+    run_left = (epochs_left * steps - in_epoch) * step_ms / 1e3 + _validation_left_s(state, epochs_left)
+    return Pace(step_ms, images, epoch_left, max(0.0, run_left))
+
+
+def _step_ms(state: RunState) -> float | None:
+    """Take the recent points of the current epoch, or else the last epoch that was timed."""
+    epoch = state.progress.epoch if state.progress is not None else 0
+    epochs = state.train.epoch.values[-_RECENT_POINTS:]
+    first = int((epochs < epoch - 1).sum()) if len(epochs) else 0
+    step = state.train.step.values[-_RECENT_POINTS:][first:]
+    elapsed = state.train.elapsed_s.values[-_RECENT_POINTS:][first:]
+    if len(step) >= 3 and step[-1] > step[0]:
+        return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
+    timed = [ended.step_ms for ended in state.epochs if ended.step_ms is not None]
+    return timed[-1] if timed else None
+
+
+def _validation_left_s(state: RunState, epochs_left: int) -> float:
+    validated = [ended.validation_s for ended in state.epochs if ended.validation_s > 0]
+    if not validated:
+        return 0.0
+    return validated[-1] * epochs_left * len(validated) / len(state.epochs)

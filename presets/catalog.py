@@ -1,0 +1,159 @@
+"""Finds, reads and writes presets: those of the package, the person's own folder, and files named on the way.
+
+A preset file holds a `RunConfig` at its top level and a table ``[preset]`` that describes it. Its name is the
+file's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from engine.config import RunConfig, parse_config, read_toml
+from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from engine.paths import user_path, user_presets_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_BUILTIN = Path(__file__).parent
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class About(BaseModel):
+    """What a preset says of itself.
+
+    Args:
+        title: What it is, in a few words.
+        reproduces: The published example it follows, or what it shows.
+        expected_score: The score to expect, and which one.
+        expected_time: The time to expect, and on what.
+        command: The command that runs it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    title: Text
+    reproduces: Text = "your own"
+    expected_score: Text = "not stated"
+    expected_time: Text = "not stated"
+    command: Text = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named configuration.
+
+    Args:
+        name: Its name, the file's without ``.toml``.
+        about: What it says of itself.
+        config: The configuration.
+        path: The file it was read from.
+    """
+
+    name: str
+    about: About
+    config: RunConfig
+    path: Path
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether it came with the package."""
+        return self.path.parent == _BUILTIN
+
+
+def load_preset(path: Path) -> Preset:
+    """Read one preset file.
+
+    Raises:
+        ConfigError: With every problem of the file.
+    """
+    name = path.name.removesuffix(".toml")
+    values = read_toml(path)
+    described = values.pop("preset", {"title": name})
+    problems: list[Problem] = []
+    about = About(title=name)
+    try:
+        about = About.model_validate(described)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            key = "preset." + ".".join(str(part) for part in detail["loc"])
+            unknown = detail["type"] == "extra_forbidden"
+            choices = [f"preset.{field}" for field in About.model_fields]
+            message = f"unknown key; {did_you_mean(key, choices)}" if unknown else detail["msg"].lower()
+            problems.append(Problem(key, message))
+    try:
+        config = parse_config({"name": name, **values})
+    except ConfigError as error:
+        raise ConfigError([*problems, *error.problems], user_path(path)) from error
+    if problems:
+        raise ConfigError(problems, user_path(path))
+    return Preset(name, about, config, path)
+
+
+def preset_files(extra: Sequence[Path] = ()) -> dict[str, Path]:
+    """Return every preset's file by name: the package's, then the person's own, then `extra`; the last wins."""
+    folders = [_BUILTIN, user_presets_folder()]
+    paths = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
+    return {path.name.removesuffix(".toml"): path for path in [*paths, *extra]}
+
+
+def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigError]]:
+    """Read all presets; a file with mistakes is left out and its mistakes are returned beside the rest."""
+    found, broken = [], []
+    for path in preset_files(extra).values():
+        try:
+            found.append(load_preset(path))
+        except ConfigError as error:
+            broken.append(error)
+    return found, broken
+
+
+def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
+    """Read the preset of a name.
+
+    Raises:
+        ConfigError: There is no such preset, or its file has mistakes.
+    """
+    files = preset_files(extra)
+    if name not in files:
+        raise ConfigError([Problem("", f"There is no preset '{name}'; {did_you_mean(name, files)}")])
+    return load_preset(files[name])
+
+
+def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = None) -> Path:
+    """Write a configuration as a preset of the person's own.
+
+    Args:
+        config: The configuration.
+        name: The preset's name.
+        title: What it is, in a few words.
+        folder: Where to; the person's preset folder by default.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: The name is not usable as one.
+        ConsoleError: There is such a preset already, or the folder cannot be written.
+    """
+    folder = folder or user_presets_folder()
+    renamed = parse_config(config.model_dump(mode="json") | {"name": name})
+    path = folder / f"{name}.toml"
+    if name in preset_files():
+        raise ConsoleError(f"There is a preset '{name}' already.", remedy="Choose another name.")
+    values = renamed.model_dump(mode="json", exclude_defaults=True)
+    values.pop("name", None)
+    values["preset"] = {"title": title, "command": f"tpu-console run {name}"}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as file:
+            file.write(tomli_w.dumps(values))
+    except OSError as error:
+        raise ConsoleError(f"{user_path(path)} cannot be written: {error.strerror}.") from error
+    return path

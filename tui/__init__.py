@@ -1,0 +1,1 @@
+"""The terminal console: command line, screens and plain lines. It never loads a training framework."""
