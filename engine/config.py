@@ -323,20 +323,24 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
         except ValidationError as error:
             problems += _problems(error, options, "model_options.")
     if config is not None:
-        problems += _monitor_problems(config)
+        problems += _cross_problems(config)
     if problems or config is None:
         raise ConfigError(problems, source)
     return config
 
 
-def _monitor_problems(config: RunConfig) -> list[Problem]:
-    """Check that what is watched will be measured, so that a run does not find out after its first epoch."""
+def _cross_problems(config: RunConfig) -> list[Problem]:
+    """Check what depends on several keys, so that a run does not find out after its first epoch."""
     measured = ["loss", *config.metrics]
     names = [*measured, *(f"val_{name}" for name in measured)]
     watched = {"early_stopping.monitor": config.early_stopping.monitor}
     if config.checkpoint.monitor != "auto":
         watched["checkpoint.monitor"] = config.checkpoint.monitor
-    return [
+    problems = []
+    if config.optimizer.warmup_epochs and config.optimizer.schedule in {"linear", "exponential"}:
+        message = f"works with the schedules constant and cosine, not with {config.optimizer.schedule}"
+        problems.append(Problem("optimizer.warmup_epochs", message))
+    return problems + [
         Problem(key, f"'{name}' is not measured by this run; {did_you_mean(name, names)}")
         for key, name in watched.items()
         if name not in names

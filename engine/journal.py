@@ -42,7 +42,7 @@ def encode(event: Event, at: float) -> bytes:
     return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401  any JSON value
+def _plain(value: Any) -> Any:
     """Spell out the numbers that JSON cannot hold; leave the rest to orjson."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -54,10 +54,10 @@ def _plain(value: Any) -> Any:  # noqa: ANN401  any JSON value
 
 
 @cache
-def _adapter(cls: type[Event]) -> Any:  # noqa: ANN401  pydantic's adapters are generic over the event
+def _adapter(name: str) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(cls)
+    return TypeAdapter(EVENT_TYPES[name])
 
 
 def decode(record: Mapping[str, Any]) -> Event | None:
@@ -70,7 +70,7 @@ def decode(record: Mapping[str, Any]) -> Event | None:
         return None
     known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
     try:
-        event: Event = _adapter(cls).validate_python(known)
+        event: Event = _adapter(cls.__name__).validate_python(known)
     except ValueError:
         return None
     return event

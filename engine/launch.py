@@ -48,7 +48,7 @@ def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:
-        with open(run.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:  # noqa: PTH123
+        with open(run.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "engine.host", str(run.path)],
                 stdin=subprocess.DEVNULL,

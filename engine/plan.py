@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from engine.catalog import DATASETS, DatasetInfo
-from engine.config import to_toml
+from engine.config import parse_assignment, to_toml
+from engine.paths import user_path
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
@@ -35,10 +36,12 @@ class Advice:
     Args:
         severity: An ``error`` means that the run would fail.
         text: One or two sentences.
+        key: Dotted key of the configuration it is about; empty when it is about several.
     """
 
     severity: Severity
     text: str
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,11 +136,14 @@ def _accelerator(config: RunConfig, hardware: Hardware) -> tuple[str, int, list[
         count = config.simulated_replicas
         return f"{count} simulated replicas on the CPU", count, []
     if config.accelerator == "gpu" and not gpus:
-        return "gpu", 1, [Advice(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.")]
+        refusal = Advice(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", "accelerator")
+        return "gpu", 1, [refusal]
     if config.accelerator == "cpu" or not gpus:
         advice = []
         if hardware.tpu and config.accelerator == "auto":
-            advice.append(Advice(Severity.WARNING, f"A TPU ({hardware.tpu}) is here but is not used; training on the CPU."))
+            advice.append(
+                Advice(Severity.WARNING, f"A TPU ({hardware.tpu}) is here but is not used; training on the CPU.")
+            )
         return ("CPU" if config.accelerator == "cpu" else "CPU (auto: no GPU found)"), 1, advice
     name = gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
     return name if config.accelerator == "gpu" else f"{name} (auto)", len(gpus), []
@@ -152,6 +158,7 @@ def _batch_advice(config: RunConfig, examples: int, global_batch: int, replicas:
                 Severity.ERROR,
                 f"A global batch of {global_batch:,} ({config.batch_size:,} × {replicas}) is larger than the "
                 f"{examples:,} training examples; {fits}.",
+                "batch_size",
             )
         ]
     advice = []
@@ -168,8 +175,8 @@ def _batch_advice(config: RunConfig, examples: int, global_batch: int, replicas:
         advice.append(
             Advice(
                 Severity.INFO if config.batch_size < 8 else Severity.WARNING,
-                f"{config.batch_size} a replica is not a multiple of 8: a TPU pads it to {-(-config.batch_size // 8) * 8} "
-                "and wastes the difference. Multiples of 128 are best.",
+                f"{config.batch_size} a replica is not a multiple of 8: a TPU pads it to "
+                f"{-(-config.batch_size // 8) * 8} and wastes the difference. Multiples of 128 are best.",
             )
         )
     elif config.batch_size % 128:
@@ -182,7 +189,11 @@ def _download_advice(info: DatasetInfo) -> list[Advice]:
     if not missing:
         return []
     size = sum(file.download_bytes for file in missing) / 1e6
-    return [Advice(Severity.WARNING, f"{info.name} is not downloaded yet: {size:.0f} MB will be fetched first.")]
+    text = (
+        f"{info.name} is not downloaded yet: {size:.0f} MB will be fetched first, "
+        f"into {user_path(missing[0].location.parent)}."
+    )
+    return [Advice(Severity.WARNING, text)]
 
 
 def _scaling_advice(config: RunConfig, replicas: int) -> list[Advice]:
@@ -212,11 +223,19 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     words = ["tpu-console", "run", preset]
     short = {"epochs": "--epochs", "batch_size": "--batch-size", "accelerator": "--accelerator"}
     before, after = _flat(tomllib.loads(to_toml(base))), _flat(tomllib.loads(to_toml(config)))
+    for section in ("model_options", "data.options"):
+        there = {key for key in before if key.startswith(f"{section}.")}
+        is_emptied = section == "model_options" and config.model != base.model  # `with_changes` does it then
+        if is_emptied or there - after.keys():
+            words += [] if is_emptied else ["--set", f"{section}={{}}"]
+            before = {key: value for key, value in before.items() if key not in there}
     for key, value in after.items():
         if before.get(key) == value:
             continue
-        text = value if isinstance(value, str) else json.dumps(value)
-        words += [short[key], text] if key in short else ["--set", f"{key}={text}"]
+        # A text that reads as a number or a boolean has to be quoted.
+        is_plain = isinstance(value, str) and parse_assignment(f"{key}={value}") == (key, value)
+        text = value if is_plain else json.dumps(value, ensure_ascii=False)
+        words += [short[key], str(value)] if key in short else ["--set", f"{key}={text}"]
     return shlex.join(words)
 
 

@@ -118,7 +118,7 @@ class RunDirectory:
         """
         draft = path.with_name(f".{path.name}.{os.getpid()}")
         try:
-            with open(draft, "w", encoding="utf-8", opener=_private) as file:  # noqa: PTH123  needs an opener
+            with open(draft, "w", encoding="utf-8", opener=_private) as file:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
@@ -139,12 +139,20 @@ class RunDirectory:
             seen_at = self.heartbeat.stat().st_mtime
             beat = json.loads(self.heartbeat.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            return Liveness.STARTING
+            return self._before_first_beat(now or time.time())
         except (OSError, ValueError):
             return Liveness.DEAD
         if isinstance(beat, dict) and beat.get("host") == socket.gethostname():
             return Liveness.ALIVE if _is_running(beat) else Liveness.DEAD
         return Liveness.ALIVE if (now or time.time()) - seen_at < STALE_S else Liveness.DEAD
+
+    def _before_first_beat(self, now: float) -> Liveness:
+        """Wait a while for whatever is to train here; a folder that is gone, or was left like this, is dead."""
+        try:
+            made_at = self.path.stat().st_mtime
+        except OSError:
+            return Liveness.DEAD
+        return Liveness.STARTING if now - made_at < STALE_S else Liveness.DEAD
 
 
 def _private(path: str, flags: int) -> int:

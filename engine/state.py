@@ -70,9 +70,7 @@ class Curves:
             if column is None:
                 column = Series([nan] * len(self))
             metrics[name] = column.extended([log.get(name, nan) for log in logs])
-        return Curves(
-            self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics
-        )
+        return Curves(self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +145,7 @@ def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
     return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
 
 
-def reduce(state: RunState, event: Event, at: float) -> RunState:
+def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event
     """Return the state after one event.
 
     Args:
@@ -198,13 +196,15 @@ def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
         if record.get("type") == "Progress":
             run.append(record)
             continue
-        state, run = _with_progress(state, run), []
-        event = decode(record)
-        if event is None:
-            state = replace(state, skipped=state.skipped + 1)
-        else:
-            state = reduce(state, event, float(record["t"]))
+        state, run = _with_record(_with_progress(state, run), record), []
     return _with_progress(state, run)
+
+
+def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
+    event = decode(record)
+    if event is None:
+        return replace(state, skipped=state.skipped + 1)
+    return reduce(state, event, float(record["t"]))
 
 
 _Point = tuple[int, int, int, float, "Mapping[str, float]"]
@@ -223,11 +223,7 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
     if not isinstance(last, Progress):
         # One of them is damaged: take them one by one, and count what cannot be understood.
         for record in records:
-            event = decode(record)
-            if event is None:
-                state = replace(state, skipped=state.skipped + 1)
-            else:
-                state = reduce(state, event, float(record["t"]))
+            state = _with_record(state, record)
         return state
     at = float(records[-1]["t"])
     return replace(after, progress=last, progress_at=at, last_at=at)
@@ -247,6 +243,11 @@ def _with_points(state: RunState, points: Sequence[_Point]) -> RunState:
 def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     logs = {name.removeprefix("val_"): value for name, value in event.logs.items() if name.startswith("val_")}
     validation = state.validation
+    if state.train.step.last != event.step:
+        # The last progress event was written before the epoch's last step: the epoch ends the curve.
+        means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
+        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means])
+        state = replace(state, train=train)
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
     return replace(state, epochs=(*state.epochs, event), validation=validation)

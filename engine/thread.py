@@ -42,9 +42,7 @@ class EngineThread(threading.Thread):
         # Imported here, in the thread, because it loads TensorFlow and Keras.
         from engine.train import train_and_report
 
-        self.succeeded = train_and_report(
-            self._run, self._config, self._journal, self.stop_token, source=self._source
-        )
+        self.succeeded = train_and_report(self._run, self._config, self._journal, self.stop_token, source=self._source)
 
     def request_stop(self, reason: str) -> None:
         """Ask it to stop after the current execution and save; returns at once."""

@@ -1,0 +1,47 @@
+# Everything needs only Python ≥ 3.11 and make; PYTHON=python3.12 chooses another one.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check bench screenshot clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo        train the embedded preset and watch it (plain lines when not in a terminal)"
+	@echo "make test        run all tests"
+	@echo "make check       formatter, linter, strict types and import contracts"
+	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
+	@echo "make screenshot  draw docs/live.svg and docs/setup.svg anew"
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed; $$($(PYTHON) --version) was found. Try: make PYTHON=python3.12"; exit 2; }
+	@echo "Installing into $(VENV): TensorFlow is large, this takes a minute or two."
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "This Python cannot make environments; on Debian and Ubuntu: apt install python3-venv"; exit 2; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/tpu-console run digits-cnn --detach
+	@$(BIN)/tpu-console attach
+
+test: $(READY)
+	@$(BIN)/python -m pytest
+
+check: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: $(READY)
+	@$(BIN)/python -m tests.bench
+
+screenshot: $(READY)
+	@$(BIN)/python docs/screenshot.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info

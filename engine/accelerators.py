@@ -1,0 +1,136 @@
+"""Connects an accelerator: chooses devices, makes the distribution strategy, and says which and why.
+
+TensorFlow fixes its devices for the life of a process, so `connect` is called once in a process, before
+anything is built.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from engine.errors import AcceleratorError
+from engine.events import AcceleratorReady, Replica
+from engine.hardware import detect_hardware
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from engine.hardware import Hardware
+
+
+@dataclass(frozen=True, slots=True)
+class Accelerator:
+    """Connected devices.
+
+    Args:
+        name: ``cpu``, ``gpu`` or ``sim:N``.
+        reason: Why this one, in one sentence.
+        strategy: TensorFlow's distribution strategy; its scope is where the model is made.
+        replicas: One entry a replica.
+    """
+
+    name: str
+    reason: str
+    strategy: Any
+    replicas: tuple[Replica, ...]
+
+    def scope(self) -> AbstractContextManager[object]:
+        """Return the context in which model, optimizer and metrics are made and trained."""
+        scope: AbstractContextManager[object] = self.strategy.scope()
+        return scope
+
+    def event(self) -> AcceleratorReady:
+        """Say what was connected."""
+        import keras
+
+        return AcceleratorReady(
+            accelerator=self.name,
+            reason=self.reason,
+            strategy=type(self.strategy).__name__.removesuffix("V1"),
+            replicas=self.replicas,
+            versions={"tensorflow": tf.__version__, "keras": keras.__version__},
+        )
+
+
+def connect(name: str) -> Accelerator:
+    """Connect what a configuration's ``accelerator`` asks for.
+
+    Args:
+        name: ``auto``, ``cpu``, ``gpu`` or ``sim:N``.
+
+    Raises:
+        AcceleratorError: It is not there, or this process has connected another one already.
+    """
+    gpus = tf.config.list_physical_devices("GPU")
+    if name == "gpu" and not gpus:
+        raise AcceleratorError(
+            "There is no GPU that TensorFlow can use.",
+            why=_why_no_gpu(detect_hardware()),
+            remedy=f"There are: cpu ({_cores()} cores), sim:N (N simulated replicas on the CPU).",
+        )
+    try:
+        if name == "gpu" or (name == "auto" and gpus):
+            return _gpu(gpus, name)
+        if name.startswith("sim:"):
+            return _simulated(int(name.removeprefix("sim:")))
+        return _cpu(name)
+    except RuntimeError as error:
+        raise AcceleratorError(
+            f"The accelerator '{name}' cannot be set up in this process any more.",
+            why=str(error),
+            remedy="Start the run in a process of its own, without --in-process.",
+        ) from error
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _why_no_gpu(hardware: Hardware) -> str:
+    if hardware.gpus:
+        return (
+            f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
+            "libraries are missing or do not fit (`pip install 'tensorflow[and-cuda]'`)."
+        )
+    return "No NVIDIA device is in this machine."
+
+
+def _cpu(asked: str) -> Accelerator:
+    tf.config.set_visible_devices([], "GPU")
+    reason = "asked for"
+    if asked == "auto":
+        hardware = detect_hardware()
+        reason = f"auto: {_why_no_gpu(hardware)}"
+        if hardware.tpu:
+            reason += f" The TPU at {hardware.tpu} is not used."
+    replica = Replica(0, "/device:CPU:0", f"CPU, {_cores()} cores", socket.gethostname())
+    return Accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
+
+
+def _gpu(gpus: list[Any], asked: str) -> Accelerator:
+    for gpu in gpus:
+        tf.config.experimental.set_memory_growth(gpu, True)
+    kinds = [tf.config.experimental.get_device_details(gpu).get("device_name", "GPU") for gpu in gpus]
+    several = len(gpus) > 1
+    strategy = tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+    count = f"{len(gpus)} GPUs" if several else f"a GPU ({kinds[0]})"
+    reason = f"auto: found {count}" if asked == "auto" else "asked for"
+    host = socket.gethostname()
+    replicas = tuple(Replica(i, f"/device:GPU:{i}", kind, host) for i, kind in enumerate(kinds))
+    return Accelerator("gpu", reason, strategy, replicas)
+
+
+def _simulated(count: int) -> Accelerator:
+    tf.config.set_visible_devices([], "GPU")
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    devices = [device.name for device in tf.config.list_logical_devices("CPU")]
+    strategy = tf.distribute.MirroredStrategy(devices) if count > 1 else tf.distribute.get_strategy()
+    host = socket.gethostname()
+    replicas = tuple(Replica(i, device, "CPU, simulated", host) for i, device in enumerate(devices))
+    return Accelerator(f"sim:{count}", "asked for", strategy, replicas)

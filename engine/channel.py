@@ -1,0 +1,60 @@
+"""What training code writes a run through: its directory, journal, stop token and current phase."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from engine.events import Noticed, PhaseStarted, StopRequested
+from engine.stopping import StopToken
+
+if TYPE_CHECKING:
+    from engine.events import Event, Phase
+    from engine.journal import JournalWriter
+    from engine.rundir import RunDirectory
+
+
+@dataclass(slots=True)
+class Channel:
+    """The writing end of a run directory; safe to use from any thread.
+
+    Args:
+        run: The run.
+        journal: Its journal.
+        stop_token: How the run is told to stop.
+    """
+
+    run: RunDirectory
+    journal: JournalWriter
+    stop_token: StopToken = field(default_factory=StopToken)
+    _phase: Phase | None = None
+    _stop_told: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def emit(self, event: Event) -> None:
+        """Write one event."""
+        self.journal.write(event)
+
+    def enter(self, phase: Phase, detail: str = "") -> None:
+        """Begin a phase; entering the current one again with nothing new to say writes nothing."""
+        with self._lock:
+            if phase is self._phase and not detail:
+                return
+            self._phase = phase
+        self.emit(PhaseStarted(phase, detail))
+
+    def notice(self, message: str) -> None:
+        """Tell a person something that does not stop the run."""
+        self.emit(Noticed(message))
+
+    def should_stop(self) -> bool:
+        """Tell whether the run was asked to stop, and write down that it heard, once."""
+        reason = self.stop_token.reason
+        if reason is None:
+            return False
+        with self._lock:
+            told, self._stop_told = self._stop_told, True
+        if not told:
+            self.emit(StopRequested(reason))
+        return True

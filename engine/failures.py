@@ -1,0 +1,87 @@
+"""Says of any exception what happened, why, and what to do next."""
+
+from __future__ import annotations
+
+import errno
+import re
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+
+from engine.errors import ConsoleError
+from engine.events import RunFailed
+
+_OURS = str(Path(__file__).parent)
+_INSTALLED = tuple(
+    {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
+)
+
+
+def explain(error: BaseException, log: str) -> RunFailed:
+    """Make a run's last event of what ended it.
+
+    Args:
+        error: What was raised.
+        log: The log's path relative to the run directory; it holds the traceback.
+    """
+    if isinstance(error, ConsoleError):
+        return RunFailed(error.what, error.why, error.remedy, log)
+    if isinstance(error, MemoryError) or _is_tensorflow(error, "ResourceExhaustedError"):
+        return RunFailed(
+            "The device ran out of memory.",
+            _first_line(error),
+            "Halve batch_size, or set precision=mixed_bfloat16, or use a smaller model.",
+            log,
+        )
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return RunFailed("The disk is full.", str(error), "Free space and start again; what was written is kept.", log)
+    if isinstance(error, ImportError):
+        return RunFailed(
+            f"{error.name or 'A package'} cannot be imported.",
+            _first_line(error),
+            f"Install it for this Python: {sys.executable} -m pip install -U keras tensorflow",
+            log,
+        )
+    where = own_line(error)
+    if _is_tensorflow(error, "OpError"):
+        return RunFailed(
+            f"{type(error).__name__}: {_graph_message(str(error))}",
+            where,
+            "The labels, the model's output and the loss may not fit each other, or an example has another shape.",
+            log,
+        )
+    return RunFailed(
+        f"{type(error).__name__}: {_first_line(error)}",
+        where,
+        "Correct it there and start again." if where else "The log has the details.",
+        log,
+    )
+
+
+def own_line(error: BaseException) -> str:
+    """Show the last line of a traceback that is neither ours nor an installed package's, or an empty string."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
+    return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+
+
+def _is_tensorflow(error: BaseException, name: str) -> bool:
+    return any(cls.__name__ == name and cls.__module__.startswith("tensorflow") for cls in type(error).__mro__)
+
+
+def _graph_message(text: str) -> str:
+    """Find the cause in a TensorFlow error, which comes after the graph's own traceback."""
+    lines = [line.strip() for line in text.splitlines()]
+    noise = ("File ", "[[", "Detected at", "Graph execution error", "<stack traces")
+    told = [re.sub(r"^\(\d+\) [A-Z_]+: +", "", line) for line in lines if line and not line.startswith(noise)]
+    told = [line for line in told if not re.match(r"\d+ (root|successful|derived)", line)]
+    return told[0][:300] if told else _first_line_of(text)
+
+
+def _first_line(error: BaseException) -> str:
+    return _first_line_of(str(error)) or type(error).__name__
+
+
+def _first_line_of(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

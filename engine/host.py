@@ -1,0 +1,70 @@
+"""The host process of a run: ``python -P -m engine.host RUN_DIRECTORY``.
+
+The main thread beats, hears signals and requests; the engine's thread trains. SIGHUP is ignored, so that a
+closed terminal or laptop takes no run along. The first SIGINT or SIGTERM asks the run to stop and save, the
+second ends the process at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.config import load_config
+from engine.errors import ConfigError
+from engine.events import RunFailed
+from engine.heart import TICK_S, Heart
+from engine.journal import JournalWriter
+from engine.rundir import RunDirectory
+from engine.thread import EngineThread
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+OK, FAILED = 0, 1
+
+
+def main(arguments: list[str]) -> int:
+    """Train the run of a directory; return the exit code."""
+    os.umask(0o077)
+    run = RunDirectory(Path(arguments[0]))
+    journal = JournalWriter(run.journal)
+    try:
+        config = load_config(run.config)
+    except ConfigError as error:
+        journal.write(RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name))
+        journal.close()
+        return FAILED
+    engine = EngineThread(run, config, journal, source="host")
+    heart = Heart(run, journal, engine.request_stop)
+    _handle_signals(engine)
+    engine.start()
+    while engine.is_alive():
+        engine.join(TICK_S)
+        try:
+            heart.tick()
+        except OSError as error:
+            print(f"heartbeat: {error}", file=sys.stderr)
+    journal.close()
+    # Not sys.exit: TensorFlow's threads and atexit handlers may hold a process for seconds, or for ever.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(OK if engine.succeeded else FAILED)
+
+
+def _handle_signals(engine: EngineThread) -> None:
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if engine.stop_token.reason is not None:
+            os._exit(128 + number)
+        engine.request_stop(f"asked by {signal.Signals(number).name}")
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,147 @@
+"""What a run leaves behind: saved model, best checkpoint, history as a table, summary, TensorBoard files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from typing import TYPE_CHECKING, Any
+
+import keras
+import tensorflow as tf
+
+from engine.errors import ConsoleError
+from engine.events import CheckpointSaved, EpochEnded, Phase
+from engine.paths import user_path
+from engine.state import lower_is_better
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from engine.channel import Channel
+    from engine.rundir import RunDirectory
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Save a model whole or not at all.
+
+    Raises:
+        ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
+    """
+    draft = path.with_name(f".{path.stem}.draft.keras")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        model.save(draft)
+        draft.chmod(0o600)
+        draft.replace(path)
+    except OSError as error:
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        raise ConsoleError(
+            f"{user_path(path)} cannot be written: {'the disk is full' if full else error.strerror or error}.",
+            remedy="Free space; what the run wrote before is kept." if full else "Check the folder's permissions.",
+        ) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Keeps the best epoch's model; a disk without room is told and does not end the run.
+
+    Args:
+        channel: The run.
+        monitor: The metric that says which epoch is best.
+    """
+
+    def __init__(self, channel: Channel, monitor: str) -> None:
+        super().__init__()
+        self._channel = channel
+        self._monitor = monitor
+        self._best = math.inf
+        self._sign = 1.0 if lower_is_better(monitor) else -1.0
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Save the model when its metric is the best so far."""
+        value = (logs or {}).get(self._monitor, math.nan)
+        if not self._sign * value < self._best:
+            return  # also when it is NaN, or was not measured in this epoch
+        path = self._channel.run.checkpoints / "best.keras"
+        self._channel.enter(Phase.CHECKPOINTING)
+        try:
+            save_model(self.model, path)
+        except ConsoleError as error:
+            self._channel.notice(f"The best model so far (epoch {epoch + 1}) was not kept. {error}")
+        else:
+            self._best = self._sign * value
+            relative = str(path.relative_to(self._channel.run.path))
+            self._channel.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
+        self._channel.enter(Phase.TRAINING)
+
+
+class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
+
+    Keras's callback also acts on every batch, which costs throughput on small models whatever its settings.
+    A disk without room is told and does not end the run.
+
+    Args:
+        channel: The run.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self._folder = channel.run.tensorboard
+        self._failed = False
+        self._writers: dict[str, Any] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Write the epoch's metrics."""
+        if self._failed:
+            return
+        try:
+            self._write(epoch, logs or {})
+        except (OSError, tf.errors.OpError) as error:
+            self._failed = True
+            self._channel.notice(f"TensorBoard files are no longer written: {' '.join(str(error).split())[:200]}")
+
+    def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
+        for name, value in logs.items():
+            part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
+            if part not in self._writers:
+                self._writers[part] = tf.summary.create_file_writer(str(self._folder / part))
+            with self._writers[part].as_default(step=epoch):
+                tf.summary.scalar(f"epoch_{tag}", value)
+        for writer in self._writers.values():
+            writer.flush()
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+def history_csv(epochs: Sequence[EpochEnded]) -> str:
+    """Write the epochs as CSV, one row an epoch, a column a metric."""
+    import pandas as pd
+
+    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "images_per_s", "learning_rate")
+    rows = [{name: getattr(epoch, name) for name in columns} | epoch.logs for epoch in epochs]
+    return str(pd.DataFrame(rows, columns=None if rows else list(columns)).to_csv(index=False))
+
+
+def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapping[str, Any]) -> None:
+    """Write ``history.csv`` and ``summary.json``.
+
+    Raises:
+        ConsoleError: They cannot be written.
+    """
+    try:
+        run.write_private(run.history, history_csv(epochs))
+        run.write_private(run.summary, json.dumps(summary, indent=2) + "\n")
+    except OSError as error:
+        raise ConsoleError(
+            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.",
+            remedy="Free space; the history is also in events.jsonl.",
+        ) from error
