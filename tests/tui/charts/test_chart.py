@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from textual.app import App, ComposeResult
+from textual.geometry import Size
+
+from tui.charts.chart import MetricChart
+from tui.charts.curve import Axis, Curve, FloatArray
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.pilot import Pilot
+
+    from tui.charts.raster import Marker
+
+SIZES = [(40, 12), (80, 24), (120, 40)]
+BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class OneChart(App[None]):
+    def __init__(self, clock: FakeClock | None = None) -> None:
+        super().__init__()
+        self.clock = clock or FakeClock()
+
+    def compose(self) -> ComposeResult:
+        yield MetricChart("loss", clock=self.clock)
+
+    @property
+    def chart(self) -> MetricChart:
+        return self.query_one(MetricChart)
+
+
+def curve(name: str, values: Sequence[float] | FloatArray, *, every: int = 1) -> Curve:
+    step = np.arange(1, len(values) + 1, dtype=np.float64) * every
+    return Curve(
+        name, step, step / 100, step * 30, np.array(values, dtype=np.float64), name.startswith("val_")
+    )
+
+
+def falling(n: int) -> FloatArray:
+    noise = np.random.default_rng(0).normal(0, 0.05, n)
+    return 0.5 + 2 * np.exp(-np.arange(n) / n * 5) + noise
+
+
+def shown(chart: MetricChart) -> list[str]:
+    """The pane's rows as they stand on the screen."""
+    strips = chart.render_lines(chart.size.region)
+    return ["".join(segment.text for segment in strip) for strip in strips]
+
+
+async def draw(app: OneChart, pilot: Pilot[None], *curves: Curve) -> None:
+    """Show `curves` a minute after the last redraw, when nothing holds the next one back."""
+    app.clock.now_s += 60
+    app.chart.show(curves)
+    app.chart.refresh()
+    await pilot.pause()
+
+
+def plot_of(chart: MetricChart) -> str:
+    return "\n".join(shown(chart)[2:])
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_before_the_first_step_it_says_what_it_waits_for(size: tuple[int, int]) -> None:
+    app = OneChart()
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        row = next(row for row in shown(app.chart) if "waiting for the first step" in row)
+        assert abs(row.index("waiting") - (size[0] - 26) // 2) <= 1
+        await draw(app, pilot, curve("loss", []))
+        assert "waiting for the first step" in plot_of(app.chart)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_both_curves_are_drawn_and_named_at_any_size(size: tuple[int, int]) -> None:
+    app = OneChart()
+    async with app.run_test(size=size) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)), curve("val_loss", [1.5, 0.9, 0.8], every=160))
+        rows = shown(app.chart)
+        assert [len(row) for row in rows] == [size[0]] * size[1]
+        assert rows[0].startswith("loss ")
+        assert rows[0].endswith("step")
+        assert "─ " in rows[1]
+        assert "● val" in rows[1]
+        assert "0.800" in rows[1]
+        plot = plot_of(app.chart)
+        assert plot.count("●") == 3
+        assert BRAILLE & set(plot)
+        assert {"200", "400"} <= set(rows[-1].split())
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("log_scale", [False, True])
+async def test_the_ascii_pane_is_ascii(size: tuple[int, int], log_scale: bool) -> None:
+    app = OneChart()
+    async with app.run_test(size=size) as pilot:
+        app.chart.marker = "ascii"
+        app.chart.smoothing = 0.6
+        app.chart.log_scale = log_scale
+        app.chart.title = "précision"
+        values = falling(500)
+        values[250] = math.nan
+        await draw(
+            app, pilot, curve("loss", values), curve("val_loss", [1.5, 0.9], every=160), curve("mae", [1.0])
+        )
+        screen = "\n".join(shown(app.chart))
+        assert screen.isascii()
+        assert {"*", ".", "o", "!", "+", "|", "-"} <= set(plot_of(app.chart))
+
+
+@pytest.mark.parametrize(("marker", "glyphs"), [("braille", BRAILLE), ("block", set("▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"))])
+async def test_the_marker_chooses_the_glyphs(marker: Marker, glyphs: set[str]) -> None:
+    app = OneChart()
+    async with app.run_test() as pilot:
+        app.chart.marker = marker
+        await draw(app, pilot, curve("loss", falling(100)))
+        drawn = set(plot_of(app.chart)) - set("│─┤┬└ 0123456789.\n")
+        assert drawn
+        assert drawn <= glyphs
+
+
+async def test_nan_is_marked_counted_and_left_out_of_the_range() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [1.0, 0.8, math.nan, math.inf, 0.5, math.nan]))
+        rows = shown(app.chart)
+        assert "! 3 NaN" in rows[0]
+        assert "loss NaN (best 0.5000)" in rows[1]
+        # Directly above the axis, one mark at each of three places.
+        assert rows[-3].count("!") == 3
+        assert "inf" not in plot_of(app.chart)
+
+
+async def test_nothing_but_nan_is_said_rather_than_drawn() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [math.nan, math.nan]))
+        assert "! 2 NaN" in shown(app.chart)[0]
+        assert "nothing to draw" in plot_of(app.chart)
+
+
+async def test_a_log_scale_says_what_it_hides() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.log_scale = True
+        await draw(app, pilot, curve("loss", [10.0, 1.0, 0.1, 0.01]))
+        rows = shown(app.chart)
+        assert "log  step" in rows[0]
+        assert {"0.1┤", "1┤"} <= {
+            word.split("┤")[0] + "┤" for row in rows for word in row.split() if "┤" in word
+        }
+        await draw(app, pilot, curve("loss", [10.0, 1.0, 0.1, 0.01, 0.0]))
+        assert "<=0 hidden" in shown(app.chart)[0]
+
+
+@pytest.mark.parametrize(
+    ("axis", "labels"),
+    [(Axis.STEP, {"200", "400"}), (Axis.EPOCH, {"2.0", "4.0"}), (Axis.TIME, {"1.0h", "3.0h"})],
+)
+async def test_the_axis_decides_what_runs_along_the_bottom(axis: Axis, labels: set[str]) -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.axis = axis
+        await draw(app, pilot, curve("loss", falling(500)))
+        rows = shown(app.chart)
+        assert rows[0].endswith(axis.value)
+        assert labels <= set(rows[-1].split())
+
+
+async def test_smoothing_leaves_the_raw_line_dim_behind() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        raw = plot_of(app.chart)
+        app.chart.smoothing = 0.95
+        await pilot.pause()
+        assert plot_of(app.chart) != raw
+        assert "smooth 0.95" in shown(app.chart)[0]
+        picture = app.chart.render()
+        dims = [span for span in picture.spans if getattr(span.style, "dim", False)]
+        assert any(BRAILLE & set(picture.plain[span.start : span.end]) for span in dims)
+
+
+async def test_smoothing_stays_below_one() -> None:
+    app = OneChart()
+    async with app.run_test():
+        app.chart.smoothing = 5.0
+        assert app.chart.smoothing == 0.99
+        app.chart.smoothing = -1.0
+        assert app.chart.smoothing == 0.0
+
+
+@pytest.mark.parametrize("values", [[0.5], [0.5] * 300])
+async def test_a_curve_that_does_not_move_has_a_sane_range(values: list[float]) -> None:
+    app = OneChart()
+    async with app.run_test(size=(40, 12)) as pilot:
+        await draw(app, pilot, curve("loss", values))
+        labels = [float(row.split("┤")[0]) for row in shown(app.chart) if "┤" in row]
+        assert len(labels) >= 2
+        assert all(0.4 <= label <= 0.6 for label in labels)
+        assert (BRAILLE | {"•"}) & set(plot_of(app.chart))
+
+
+async def test_new_samples_wait_for_the_gate_and_then_are_drawn() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [1.0, 0.9]))
+        app.chart.show([curve("loss", [1.0, 0.9, 0.25])])
+        app.chart.refresh()
+        await pilot.pause()
+        assert "loss 0.9000" in shown(app.chart)[1]
+        app.clock.now_s += 1.0
+        # From here on the chart's own timer has to bring the new sample to the screen.
+        while "loss 0.2500" not in shown(app.chart)[1]:
+            await pilot.pause(0.01)
+
+
+async def test_a_resize_is_drawn_at_once() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(100)))
+        await pilot.resize_terminal(50, 14)
+        await pilot.pause()
+        assert app.chart.size == Size(50, 14)
+        assert [len(row) for row in shown(app.chart)] == [50] * 14
+        assert "100" in shown(app.chart)[-1]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (5, 2), (8, 4), (12, 5)])
+async def test_a_tiny_pane_does_not_fail(size: tuple[int, int]) -> None:
+    app = OneChart()
+    async with app.run_test(size=size) as pilot:
+        await draw(app, pilot, curve("loss", falling(50)), curve("val_loss", [1.0], every=40))
+        assert [len(row) for row in shown(app.chart)] == [size[0]] * size[1]
+
+
+async def test_reset_forgets_the_run() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [0.1, 0.2, 0.3]))
+        app.chart.reset()
+        app.clock.now_s += 60
+        app.chart.show([curve("loss", [7.0, 6.0, 5.0])])
+        while "(best 5.000)" not in shown(app.chart)[1]:
+            await pilot.pause(0.01)
+
+
+async def test_curves_keep_their_look_when_others_appear() -> None:
+    app = OneChart()
+    async with app.run_test(size=(120, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [1.0, 0.5]), curve("mae", [0.5, 0.2]))
+        assert "◆ mae" in shown(app.chart)[1]
+        await draw(app, pilot, curve("mse", [1.0, 0.9]), curve("mae", [0.5, 0.2]))
+        assert "◆ mae" in shown(app.chart)[1]
+        assert "■ mse" in shown(app.chart)[1]
+
+
+@pytest.mark.parametrize("theme", ["textual-dark", "textual-light", "ansi-dark", "ansi-light"])
+async def test_text_and_background_are_the_themes_own(theme: str) -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(100)))
+        app.theme = theme
+        await pilot.pause()
+        picture = app.chart.render()
+        styles = [picture.get_style_at_offset(app.console, i) for i in range(len(picture.plain))]
+        assert all(style.bgcolor is None for style in styles)
+        axis = [style for style, char in zip(styles, picture.plain, strict=True) if char in "│┤└┬"]
+        assert all(style.color is None for style in axis)
+        lines = {style.color for style, char in zip(styles, picture.plain, strict=True) if char in BRAILLE}
+        assert len(lines) == 1
+        assert all(
+            (color is not None and color.triplet is None) is theme.startswith("ansi") for color in lines
+        )
+
+
+async def test_without_colour_the_curves_differ_by_glyph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(100)), curve("val_loss", [1.0, 0.6], every=50))
+        strips = app.chart.render_lines(app.chart.size.region)
+        styles = [segment.style for strip in strips for segment in strip if segment.style is not None]
+        colors = [style.color.triplet for style in styles if style.color is not None and style.color.triplet]
+        assert all(red == green == blue for red, green, blue in colors)
+        assert plot_of(app.chart).count("●") == 2
+        assert BRAILLE & set(plot_of(app.chart))

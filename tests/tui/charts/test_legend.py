@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.style import Style
+
+from tui.charts.legend import Entry, is_lower_better, legend_line, title_line
+from tui.charts.pens import pen_for
+
+ENTRIES = [
+    Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234, 0.1201),
+    Entry("val_loss", pen_for(0, "braille", "dark", is_validation=True), 0.1532, 0.15),
+]
+
+
+@pytest.mark.parametrize(
+    ("width", "text"),
+    [
+        (80, "─ loss 0.1234 (best 0.1201)  ● val_loss 0.1532 (best 0.1500)"),
+        (58, "─ train 0.1234 (best 0.1201)  ● val 0.1532 (best 0.1500)"),
+        (44, "─ train 0.1234 ↓0.1201  ● val 0.1532 ↓0.1500"),
+        (38, "─ train 0.123↓0.120  ● val 0.153↓0.150"),
+        (36, "─ train 0.1234  ● val 0.1532 ↓0.1500"),
+        (28, "─ train 0.1234  ● val 0.1532"),
+        (26, "─ train 0.123  ● val 0.153"),
+        (12, "─ train 0.1…"),
+    ],
+)
+def test_the_legend_says_less_the_narrower_it_is(width: int, text: str) -> None:
+    assert legend_line(ENTRIES, "loss", width, is_ascii=False).plain == text
+
+
+@given(width=st.integers(1, 100), is_ascii=st.booleans())
+def test_both_lines_fit_any_width(width: int, is_ascii: bool) -> None:
+    assert legend_line(ENTRIES, "loss", width, is_ascii=is_ascii).cell_len <= width
+    assert title_line("loss", [], width, is_ascii=is_ascii).cell_len == width
+
+
+def test_ascii_lines_hold_nothing_else() -> None:
+    pen = pen_for(0, "ascii", "dark", is_validation=False)
+    line = legend_line([Entry("précision", pen, 0.5, 0.6)], "précision", 25, is_ascii=True)
+    assert line.plain == "* train 0.5000 ^0.6000"
+    assert title_line("précision", [], 12, is_ascii=True).plain == "pr?cision   "
+
+
+def test_the_less_important_notes_go_first() -> None:
+    notes = [("! 3 NaN", Style(bold=True)), ("log", Style()), ("step", Style())]
+    assert title_line("loss", notes, 24, is_ascii=False).plain == "loss  ! 3 NaN  log  step"
+    assert title_line("loss", notes, 20, is_ascii=False).plain == "loss    ! 3 NaN  log"
+    assert title_line("loss", notes, 10, is_ascii=False).plain == "loss      "
+
+
+def test_a_metric_without_a_finite_value_is_named_so() -> None:
+    entry = Entry("loss", ENTRIES[0].pen, math.nan, math.nan)
+    assert legend_line([entry], "loss", 60, is_ascii=False).plain == "─ loss NaN (best NaN)"
+
+
+@pytest.mark.parametrize(
+    ("name", "lower"),
+    [("val_loss", True), ("MAE", True), ("perplexity", True), ("accuracy", False), ("val_auc", False)],
+)
+def test_which_way_a_metric_improves(name: str, lower: bool) -> None:
+    assert is_lower_better(name) is lower

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tui.charts.curve import Axis, Curve
+from tui.charts.series import Series
+from tui.charts.smoothing import DebiasedEma
+
+
+def curve(values: list[float], *, is_validation: bool = False) -> Curve:
+    n = np.arange(len(values), dtype=np.float64)
+    return Curve("loss", n, n / 10, n * 2, np.array(values, dtype=np.float64), is_validation)
+
+
+def test_growing_in_parts_draws_what_the_whole_would() -> None:
+    values = np.random.default_rng(2).normal(size=5_000).tolist()
+    whole, grown = Series(curve(values)), Series(curve([]))
+    whole.update(curve(values), 0.9)
+    for end in (0, 1, 700, 701, 5_000):
+        grown.update(curve(values[:end]), 0.9)
+    for axis in Axis:
+        np.testing.assert_array_equal(whole.raw_line(axis).x, grown.raw_line(axis).x)
+        np.testing.assert_allclose(whole.smooth_line(axis).y, grown.smooth_line(axis).y, atol=1e-9)
+
+
+def test_another_smoothing_starts_over_with_the_whole_curve() -> None:
+    values = [float(i % 7) for i in range(100)]
+    series = Series(curve(values))
+    series.update(curve(values), 0.5)
+    series.update(curve(values), 0.8)
+    ema = DebiasedEma(0.8)
+    ema.extend(np.array(values))
+    np.testing.assert_allclose(series.smooth_line(Axis.STEP).y, ema.values, atol=1e-9)
+
+
+def test_held_out_metrics_are_not_smoothed() -> None:
+    series = Series(curve([1.0, 2.0], is_validation=True))
+    series.update(curve([1.0, 2.0], is_validation=True), 0.9)
+    assert not series.is_smoothed
+
+
+def test_nan_has_a_place_but_no_value() -> None:
+    values = [3.0, math.nan, 1.0, math.inf]
+    series = Series(curve(values))
+    series.update(curve(values), 0.0)
+    assert series.raw_line(Axis.TIME).x.tolist() == [0.0, 4.0]
+    assert series.nan_positions(Axis.TIME).tolist() == [2.0, 6.0]
+    assert (series.best(lowest=True), series.best(lowest=False)) == (1.0, 3.0)
+    assert series.latest == math.inf
+
+
+@pytest.mark.parametrize("values", [[], [math.nan]])
+def test_without_a_finite_sample_there_is_no_best(values: list[float]) -> None:
+    series = Series(curve(values))
+    series.update(curve(values), 0.0)
+    assert math.isnan(series.best(lowest=True))
+    assert math.isnan(series.latest)

@@ -1,0 +1,266 @@
+"""The live chart of one group of metrics."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeAlias
+
+from rich.style import Style
+from rich.text import Text
+from textual.reactive import reactive
+from textual_plotext import PlotextPlot
+
+from tui.charts.curve import Axis, Curve
+from tui.charts.gate import RedrawGate
+from tui.charts.legend import Entry, is_lower_better, legend_line, style_of, title_line
+from tui.charts.pens import Pen, Tone, alarm_color, pen_for
+from tui.charts.raster import Marker
+from tui.charts.scene import Scene, Trace, View, build_scene
+from tui.charts.series import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.timer import Timer
+
+_MAX_SMOOTHING = 0.99
+_HEADER_ROWS = 2
+# Textual turns the picture into strips after `render`: about a third of the drawing time again.
+_COST_WITH_STRIPS = 1.4
+_WAITING = "waiting for the first step"
+_DIM = Style(dim=True)
+# What plotext draws axes with, for fonts that have nothing but ASCII.
+_ASCII_AXES = str.maketrans("│─┤├┬┴┼└┘┌┐", "|-++++++" + "+++")
+
+_Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str]
+
+
+class MetricChart(PlotextPlot):
+    """One pane of curves, such as the training and the validation loss.
+
+    Hand it the run's curves as often as they change: `show` only stores them. It draws by itself, at most
+    four times a second and on a small share of one core, and at once when the pane's size, the theme or one
+    of the attributes below changes.
+
+    Attributes:
+        title: The pane's title, best the metric's own name: the legend shortens names by it.
+        axis: What runs along the bottom.
+        smoothing: Weight of the moving average over training curves, 0 (off) to 0.99; held-out metrics
+            are few and stay as measured.
+        log_scale: Whether the vertical axis is logarithmic; values of 0 and below are left out with a note.
+        marker: `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
+    """
+
+    title: reactive[str] = reactive("")
+    axis: reactive[Axis] = reactive(Axis.STEP)
+    smoothing: reactive[float] = reactive(0.0)
+    log_scale: reactive[bool] = reactive(False)
+    marker: reactive[Marker] = reactive[Marker]("braille")
+
+    def __init__(
+        self,
+        title: str = "",
+        *,
+        max_share: float = 0.03,
+        clock: Callable[[], float] = time.perf_counter,
+        name: str | None = None,
+        id: str | None = None,  # noqa: A002 - the name that every Textual widget gives it
+        classes: str | None = None,
+        disabled: bool = False,
+    ) -> None:
+        """Make an empty chart.
+
+        Args:
+            title: The pane's title.
+            max_share: Largest share of one core that drawing this pane may take.
+            clock: Seconds on a clock that never goes back; redraws are timed with it.
+            name: The widget's name.
+            id: The widget's id.
+            classes: The widget's CSS classes.
+            disabled: Whether the widget is disabled.
+        """
+        super().__init__(name=name, id=id, classes=classes, disabled=disabled)
+        self.set_reactive(MetricChart.title, title)
+        self._clock = clock
+        self._gate = RedrawGate(clock, max_share=max_share)
+        self._timer: Timer | None = None
+        self._curves: tuple[Curve, ...] = ()
+        self._series: dict[str, Series] = {}
+        self._slots: dict[bool, dict[str, int]] = {False: {}, True: {}}
+        self._picture = Text()
+        self._drawn_look: _Look | None = None
+
+    def show(self, curves: Sequence[Curve]) -> None:
+        """Draw `curves` from now on, as soon as it is time to.
+
+        Args:
+            curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
+        """
+        self._curves = tuple(curves)
+        self._gate.mark()
+        self._schedule()
+
+    def reset(self) -> None:
+        """Forget every curve, for instance because another run is shown from now on."""
+        self._series.clear()
+        for slots in self._slots.values():
+            slots.clear()
+        self.show(())
+
+    def validate_smoothing(self, smoothing: float) -> float:
+        """Keep the weight inside `[0, 0.99]`."""
+        return min(max(smoothing, 0.0), _MAX_SMOOTHING)
+
+    def on_mount(self) -> None:
+        """Draw what was handed over before there was a screen."""
+        self._schedule()
+
+    def render(self) -> Text:
+        """The picture; drawn anew when it looks different now or when a redraw is due."""
+        look = self._look()
+        if self._gate.ready(force=look != self._drawn_look):
+            began_s = self._clock()
+            self._picture = self._draw()
+            self._drawn_look = look
+            self._gate.drawn((self._clock() - began_s) * _COST_WITH_STRIPS)
+        return self._picture
+
+    def _look(self) -> _Look:
+        """Everything but the samples that decides what the picture looks like."""
+        return (
+            self.size.width,
+            self.size.height,
+            self.app.theme,
+            self.axis,
+            self.smoothing,
+            self.log_scale,
+            self.marker,
+            self.title,
+        )
+
+    def _schedule(self) -> None:
+        """Refresh now or, by one timer, when the gate opens."""
+        if self._timer is not None or not self.is_mounted or not self._gate.changed:
+            return
+        wait_s = self._gate.wait_s()
+        if wait_s > 0.0:
+            self._timer = self.set_timer(wait_s, self._refresh_late, name="chart redraw")
+        else:
+            self.refresh()
+
+    def _refresh_late(self) -> None:
+        self._timer = None
+        self._schedule()
+
+    @property
+    def _tone(self) -> Tone:
+        theme = self.app.current_theme
+        if (theme.foreground or "").startswith("ansi_"):
+            return "ansi-dark" if theme.dark else "ansi-light"
+        return "dark" if theme.dark else "light"
+
+    def _draw(self) -> Text:
+        self._update_series()
+        width, height = self.size
+        if width < 1 or height < 1:
+            return Text()
+        lines = [self._title_line(width), self._legend_line(width)][:height]
+        if height > _HEADER_ROWS:
+            lines.append(self._draw_plot(width, height - _HEADER_ROWS))
+        return Text("\n", no_wrap=True).join(lines)
+
+    def _update_series(self) -> None:
+        """Take the new samples in and forget curves that are shown no more."""
+        kept: dict[str, Series] = {}
+        for curve in self._curves:
+            series = self._series.get(curve.name)
+            if series is None or len(curve.value) < series.raw.count:
+                series = Series(curve)
+            series.update(curve, self.smoothing)
+            kept[curve.name] = series
+        self._series = kept
+
+    def _pen(self, curve: Curve) -> Pen:
+        """A curve keeps its pen, whatever other curves come and go."""
+        slots = self._slots[curve.is_validation]
+        slot = slots.setdefault(curve.name, len(slots))
+        return pen_for(slot, self.marker, self._tone, is_validation=curve.is_validation)
+
+    def _started(self) -> list[Series]:
+        return [series for series in self._series.values() if series.raw.count]
+
+    def _title_line(self, width: int) -> Text:
+        return title_line(self.title, self._notes(), width, is_ascii=self.marker == "ascii")
+
+    def _notes(self) -> list[tuple[str, Style]]:
+        """What has to be said about the picture, most important first."""
+        started = self._started()
+        alarm = style_of(alarm_color(self._tone)) + Style(bold=True)
+        notes = []
+        if lost := sum(series.raw.nonfinite_count for series in started):
+            notes.append((f"! {lost} NaN", alarm))
+        if self.log_scale:
+            hidden = any(series.raw.minimum <= 0.0 for series in started)
+            notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
+        if self.smoothing > 0.0:
+            notes.append((f"smooth {self.smoothing:g}", _DIM))
+        notes.append((self.axis.value, _DIM))
+        return notes
+
+    def _legend_line(self, width: int) -> Text:
+        entries = []
+        for series in self._started():
+            name = series.curve.name
+            best = series.best(lowest=is_lower_better(name))
+            entries.append(Entry(name, self._pen(series.curve), series.latest, best))
+        return legend_line(entries, self.title, width, is_ascii=self.marker == "ascii")
+
+    def _draw_plot(self, width: int, height: int) -> Text:
+        started = self._started()
+        if not started:
+            return _centred(_WAITING, width, height)
+        alarm = alarm_color(self._tone)
+        view = View(width, height, self.axis, self.log_scale, self.marker, alarm)
+        scene = build_scene([self._trace(series) for series in started], view)
+        if scene is None:
+            return _centred("nothing to draw here", width, height)
+        return self._paint(scene, width, height)
+
+    def _trace(self, series: Series) -> Trace:
+        raw = series.raw_line(self.axis)
+        nan_x = series.nan_positions(self.axis)
+        pen = self._pen(series.curve)
+        if series.is_smoothed:
+            return Trace(pen, series.smooth_line(self.axis), raw, nan_x)
+        return Trace(pen, raw, None, nan_x)
+
+    def _paint(self, scene: Scene, width: int, height: int) -> Text:
+        """Let plotext put the scene's glyphs and axes together, one data unit being one cell."""
+        plot = self.plt
+        plot.clear_data()
+        # No colour of plotext's own: text and background are those of the widget, whatever the theme.
+        plot.theme("clear")
+        plot.plotsize(width, height)
+        plot._set_size(width, height)  # noqa: SLF001 - plotsize alone misses later changes (textual-plotext #5)
+        plot.xaxes(True, False)
+        plot.yaxes(True, False)
+        plot.xlim(0, scene.width - 1)
+        plot.ylim(0, scene.height - 1)
+        plot.xticks([column for column, _ in scene.x_ticks], [label for _, label in scene.x_ticks])
+        plot.yticks([row for row, _ in scene.y_ticks], [label for _, label in scene.y_ticks])
+        for layer in scene.layers:
+            plot.scatter(
+                layer.columns,
+                layer.rows,
+                marker=layer.glyphs,  # type: ignore[arg-type]  # the stub forgets one marker a point
+                color=layer.color,
+                style="dim" if layer.is_dim else "default",
+            )
+        built = plot.build().rstrip("\n")
+        return Text.from_ansi(built.translate(_ASCII_AXES) if self.marker == "ascii" else built)
+
+
+def _centred(sentence: str, width: int, height: int) -> Text:
+    """A dim sentence in the middle of `width` by `height` cells."""
+    above = "\n" * (max(height - 1, 0) // 2)
+    return Text(above + sentence[:width].center(width), _DIM, no_wrap=True)

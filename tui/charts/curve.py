@@ -1,0 +1,61 @@
+"""The data that a chart is given: one metric, sampled along three possible horizontal axes."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IndexArray: TypeAlias = npt.NDArray[np.int64]
+
+
+class Axis(enum.Enum):
+    """What runs along the horizontal axis."""
+
+    STEP = "step"
+    EPOCH = "epoch"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """One metric of a run, from its first sample to the latest.
+
+    The arrays only ever grow: a later curve of the same name has the earlier one as its prefix, which is
+    what lets a chart look at the new samples only. They are never written to by the chart.
+
+    Attributes:
+        name: The metric's name as Keras gives it, for instance `val_loss`.
+        step: Training step of each sample, shape `(n,)`.
+        epoch: Epoch of each sample, fractional inside an epoch, shape `(n,)`.
+        elapsed_s: Seconds since the run began, shape `(n,)`.
+        value: The metric itself, shape `(n,)`; NaN and infinity are allowed.
+        is_validation: Whether the metric was measured on held-out data.
+    """
+
+    name: str
+    step: FloatArray
+    epoch: FloatArray
+    elapsed_s: FloatArray
+    value: FloatArray
+    is_validation: bool
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.step), len(self.epoch), len(self.elapsed_s), len(self.value)}
+        if len(lengths) != 1:
+            msg = f"curve {self.name!r}: arrays of different lengths {sorted(lengths)}"
+            raise ValueError(msg)
+
+    def along(self, axis: Axis) -> FloatArray:
+        """The horizontal position of every sample on `axis` (steps, epochs or seconds), shape `(n,)`."""
+        match axis:
+            case Axis.STEP:
+                return self.step
+            case Axis.EPOCH:
+                return self.epoch
+            case Axis.TIME:
+                return self.elapsed_s

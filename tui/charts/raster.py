@@ -1,0 +1,125 @@
+"""Lines as characters: from fine dots to braille, quadrant or plain glyphs.
+
+plotext joins points in Python loops, 4 s for 100,000 of them; here the work depends on the size of the
+pane only, and plotext gets one finished glyph a cell.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from tui.charts.curve import FloatArray, IndexArray
+
+Marker: TypeAlias = Literal["braille", "block", "ascii"]
+DotGrid: TypeAlias = npt.NDArray[np.bool_]
+
+# Glyph of a 2×2 cell by its dots: 1 top left, 2 top right, 4 bottom left, 8 bottom right.
+_QUADRANTS = " ▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"
+
+
+@dataclass(frozen=True, slots=True)
+class Fineness:
+    """How many dots one character cell holds.
+
+    Attributes:
+        across: Dots side by side.
+        down: Dots on top of each other.
+    """
+
+    across: int
+    down: int
+
+
+FINENESS: dict[Marker, Fineness] = {
+    "braille": Fineness(2, 4),
+    "block": Fineness(2, 2),
+    "ascii": Fineness(1, 1),
+}
+
+
+def draw_line(xs: IndexArray, ys: IndexArray, width: int, height: int) -> DotGrid:
+    """Dots of the polyline through the points `(xs, ys)`, which must lie inside the grid.
+
+    Args:
+        xs: Dot columns, shape `(n,)`, in drawing order.
+        ys: Dot rows counted from the bottom, shape `(n,)`.
+        width: Dot columns of the grid.
+        height: Dot rows of the grid.
+
+    Returns:
+        Shape `(height, width)`, row 0 at the bottom.
+    """
+    if len(xs) == 0:
+        return np.zeros((height, width), dtype=np.bool_)
+    # Points that follow each other in one column become one vertical bar; only the bars are then joined.
+    starts = np.flatnonzero(np.concatenate(([True], xs[1:] != xs[:-1])))
+    ends = np.concatenate((starts[1:], [len(xs)])) - 1
+    columns = xs[starts]
+    edges = np.zeros((height + 1, width), dtype=np.int64)
+    np.add.at(edges, (np.minimum.reduceat(ys, starts), columns), 1)
+    np.add.at(edges, (np.maximum.reduceat(ys, starts) + 1, columns), -1)
+    dots: DotGrid = edges.cumsum(axis=0)[:height] > 0
+    _join(dots, columns, ys[ends], ys[starts])
+    return dots
+
+
+def _join(dots: DotGrid, columns: IndexArray, leaving: IndexArray, entering: IndexArray) -> None:
+    """Draw the straight parts from each column's last point to the next column's first one."""
+    across, climb = np.diff(columns), entering[1:] - leaving[:-1]
+    lengths = np.maximum(np.abs(across), np.abs(climb))
+    if len(lengths) == 0:
+        return
+    part = np.repeat(np.arange(len(lengths)), lengths)
+    along = np.arange(len(part)) - np.repeat(lengths.cumsum() - lengths, lengths)
+    share = along / lengths[part]
+    x = np.rint(columns[part] + share * across[part]).astype(np.int64)
+    y = np.rint(leaving[part] + share * climb[part]).astype(np.int64)
+    dots[y, x] = True
+
+
+def scale(values: FloatArray, low: float, high: float, dots: int) -> IndexArray:
+    """Dot number in `[0, dots)` of every value on the scale from `low` to `high`, shape as `values`."""
+    share = (values - low) / (high - low)
+    return np.rint(np.clip(share, 0.0, 1.0) * (dots - 1)).astype(np.int64)
+
+
+def glyphs_of(dots: DotGrid, marker: Marker, plain: str) -> tuple[list[int], list[int], list[str]]:
+    """The characters that show `dots`.
+
+    Args:
+        dots: Shape `(rows * down, columns * across)` for the marker's fineness, row 0 at the bottom.
+        marker: Kind of glyph.
+        plain: The glyph where a cell is one dot.
+
+    Returns:
+        Cell columns, cell rows counted from the bottom, and glyphs, of the cells that are not empty.
+    """
+    fine = FINENESS[marker]
+    height, width = dots.shape
+    cells = dots.reshape(height // fine.down, fine.down, width // fine.across, fine.across)
+    # Top dot row first, as the glyph tables count.
+    codes = np.einsum("rjci,ji->rc", cells[:, ::-1], _WEIGHTS[marker])
+    rows, columns = np.nonzero(codes)
+    found = codes[rows, columns].tolist()
+    match marker:
+        case "braille":
+            glyphs = [chr(0x2800 + code) for code in found]
+        case "block":
+            glyphs = [_QUADRANTS[code] for code in found]
+        case "ascii":
+            glyphs = [plain] * len(found)
+    return columns.tolist(), rows.tolist(), glyphs
+
+
+# Bit of each dot inside a cell, shape (down, across), top row first. Braille numbers its dots by columns
+# and came to the fourth row later.
+_WEIGHTS: dict[Marker, IndexArray] = {
+    "braille": np.array([[1, 8], [2, 16], [4, 32], [64, 128]], dtype=np.int64),
+    "block": np.array([[1, 2], [4, 8]], dtype=np.int64),
+    "ascii": np.array([[1]], dtype=np.int64),
+}
