@@ -1,0 +1,136 @@
+"""The command line: `tpu-console` and its subcommands, and what becomes of their errors.
+
+Only click is imported here: help, version and completion answer at once. Each command imports what it needs.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+import click
+
+from engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean
+from tui.commands.completion import PROGRAM, completion
+from tui.commands.listing import presets, runs
+from tui.commands.options import examples, preset_file_option, screen_options
+from tui.commands.showing import show
+from tui.commands.training import run, stop
+from tui.commands.watching import NoTerminalError, attach, open_console
+from tui.output import abandon_output, complain, complain_about
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from tui.commands.watching import Markers
+
+_FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
+
+
+class _Commands(click.Group):
+    """Commands in the order they were added, with a suggestion for a misspelt one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, self.commands)}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; leave quietly when the reader of standard output has gone."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            abandon_output()
+            return 0
+
+
+@click.group(
+    PROGRAM,
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=examples(
+        "tpu-console                       choose, start and watch on a full screen",
+        "tpu-console run digits-cnn        train with plain lines",
+        "tpu-console attach                watch the newest run",
+    ),
+)
+@click.option("--in-process", is_flag=True, help="Train in this process instead of one of its own.")
+@preset_file_option
+@screen_options
+@click.version_option(None, "-V", "--version", package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.pass_context
+def cli(
+    ctx: click.Context,
+    in_process: bool,
+    preset_files: tuple[Path, ...],
+    markers: Markers | None,
+    theme: str | None,
+) -> int:
+    """Train Keras models on TPU, GPU and CPU from a terminal.
+
+    Without a command it opens the console: choose a preset, see what it will do, start it, watch it.
+    """
+    if ctx.invoked_subcommand is not None:
+        if in_process or preset_files or markers or theme:
+            ctx.fail(f"Options for '{ctx.invoked_subcommand}' are written after it, as far as it has them.")
+        return 0
+    return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
+
+
+for _command in (run, attach, stop, runs, show, presets, completion):
+    cli.add_command(_command)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        args: The arguments; those of the process by default.
+
+    Returns:
+        The exit code: 0 finished, 1 failed, 2 bad usage or configuration, 130 interrupted.
+    """
+    try:
+        result = cli.main(args, prog_name=PROGRAM, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _INTERRUPTED
+    except ConsoleError as error:
+        complain_about(error)
+        return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | NoTerminalError) else _FAILED
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        complain([f"Error: {place}{error.strerror or error}."])
+        return _FAILED
+    except Exception as error:  # noqa: BLE001  a bug must leave a sentence and a log, not a traceback on screen
+        _report_bug(error)
+        return _FAILED
+    return result if isinstance(result, int) else 0
+
+
+def _report_bug(error: Exception) -> None:
+    """Write the traceback to a log beside the runs and one sentence to standard error."""
+    from engine.paths import runs_folder, user_path
+
+    log = runs_folder().parent / "errors.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with log.open("a", encoding="utf-8") as file:
+            file.write(f"{' '.join(sys.argv)}\n{''.join(traceback.format_exception(error))}\n")
+    except OSError:
+        complain(traceback.format_exception(error))
+        return
+    complain([f"Error: tpu-console met a mistake of its own ({type(error).__name__}: {error}).",
+              f"The details are in {user_path(log)}."])  # fmt: skip

@@ -1,0 +1,47 @@
+"""`tpu-console completion`: the script that teaches a shell the commands."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import BashComplete, get_completion_class
+
+from tui.commands.options import examples
+from tui.output import say
+
+PROGRAM = "tpu-console"
+VARIABLE = "_TPU_CONSOLE_COMPLETE"
+
+_INSTALL = {
+    "bash": """add this line to ~/.bashrc: eval "$(tpu-console completion bash)\"""",
+    "zsh": """add this line to ~/.zshrc, after compinit: eval "$(tpu-console completion zsh)\"""",
+    "fish": "run once: tpu-console completion fish > ~/.config/fish/completions/tpu-console.fish",
+}
+
+
+@click.command(epilog=examples(*(line.partition(": ")[2] for line in _INSTALL.values())))
+@click.argument("shell", type=click.Choice(sorted(_INSTALL)))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> int:
+    """Print the completion script of SHELL.
+
+    It completes commands, options, presets, runs, accelerators and the keys of --set.
+    """
+    complete = get_completion_class(shell)
+    if complete is None:  # a click that does not know this shell
+        ctx.fail(f"There is no completion for {shell}.")
+    source = complete(ctx.find_root().command, {}, PROGRAM, VARIABLE).source_template
+    names = {
+        "complete_func": f"_{PROGRAM.replace('-', '_')}_completion",
+        "complete_var": VARIABLE,
+        "prog_name": PROGRAM,
+    }
+    script = (source % names).strip()
+    if complete is BashComplete:
+        script = _without_space_after_equals(script)
+    say([f"# To have it in every shell, {_INSTALL[shell]}", script])
+    return 0
+
+
+def _without_space_after_equals(script: str) -> str:
+    """Let the value of ``--set key=`` be typed right behind it."""
+    return script.replace("    return 0\n", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n    return 0\n")

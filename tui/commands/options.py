@@ -1,0 +1,92 @@
+"""Arguments and options that several commands share, and what the shell offers for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
+
+EXIT_CODES = """\b
+Exit codes:
+  0    finished, or stopped and saved when it was asked to
+  1    the run failed
+  2    bad usage or configuration
+  130  interrupted"""
+
+
+def examples(*lines: str) -> str:
+    """Write a command's examples and exit codes for the end of its help."""
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", EXIT_CODES])
+
+
+def _complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    if "/" in incomplete or incomplete.startswith("."):
+        return [CompletionItem(incomplete, type="file")]
+    from presets.catalog import preset_files
+
+    extra = ctx.params.get("preset_files") or ()
+    return [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]
+
+
+def _complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from engine.rundir import list_runs
+
+    return [CompletionItem(run.run_id) for run in list_runs() if incomplete in run.run_id]
+
+
+def complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the keys of a configuration, each with its equals sign."""
+    from engine.config import valid_keys
+
+    return [CompletionItem(f"{key}=") for key in valid_keys() if key.startswith(incomplete)]
+
+
+def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer accelerators; of the simulated ones the usual numbers of replicas."""
+    names = ["auto", "cpu", "gpu", "sim:2", "sim:4", "sim:8"]
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def preset_argument(command: Decorated) -> Decorated:
+    """Add the argument PRESET."""
+    return click.argument("preset", shell_complete=_complete_preset)(command)
+
+
+def run_argument(command: Decorated) -> Decorated:
+    """Add the optional argument RUN."""
+    return click.argument("name", metavar="[RUN]", required=False, shell_complete=_complete_run)(command)
+
+
+def preset_file_option(command: Decorated) -> Decorated:
+    """Add ``--preset-file``, which may be given several times."""
+    return click.option(
+        "--preset-file",
+        "preset_files",
+        metavar="FILE",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Also read this preset; may be given several times.",
+    )(command)
+
+
+def json_option(text: str) -> Callable[[Decorated], Decorated]:
+    """Add ``--json``, described by `text`."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def screen_options(command: Decorated) -> Decorated:
+    """Add what the commands that open a screen share."""
+    markers = click.option(
+        "--markers",
+        type=click.Choice(["braille", "block", "ascii"]),
+        help="What curves are drawn with. [default: braille; ascii where the locale is not UTF-8]",
+    )
+    theme = click.option("--theme", metavar="NAME", help="A Textual theme, such as textual-light.")
+    return markers(theme(command))

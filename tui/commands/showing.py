@@ -1,0 +1,242 @@
+"""`tpu-console show`: everything about one run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tui.commands.options import examples, json_option, run_argument
+from tui.output import say
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from presets.catalog import Preset
+    from tui.overview import Overview
+
+_SOURCES = {
+    "host": "started by tpu-console",
+    "in-process": "the console itself",
+    "notebook": "a notebook or script",
+}
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console show",
+        "tpu-console show 20261120-133100-digits-cnn",
+        "tpu-console show --json | jq '.epoch_records[-1]'",
+    )
+)
+@run_argument
+@json_option("Write one JSON object.")
+def show(name: str | None, as_json: bool) -> int:
+    """Show everything about RUN, by default the newest.
+
+    Its settings and how they differ from the preset's, the time of each phase, every epoch, where its files
+    are, and why it failed if it did.
+    """
+    from engine.rundir import find_run
+    from tui.overview import read_overview
+
+    overview = read_overview(find_run(name))
+    config = overview.config()
+    if as_json:
+        say([json.dumps(_as_dict(overview, config), indent=2, ensure_ascii=False)])
+    else:
+        say(_sections(overview, config))
+    return 0
+
+
+def _sections(overview: Overview, config: RunConfig | None) -> list[str]:
+    sections = {
+        "": _headline(overview),
+        "Settings": _settings(config),
+        "Machine": _machine(overview),
+        "Time": _times(overview),
+        "Epochs": _epochs(overview),
+        "Notes": [f"  {notice}" for notice in overview.state.notices],
+        "Files": _files(overview),
+        "Failure": _failure(overview),
+    }
+    lines: list[str] = []
+    for title, body in sections.items():
+        if body:
+            lines += [*([""] if lines else []), *([title] if title else []), *body]
+    return lines
+
+
+def _headline(overview: Overview) -> list[str]:
+    from engine.events import RunFinished
+    from tui.figures import duration
+    from tui.lines import best_text
+    from tui.tables import fields
+
+    state, seconds = overview.state, overview.seconds()
+    reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
+    pairs = [("state", f"{overview.status}{reason}"), ("preset", overview.label)]
+    if overview.started is not None and seconds is not None:
+        pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
+    if state.fit is not None:
+        pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
+    if best := best_text(state):
+        pairs.append(("best", best))
+    return [overview.run.run_id, *fields(pairs)]
+
+
+def _settings(config: RunConfig | None) -> list[str]:
+    """Name what differs from the preset, and the command that trains the same again."""
+    if config is None:
+        return []
+    from engine.config import to_toml
+    from engine.plan import run_command
+    from tui.overview import flat_values
+    from tui.tables import fields
+
+    preset = _preset(config.name)
+    if preset is None:
+        return [f"  There is no preset '{config.name}' any more; all settings:", *_indented(to_toml(config))]
+    before, after = flat_values(preset.config), flat_values(config)
+    changed = [
+        (key, f"{value} (preset: {before.get(key)})") for key, value in after.items() if before.get(key) != value
+    ]
+    return [
+        *(fields(changed) if changed else [f"  all as in the preset {preset.name}"]),
+        f"  again: {run_command(config, preset.config, preset.name)}",
+    ]
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}".rstrip() for line in text.splitlines()]
+
+
+def _preset(name: str) -> Preset | None:
+    from engine.errors import ConfigError
+    from presets.catalog import find_preset
+
+    try:
+        return find_preset(name)
+    except ConfigError:
+        return None
+
+
+def _machine(overview: Overview) -> list[str]:
+    from tui.lines import found, settled
+    from tui.tables import fields
+
+    state, pairs = overview.state, []
+    if state.started is not None:
+        where = _SOURCES.get(state.started.source, state.started.source)
+        pairs.append(("trained by", f"process {state.started.pid} on {state.started.host}, {where}"))
+    if state.accelerator is not None:
+        pairs += [
+            ("accelerator", found("connecting", state)),
+            ("strategy", state.accelerator.strategy),
+            ("devices", "\n".join(f"{r.index}: {r.kind}, {r.device}" for r in state.accelerator.replicas)),
+        ]
+    if state.data is not None:
+        pairs.append(("data", found("loading data", state)))
+    if state.model is not None:
+        pairs.append(("model", found("building", state)))
+    if state.fit is not None:
+        pairs.append(("training", settled(state.fit)))
+    return fields(pairs)
+
+
+def _times(overview: Overview) -> list[str]:
+    from tui.figures import duration
+    from tui.tables import fields
+
+    spent = overview.state.phase_s
+    longest = max((len(duration(seconds)) for seconds in spent.values()), default=0)
+    return fields([(phase, duration(seconds).rjust(longest)) for phase, seconds in spent.items()])
+
+
+def _epochs(overview: Overview) -> list[str]:
+    from engine.state import best_epoch
+    from tui.figures import duration, metric
+    from tui.tables import Column, table
+
+    state = overview.state
+    if not state.epochs:
+        return []
+    names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))
+    best = best_epoch(state.epochs, state.fit.monitor) if state.fit is not None and state.fit.monitor else None
+    titles = ["epoch", "time", "compiling", "validating", "ms/step", "img/s", "lr", *names]
+    rows = [
+        [
+            str(epoch.epoch),
+            duration(epoch.seconds),
+            duration(epoch.compile_s) if epoch.compile_s else "–",
+            duration(epoch.validation_s) if epoch.validation_s else "–",
+            "–" if epoch.step_ms is None else f"{epoch.step_ms:.1f}",
+            "–" if epoch.images_per_s is None else f"{epoch.images_per_s:,.0f}",
+            "–" if epoch.learning_rate is None else f"{epoch.learning_rate:.1e}",
+            *(metric(epoch.logs[name]) if name in epoch.logs else "–" for name in names),
+            "★" if epoch is best else "",
+        ]
+        for epoch in state.epochs
+    ]
+    columns = [Column(title, 0, right=True) for title in titles]
+    return [f"  {line}" for line in table([*columns, Column("", 0)], rows, None)]
+
+
+def _files(overview: Overview) -> list[str]:
+    from engine.paths import user_path
+    from tui.lines import output_pairs
+    from tui.tables import fields
+
+    return fields([("folder", user_path(overview.run.path)), *output_pairs(overview.run)])
+
+
+def _failure(overview: Overview) -> list[str]:
+    from engine.events import RunFailed
+    from engine.watch import LogTail
+    from tui.lines import crashed_lines, failed_lines
+    from tui.overview import Status
+
+    if isinstance(overview.state.end, RunFailed):
+        lines = failed_lines(overview.state.end, overview.run)
+    elif overview.status is Status.CRASHED:
+        lines = crashed_lines(overview.run, LogTail(overview.run).read())
+    else:
+        return []
+    return [f"  {line.removeprefix('Error: ')}" for line in lines]
+
+
+def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from tui.lines import output_places
+
+    state = overview.state
+    parts = {
+        "machine": state.accelerator,
+        "data": state.data,
+        "model": state.model,
+        "fit": state.fit,
+        "end": state.end,
+    }
+    return {
+        **overview.as_dict(),
+        "config": config.model_dump(mode="json") if config is not None else None,
+        **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
+        "phase_seconds": dict(state.phase_s),
+        "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
+        "notices": list(state.notices),
+        "files": {name: str(path) for name, path in output_places(overview.run).items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Spell out the numbers that JSON cannot hold, as the journal does."""
+    from math import isfinite
+
+    if isinstance(value, float) and not isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value

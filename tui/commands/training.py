@@ -1,0 +1,196 @@
+"""`tpu-console run` and `tpu-console stop`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.errors import ConfigError, Problem, RunNotFoundError
+from tui.commands.options import (
+    complete_accelerator,
+    complete_key,
+    examples,
+    json_option,
+    preset_argument,
+    preset_file_option,
+    run_argument,
+)
+from tui.output import complain, say
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+
+    from engine.config import RunConfig
+    from engine.rundir import RunDirectory
+    from presets.catalog import Preset
+
+_LIFE_S = 15.0
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console run digits-cnn",
+        "tpu-console run digits-cnn --epochs 5 --set optimizer.learning_rate=0.001",
+        "tpu-console run ./mine.toml --accelerator sim:8",
+        "tpu-console run fashion-mnist-cnn --detach",
+        "tpu-console run digits-cnn --json > events.jsonl",
+    )
+)
+@preset_argument
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=complete_key,
+    help="Change a key of the preset; may be given several times. The value is TOML or plain text.",
+)
+@click.option("--epochs", type=int, metavar="N", help="Epochs to train.")
+@click.option("--batch-size", type=int, metavar="N", help="Examples per replica and step.")
+@click.option(
+    "--accelerator",
+    metavar="A",
+    shell_complete=complete_accelerator,
+    help="auto, cpu, gpu, or sim:N for N simulated replicas on the CPU.",
+)
+@preset_file_option
+@click.option("--detach", is_flag=True, help="Start it, say how to come back, and return.")
+@json_option("Write the run's events to standard output, one JSON object a line, and nothing else.")
+def run(
+    preset: str,
+    assignments: tuple[str, ...],
+    epochs: int | None,
+    batch_size: int | None,
+    accelerator: str | None,
+    preset_files: tuple[Path, ...],
+    detach: bool,
+    as_json: bool,
+) -> int:
+    """Train PRESET and print plain lines.
+
+    PRESET is a preset's name (`tpu-console presets` lists them) or the path of a preset file.
+
+    The run trains in a process of its own. Ctrl-C asks it to stop and save, a second Ctrl-C ends it at once.
+    When the terminal closes or the reader of a pipe goes away, it goes on: `tpu-console attach` comes back.
+    """
+    options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator}
+    given = [(key, value) for key, value in options.items() if value is not None]
+    config = _configured(_preset(preset, preset_files), assignments, given)
+    plan = _checked_plan(config)
+    if not as_json:
+        say(plan)
+    from engine.launch import prepare_run, start_host
+    from tui.follow import follow
+
+    directory = prepare_run(config)
+    process = start_host(directory)
+    if detach:
+        return _detached(directory, process, as_json=as_json)
+    return follow(directory, as_json=as_json, process=process)
+
+
+def _preset(name: str, extra: Sequence[Path]) -> Preset:
+    from presets.catalog import find_preset, load_preset
+
+    if name.endswith(".toml") or os.sep in name:
+        return load_preset(Path(name).expanduser())
+    return find_preset(name, extra)
+
+
+def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
+    """Apply ``--set`` and then the options of their own; report all problems at once."""
+    from engine.config import parse_assignment, with_changes
+
+    changes, problems = [], []
+    for text in assignments:
+        try:
+            changes.append(parse_assignment(text))
+        except ConfigError as error:
+            problems += [Problem("--set", str(problem)) for problem in error.problems]
+    try:
+        config = with_changes(preset.config, [*changes, *given])
+    except ConfigError as error:
+        problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return config
+
+
+def _checked_plan(config: RunConfig) -> list[str]:
+    """Return the plan's lines.
+
+    Raises:
+        ConfigError: The run would fail.
+    """
+    from engine.hardware import detect_hardware
+    from engine.plan import Severity, make_plan
+    from tui.lines import plan_lines
+
+    plan = make_plan(config, detect_hardware())
+    errors = [Problem("", item.text) for item in plan.advice if item.severity is Severity.ERROR]
+    if errors:
+        raise ConfigError(errors)
+    return plan_lines(config, plan)
+
+
+def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool) -> int:
+    """Say how to come back to a run once it has shown life."""
+    from engine.rundir import Liveness
+    from engine.watch import LogTail
+    from tui.follow import FAILED, wait_for_life
+    from tui.lines import crashed_lines, labelled
+
+    life = wait_for_life(run, _LIFE_S)
+    if life is Liveness.DEAD:
+        complain(crashed_lines(run, LogTail(run).read()))
+        return FAILED
+    if as_json:
+        say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
+        return 0
+    started = "Started" if life is Liveness.ALIVE else "Started, not heard of yet:"
+    say(
+        [
+            f"{started} {run.run_id}",
+            labelled("watch", f"tpu-console attach {run.run_id}"),
+            labelled("stop", f"tpu-console stop {run.run_id}"),
+        ]
+    )
+    return 0
+
+
+@click.command(epilog=examples("tpu-console stop", "tpu-console stop 20261120-133100-digits-cnn"))
+@run_argument
+def stop(name: str | None) -> int:
+    """Ask RUN to stop and save; by default the one that trains.
+
+    It ends after its current execution and is saved, as with Ctrl-C. Returns at once.
+    """
+    from engine.heart import request_stop
+    from engine.rundir import find_run
+    from tui.overview import read_overview
+
+    directory = find_run(name) if name else _the_live_run()
+    overview = read_overview(directory)
+    if not overview.status.is_live:
+        say([f"{directory.run_id} does not train any more: {overview.status}."])
+        return 0
+    request_stop(directory, "asked with tpu-console stop")
+    say([f"Asked {directory.run_id} to stop: it ends after its current execution and is saved."])
+    return 0
+
+
+def _the_live_run() -> RunDirectory:
+    from engine.rundir import Liveness, list_runs
+
+    live = [run for run in list_runs() if run.liveness() is Liveness.ALIVE]
+    if not live:
+        raise RunNotFoundError("No run trains at the moment.", remedy="`tpu-console runs` lists your runs.")
+    if len(live) > 1:
+        names = ", ".join(run.run_id for run in live)
+        raise RunNotFoundError("Several runs train at the moment.", remedy=f"Say which: {names}")
+    return live[0]

@@ -1,0 +1,117 @@
+"""The console itself and `tpu-console attach`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
+import click
+
+from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from tui.commands.options import examples, json_option, run_argument, screen_options
+from tui.output import say, speaks_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import Literal
+
+    from engine.rundir import RunDirectory
+
+    Markers = Literal["braille", "block", "ascii"]
+
+
+class NoTerminalError(ConsoleError):
+    """A screen was asked for where there is no terminal to draw it on."""
+
+
+def has_terminal() -> bool:
+    """Tell whether a screen can be drawn and keys be read."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def open_console(
+    *,
+    run: RunDirectory | None = None,
+    preset_files: Sequence[Path] = (),
+    in_process: bool = False,
+    markers: Markers | None = None,
+    theme: str | None = None,
+) -> int:
+    """Open the full screen.
+
+    Args:
+        run: The run to show; None begins with choosing a preset.
+        preset_files: Presets of the person's own beside those in the preset folder.
+        in_process: Train in this process.
+        markers: What curves are drawn with; by what the locale can show when None.
+        theme: A Textual theme.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        NoTerminalError: There is no terminal.
+        ConfigError: There is no such theme.
+    """
+    if not has_terminal():
+        raise NoTerminalError(
+            "The console needs a terminal, and this is not one.",
+            remedy="For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file.",
+        )
+    from tui.app import ConsoleApp
+
+    app = ConsoleApp(
+        run=run,
+        preset_files=preset_files,
+        in_process=in_process,
+        marker=markers or ("braille" if speaks_utf8() else "ascii"),
+        theme_name=theme,
+    )
+    if theme is not None and theme not in app.available_themes:
+        raise ConfigError([Problem("", f"There is no theme '{theme}'; {did_you_mean(theme, app.available_themes)}")])
+    with _native_output(diverted=in_process):
+        code = app.run()
+    if app.farewell:
+        say([app.farewell])
+    return code or app.return_code or 0
+
+
+def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
+    """Keep what native code prints off the screen, where this process trains."""
+    if not diverted:
+        return nullcontext()
+    from tui.terminal import native_output_diverted
+
+    return native_output_diverted()
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console attach",
+        "tpu-console attach 20261120-133100-digits-cnn",
+        "tpu-console attach fashion | tee training.txt",
+        "tpu-console attach --json | jq .type",
+    )
+)
+@run_argument
+@screen_options
+@json_option("Write the run's events to standard output, one JSON object a line, until it ends.")
+def attach(name: str | None, markers: Markers | None, theme: str | None, as_json: bool) -> int:
+    """Watch RUN, running or finished; by default the newest.
+
+    RUN is a run's name, a part of it that fits only one, or the path of its folder. On a terminal this opens
+    the live screen; otherwise it prints plain lines until the run ends. Leaving, also with Ctrl-C, does not
+    stop the run.
+    """
+    from engine.rundir import find_run
+
+    run = find_run(name)
+    if has_terminal() and not as_json:
+        return open_console(run=run, markers=markers, theme=theme)
+    from tui.follow import follow
+
+    return follow(run, as_json=as_json)

@@ -1,0 +1,196 @@
+"""A run at a glance, for the lists: read from its journal without decoding a million progress records."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from engine.config import load_config
+from engine.errors import ConsoleError
+from engine.events import RunFinished
+from engine.rundir import Liveness
+from engine.state import RunState, best_epoch, fold
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from engine.rundir import RunDirectory
+
+_PROGRESS = b'"type":"Progress"'
+
+
+class Status(StrEnum):
+    """What has become of a run."""
+
+    UNSTARTED = "not started"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    CRASHED = "crashed"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether something trains."""
+        return self in {Status.RUNNING, Status.STOPPING}
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run at a glance.
+
+    Args:
+        run: The run.
+        state: Folded from its journal; of the progress records only the newest.
+        status: What has become of it.
+        last_beat_at: Unix time of its last sign of life; 0 when there was none.
+    """
+
+    run: RunDirectory
+    state: RunState
+    status: Status
+    last_beat_at: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """The preset it was made from, or the name a notebook gave."""
+        return self.state.started.label if self.state.started is not None else ""
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """The metric that says which epoch is best, and its best value."""
+        monitor = self.state.fit.monitor if self.state.fit is not None else ""
+        best = best_epoch(self.state.epochs, monitor) if monitor else None
+        return (monitor, best.logs[monitor]) if best is not None else None
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ended."""
+        return len(self.state.epochs)
+
+    def seconds(self, now: float | None = None) -> float | None:
+        """Return how long it took, or takes until now; None before its first event.
+
+        Args:
+            now: Unix time in seconds; the present by default.
+        """
+        if self.state.started is None:
+            return None
+        until = self.state.last_at
+        if self.status.is_live:
+            until = now or time.time()
+        elif self.status is Status.CRASHED:
+            until = max(until, self.last_beat_at)
+        return max(0.0, until - self.state.started_at)
+
+    @property
+    def started(self) -> datetime | None:
+        """Local time of its first event."""
+        return local_time(self.state.started_at) if self.state.started is not None else None
+
+    def config(self) -> RunConfig | None:
+        """Read its configuration; None where it has none, as a notebook's run, or none that can be read."""
+        try:
+            return load_config(self.run.config)
+        except ConsoleError:
+            return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, as ``--json`` writes them."""
+        best = self.best
+        return {
+            "run": self.run.run_id,
+            "preset": self.label,
+            "state": self.status.value,
+            "epochs_done": self.epochs_done,
+            "epochs": self.state.fit.epochs if self.state.fit is not None else None,
+            "monitor": best[0] if best is not None else None,
+            "best": best[1] if best is not None else None,
+            "seconds": self.seconds(),
+            "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
+            "path": str(self.run.path),
+        }
+
+
+def local_time(at: float) -> datetime:
+    """Return a Unix time as local time."""
+    return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+def flat_values(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration's values by dotted key."""
+    return _flat(config.model_dump(mode="json"), "")
+
+
+def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def read_overview(run: RunDirectory) -> Overview:
+    """Read a run at a glance; damaged lines are left out.
+
+    Raises:
+        ConsoleError: Its journal is there and cannot be read.
+    """
+    liveness = run.liveness()
+    state = fold(RunState(), _records(run))
+    return Overview(run, state, _status(state, liveness), _last_beat(run))
+
+
+def _last_beat(run: RunDirectory) -> float:
+    try:
+        return run.heartbeat.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _records(run: RunDirectory) -> list[dict[str, Any]]:
+    """Read the journal; of the progress records only the newest is parsed."""
+    records, newest = [], b""
+    try:
+        with run.journal.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # a line without its line feed is not there yet
+                if _PROGRESS in line:
+                    newest = line
+                elif (record := _parsed(line)) is not None:
+                    records.append(record)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        what = f"The journal of {run.run_id} cannot be read: {error.strerror}."
+        raise ConsoleError(what) from error
+    progress = _parsed(newest)
+    return records if progress is None else sorted([*records, progress], key=lambda record: float(record["t"]))
+
+
+def _parsed(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("t"), float | int) else None
+
+
+def _status(state: RunState, liveness: Liveness) -> Status:
+    if isinstance(state.end, RunFinished):
+        return Status.STOPPED if state.end.outcome == "stopped" else Status.FINISHED
+    if state.end is not None:
+        return Status.FAILED
+    if liveness is Liveness.STARTING and state.started is None:
+        return Status.UNSTARTED
+    if liveness is not Liveness.ALIVE:
+        return Status.CRASHED
+    return Status.STOPPING if state.stop is not None else Status.RUNNING

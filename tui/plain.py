@@ -1,0 +1,127 @@
+"""A run as plain lines, for pipes, notebook cells and CI logs: no escape codes, no carriage returns.
+
+`PlainPrinter` is fed journal records and asked now and then whether the silence has grown too long; both give
+lines. What the lines say is in `tui.lines`.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from engine.events import EpochEnded, Noticed, Phase, PhaseStarted, RunFinished, RunStarted, StopRequested
+from engine.journal import decode
+from engine.paths import user_path
+from engine.state import RunState, best_epoch, fold
+from tui.lines import (
+    PREPARATION,
+    epoch_line,
+    finished_lines,
+    labelled,
+    phase_line,
+    progress_line,
+    settled,
+    waiting_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from engine.events import Event
+    from engine.rundir import RunDirectory
+
+FIRST_SILENCE_S = 5.0
+LONGEST_SILENCE_S = 30.0
+"""A long epoch is reported after 5 s, then after ever longer silences up to this one."""
+
+
+class PlainPrinter:
+    """Turns the records of one run into lines.
+
+    Args:
+        run: The run.
+        clock: Unix time in seconds.
+
+    Attributes:
+        state: The run as far as it was read.
+    """
+
+    def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
+        self.state = RunState()
+        self._run = run
+        self._clock = clock
+        self._quiet_since = clock()
+        self._silence_s = FIRST_SILENCE_S
+        self._training_said = False
+        self._told_step = -1
+        self._best: EpochEnded | None = None
+
+    def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Take journal records in; return what there is to say about them."""
+        lines: list[str] = []
+        for is_progress, group in groupby(records, lambda record: record.get("type") == "Progress"):
+            batch = list(group)
+            if is_progress:
+                self.state = fold(self.state, batch)
+                continue
+            for record in batch:
+                before, self.state = self.state, fold(self.state, [record])
+                event = decode(record)
+                if event is not None:
+                    lines += self._lines(event, before)
+        if lines:
+            self._quiet_since = self._clock()
+            self._silence_s = FIRST_SILENCE_S
+        return lines
+
+    def idle(self) -> list[str]:
+        """Return a progress line when nothing was said for a while, else nothing."""
+        now = self._clock()
+        if now - self._quiet_since < self._silence_s or self.state.end is not None:
+            return []
+        self._quiet_since = now
+        self._silence_s = min(2 * self._silence_s, LONGEST_SILENCE_S)
+        progress = self.state.progress
+        if self.state.phase != Phase.TRAINING or progress is None or progress.step == self._told_step:
+            return [waiting_line(self.state, now)]
+        self._told_step = progress.step
+        return [progress_line(self.state)]
+
+    def _lines(self, event: Event, before: RunState) -> list[str]:
+        """Return what one event is worth saying."""
+        match event:
+            case RunStarted():
+                return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
+            case PhaseStarted():
+                ended = self._phase_ended(before) if event.phase != before.phase else []
+                return [*ended, *self._training_begins(event)]
+            case EpochEnded():
+                return [self._epoch(event)]
+            case Noticed():
+                return [labelled("note", event.message)]
+            case StopRequested():
+                return [labelled("stopping", event.reason)]
+            case RunFinished():
+                ended = self._phase_ended(before)
+                return [*ended, *finished_lines(self.state, self._run, event.outcome, event.reason)]
+            case _:
+                return []
+
+    def _phase_ended(self, before: RunState) -> list[str]:
+        if before.phase not in (*PREPARATION, Phase.SAVING):
+            return []
+        return [phase_line(before.phase, self.state.phase_s[before.phase], self.state)]
+
+    def _training_begins(self, event: PhaseStarted) -> list[str]:
+        if self._training_said or event.phase != Phase.TRAINING or self.state.fit is None:
+            return []
+        self._training_said = True
+        return [labelled("training", settled(self.state.fit))]
+
+    def _epoch(self, event: EpochEnded) -> str:
+        fit = self.state.fit
+        if fit is not None and fit.monitor:
+            so_far = [self._best, event] if self._best is not None else [event]
+            self._best = best_epoch(so_far, fit.monitor)
+        return epoch_line(event, fit, is_best=self._best is event)
