@@ -44,4 +44,4 @@ screenshot: $(READY)
 	@$(BIN)/python docs/screenshot.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) dist

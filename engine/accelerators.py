@@ -51,7 +51,7 @@ class Accelerator:
         return AcceleratorReady(
             accelerator=self.name,
             reason=self.reason,
-            strategy=type(self.strategy).__name__.removesuffix("V1"),
+            strategy=type(self.strategy).__name__ if len(self.replicas) > 1 else "one device",
             replicas=self.replicas,
             versions={"tensorflow": tf.__version__, "keras": keras.__version__},
         )

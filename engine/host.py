@@ -40,14 +40,17 @@ def main(arguments: list[str]) -> int:
         return FAILED
     engine = EngineThread(run, config, journal, source="host")
     heart = Heart(run, journal, engine.request_stop)
-    _handle_signals(engine)
+    ended_by = _handle_signals(engine)
     engine.start()
-    while engine.is_alive():
+    while engine.is_alive() and not ended_by:
         engine.join(TICK_S)
         try:
             heart.tick()
         except OSError as error:
             print(f"heartbeat: {error}", file=sys.stderr)
+    if engine.is_alive():
+        what = f"The run was ended at once by {ended_by[0]}, before it could save."
+        journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
     journal.close()
     # Not sys.exit: TensorFlow's threads and atexit handlers may hold a process for seconds, or for ever.
     sys.stdout.flush()
@@ -55,16 +58,22 @@ def main(arguments: list[str]) -> int:
     os._exit(OK if engine.succeeded else FAILED)
 
 
-def _handle_signals(engine: EngineThread) -> None:
+def _handle_signals(engine: EngineThread) -> list[str]:
+    """Hear signals; the list returned gets the name of the one that ends the process at once."""
+    ended_by: list[str] = []
+
     def stop(number: int, _frame: FrameType | None) -> None:
-        if engine.stop_token.reason is not None:
-            os._exit(128 + number)
-        engine.request_stop(f"asked by {signal.Signals(number).name}")
+        name = signal.Signals(number).name
+        if engine.stop_token.reason is None:
+            engine.request_stop(f"asked by {name}")
+        else:
+            ended_by.append(name)
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
+    return ended_by
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))
