@@ -5,11 +5,11 @@ It also hears Ctrl-C: the first one asks the run to stop and save, the second on
 
 from __future__ import annotations
 
-import os
 import signal
+import subprocess
 import sys
 import time
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -25,15 +25,13 @@ from tui.output import complain, say
 from tui.plain import PlainPrinter
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
     from engine.rundir import RunDirectory
 
 POLL_S = 0.2
-UNSTARTED_S = 10.0
-"""A run that shows no life for so long was prepared and never started."""
+_LAST_WORDS_S = 2.0
 
 FINISHED, FAILED, INTERRUPTED = 0, 1, 130
 
@@ -69,8 +67,7 @@ class Interrupts:
             self._ask()
         elif number == signal.SIGINT:
             self.leaves = True
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            _end_at_once(self._process)
             complain([f"Ended {self._run.run_id} at once; what was not saved yet is lost."])
 
     def _ask(self) -> None:
@@ -91,6 +88,16 @@ class Interrupts:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """End a host that was asked to stop already: by its own hand, which is written down, or else by force."""
+    process.terminate()
+    try:
+        process.wait(_LAST_WORDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def follow(
@@ -131,7 +138,7 @@ def follow(
             end = _end_of(records)
             if records:
                 continue
-            if liveness is Liveness.DEAD or (liveness is Liveness.STARTING and _was_left(run)):
+            if liveness is Liveness.DEAD:
                 break
             wait(POLL_S)
     if interrupts.leaves:
@@ -139,11 +146,6 @@ def follow(
     code = _conclude(run, end)
     _tell_of_damage(reader)
     return INTERRUPTED if interrupts.happened else code
-
-
-def _was_left(run: RunDirectory) -> bool:
-    """Tell whether a run was prepared so long ago that nobody will start it any more."""
-    return time.time() - run.path.stat().st_mtime > UNSTARTED_S
 
 
 def _write_json(records: Records) -> None:

@@ -145,7 +145,8 @@ def read_overview(run: RunDirectory) -> Overview:
     """
     liveness = run.liveness()
     state = fold(RunState(), _records(run))
-    return Overview(run, state, _status(state, liveness), _last_beat(run))
+    last_beat_at = _last_beat(run)
+    return Overview(run, state, _status(state, liveness, last_beat_at), last_beat_at)
 
 
 def _last_beat(run: RunDirectory) -> float:
@@ -184,12 +185,12 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) and isinstance(record.get("t"), float | int) else None
 
 
-def _status(state: RunState, liveness: Liveness) -> Status:
+def _status(state: RunState, liveness: Liveness, last_beat_at: float) -> Status:
     if isinstance(state.end, RunFinished):
         return Status.STOPPED if state.end.outcome == "stopped" else Status.FINISHED
     if state.end is not None:
         return Status.FAILED
-    if liveness is Liveness.STARTING and state.started is None:
+    if state.started is None and not last_beat_at:
         return Status.UNSTARTED
     if liveness is not Liveness.ALIVE:
         return Status.CRASHED

@@ -121,7 +121,7 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     code, out, _ = call("show")
     assert code == 0
     assert out.startswith(f"{run.run_id}\n  state    finished: all epochs are done\n")
-    assert re.search(r"\n  epochs +7 \(preset: 30\)\n", out)
+    assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
     assert "again: tpu-console run digits-cnn" in out
     assert "--epochs 7" in out
     assert "training  50.0 s" in out
