@@ -117,7 +117,7 @@ class CnnOptions(_Section):
         filters: Filters of each convolution block; each block ends in a pooling of 2.
         convolutions: Convolutions in each block.
         kernel_size: Side of the square kernel.
-        padding: ``valid`` or ``same``.
+        padding: ``same`` keeps height and width, ``valid`` loses the border.
         batch_norm: Normalise after each convolution.
         hidden: Units of the dense layers before the classifier.
         dropout: Dropped share before the classifier.
@@ -152,7 +152,7 @@ class OptimizerOptions(_Section):
 
     Args:
         name: A Keras optimizer.
-        learning_rate: The peak learning rate, before any scaling.
+        learning_rate: How far one step moves the weights, at its peak and before any scaling.
         schedule: ``constant``, or a decay over the whole run down to `final_fraction` of the peak.
         final_fraction: Where ``cosine``, ``linear`` and ``exponential`` end, as a share of the peak.
         warmup_epochs: Epochs over which the rate rises linearly from zero.
@@ -241,20 +241,20 @@ class RunConfig(_Section):
 
     Args:
         name: The preset's name, and the label of its runs.
-        dataset: A dataset of `engine.catalog`, or ``package.module:function`` / ``path/to/file.py:function``.
+        dataset: A built-in dataset, or a function of one's own: ``package.module:function``, ``file.py:function``.
         data: How the examples are read and split.
-        model: A model of `engine.catalog`, or a function of the person's own.
+        model: A built-in model, or a function of one's own that returns an uncompiled Keras model.
         model_options: Options of that model; keyword arguments for one's own function.
-        batch_size: Examples per replica and step.
-        epochs: Epochs to train.
+        batch_size: Images each replica takes a step; multiples of 8 or 128 suit a TPU.
+        epochs: Passes over the training data.
         steps_per_epoch: Steps an epoch, or ``all`` for the whole dataset.
         validation_freq: Validate after every so many epochs.
-        loss: A Keras loss.
-        metrics: Keras metrics.
+        loss: What training makes smaller: a Keras loss.
+        metrics: What is measured beside the loss: Keras metrics, with commas between.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
-        accelerator: ``auto``, ``cpu``, ``gpu``, or ``sim:N`` for N simulated replicas on the CPU.
-        precision: Keras's dtype policy.
+        accelerator: Where to train; ``auto`` takes a GPU where there is one, ``sim:N`` simulates N replicas.
+        precision: Number format; mixed_bfloat16 is faster on TPUs and newer GPUs.
         steps_per_execution: Steps sent to the device at once, or ``auto``.
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are kept on the way.

@@ -6,6 +6,7 @@ short enough that curves move and a stop is heard.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TARGET_S = 0.3
-_LONGEST_S = 1.0
+_LONGEST_S = 3.0  # only reached when an epoch's length has no divisor nearer to the target
 _TIMED_STEPS = 20
 _TIMED_S = 0.25
 _LARGEST_STATE_BYTES = 1 << 30
@@ -46,7 +47,7 @@ def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
     wanted = TARGET_S / max(step_s, 1e-6)
     divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
     allowed = [n for n in divisors if n * step_s <= _LONGEST_S] or [1]
-    steps = min(allowed, key=lambda n: abs(n - wanted))
+    steps = min(allowed, key=lambda n: abs(math.log(n / wanted)))
     took = f"auto: a step takes {step_s * 1e3:.1f} ms, so {steps} at once take {steps * step_s:.2f} s"
     if steps * step_s < 0.1 and steps < steps_per_epoch:
         took += f"; {steps_per_epoch} steps an epoch have no better divisor, a rounder number of steps would be faster"

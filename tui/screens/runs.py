@@ -1,0 +1,156 @@
+"""The runs screen: past and running runs, the newest first, to open one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.binding import Binding
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import DataTable, Footer, Static
+from textual.worker import get_current_worker
+
+from engine.errors import ConsoleError
+from engine.paths import runs_folder, user_path
+from engine.rundir import RunDirectory, list_runs
+from tui.screens.setup import SetupScreen
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+# Key, title and width: fixed, so that rows which are still being read do not move those that stand.
+_COLUMNS = (
+    ("state", "State", 11),
+    ("preset", "Preset", 19),
+    ("epochs", "Epochs", 7),
+    ("best", "Best", 19),
+    ("took", "Took", 8),
+    ("run", "Run", 40),
+)
+
+
+class RunTable(DataTable[Content]):
+    """The table of runs."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open", tooltip="Open the run: live while it trains, afterwards its result."),
+    ]
+
+
+class RunsScreen(Screen[None]):
+    """A table of runs; enter opens one, which posts `SetupScreen.OpenRunRequested` to the app."""
+
+    CSS = """
+    RunsScreen {
+        background: $background;
+
+        #title { height: 1; background: $panel; padding: 0 1; color: $text-muted; }
+        #runs {
+            height: 1fr; background: $background;
+            scrollbar-background: $background; scrollbar-color: $foreground 25%;
+            scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
+        }
+        #runs > .datatable--header { background: $background; color: $text-muted; text-style: bold; }
+        #runs > .datatable--odd-row, #runs > .datatable--even-row { background: $background; }
+        #chosen { height: auto; padding: 0 1; color: $text-muted; }
+    }
+    """
+    AUTO_FOCUS = "DataTable"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r,f5", "refresh_runs", "Refresh", tooltip="Read the runs again."),
+        Binding("escape,b", "dismiss", "Back", tooltip="Go back to the form."),
+        Binding("f1,question_mark", "app.help", "Help", tooltip="Explain every key and every figure."),
+        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._runs: dict[str, RunDirectory] = {}
+
+    def compose(self) -> ComposeResult:
+        """Lay out the title, the table and the line on the chosen run."""
+        yield Static(Content.assemble(("tpu-console", "bold $text-primary"), "  runs, the newest first"), id="title")
+        table = RunTable(cursor_type="row", id="runs")
+        for key, title, width in _COLUMNS:
+            table.add_column(title, key=key, width=width)
+        yield table
+        yield Static("", id="chosen", markup=False)
+        yield Footer(show_command_palette=False)
+
+    def on_screen_resume(self) -> None:
+        """Read the runs, also on coming back from one."""
+        self.action_refresh_runs()
+
+    def action_refresh_runs(self) -> None:
+        """Read the runs again."""
+        self._read_runs()
+
+    @work(thread=True, exclusive=True, name="read runs")
+    def _read_runs(self) -> None:
+        """List the runs at once, then read one after the other: a long journal takes its time."""
+        runs = list_runs()
+        self.app.call_from_thread(self._list, runs)
+        # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
+        from tui.overview import read_overview
+        from tui.widgets.run_cells import run_cells
+
+        worker = get_current_worker()
+        for run in runs:
+            if worker.is_cancelled:
+                return
+            try:
+                cells = run_cells(read_overview(run))
+            except ConsoleError as error:
+                cells = {"state": Content.styled("✖ unreadable", "$text-error"), "preset": Content(error.what)}
+            self.app.call_from_thread(self._fill, run, cells)
+
+    def _list(self, runs: list[RunDirectory]) -> None:
+        """Show which runs there are; rows that stand already keep what they say until they are read again."""
+        if not self.is_attached:
+            return  # left while the folder was being read
+        table = self._table
+        chosen = self._chosen
+        self._runs = {run.run_id: run for run in runs}
+        if list(self._runs) != [str(row.value) for row in table.rows]:
+            table.clear()
+            for name in self._runs:
+                reading = Content.styled("reading …", "$foreground 60%")
+                table.add_row(reading, *[Content("")] * (len(_COLUMNS) - 2), Content(name), key=name)
+            if chosen in self._runs:
+                table.move_cursor(row=list(self._runs).index(chosen))
+        if not runs:
+            folder = user_path(runs_folder())
+            self.query_one("#chosen", Static).update(f"There is no run in {folder} yet. Escape goes back to start one.")
+
+    def _fill(self, run: RunDirectory, cells: dict[str, Content]) -> None:
+        if self.is_attached and run.run_id in self._table.rows:
+            for column, cell in cells.items():
+                self._table.update_cell(run.run_id, column, cell)
+
+    @property
+    def _table(self) -> RunTable:
+        return self.query_one(RunTable)
+
+    @property
+    def _chosen(self) -> str:
+        """The name of the run under the cursor; empty when there is none."""
+        table = self._table
+        if not table.row_count:
+            return ""
+        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Say where the run under the cursor lies."""
+        run = self._runs.get(str(event.row_key.value))
+        if run is not None:
+            self.query_one("#chosen", Static).update(user_path(run.path))
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Open the run in place of this screen."""
+        event.stop()
+        if (run := self._runs.get(str(event.row_key.value))) is not None:
+            # To the app: this screen is gone when the message is handled.
+            self.app.post_message(SetupScreen.OpenRunRequested(run))
+            self.dismiss()

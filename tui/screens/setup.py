@@ -1,0 +1,235 @@
+"""The setup screen: choose a preset, change what you like, see what it will do, start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.message import Message
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from engine.errors import ConfigError, Problem
+from engine.hardware import Hardware, detect_hardware
+from engine.plan import Plan, Severity, make_plan
+from presets import all_presets
+from tui.widgets.draft import Draft
+from tui.widgets.plan_panel import PlanPanel
+from tui.widgets.preset_detail import PresetDetail
+from tui.widgets.preset_list import PresetList
+from tui.widgets.run_form import RunForm
+from tui.widgets.shell_command import shell_command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from engine.config import RunConfig
+    from engine.rundir import RunDirectory
+
+
+class SetupScreen(Screen[None]):
+    """Choose, check, start.
+
+    The keys are control keys and function keys because a cursor in a text field takes the letters; those that
+    a browser, tmux or a text field keeps for itself (ctrl+a, ctrl+b, ctrl+n, ctrl+t, ctrl+w) are left alone.
+
+    Args:
+        preset_files: Preset files beside those of the package and of the person.
+        detect: Looks for accelerators; called once, in a thread.
+    """
+
+    # Plain assignments, as the base class declares them: as class variables they would not fit its types.
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
+    # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
+    DEFAULT_CSS = (Path(__file__).parents[1] / "setup.tcss").read_text(encoding="utf-8")
+    AUTO_FOCUS = "PresetList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+r,f5", "start", "Start", tooltip="Start training with what the form says.", priority=True),
+        Binding("ctrl+s,f2", "save", "Save", tooltip="Save the form as a preset of your own."),
+        Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the command that does the same run without the console."),
+        Binding("ctrl+o,f4", "toggle_all", "All fields", tooltip="Show every choice, or only those that matter most."),
+        Binding("f6", "reset", "Reset", show=False, tooltip="Set the form back to the preset."),
+        Binding("ctrl+l,f7", "runs", "Runs", tooltip="Show past and running runs, and open one."),
+        Binding("f1", "app.help", "Help", tooltip="Explain every key and every figure."),
+        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+    ]
+
+    @dataclass
+    class StartRequested(Message):
+        """A run is to be started.
+
+        Args:
+            config: Its configuration.
+        """
+
+        config: RunConfig
+
+    @dataclass
+    class OpenRunRequested(Message):
+        """A run is to be opened.
+
+        Args:
+            run: The run.
+        """
+
+        run: RunDirectory
+
+    def __init__(self, preset_files: Sequence[Path] = (), detect: Callable[[], Hardware] = detect_hardware) -> None:
+        super().__init__()
+        self._preset_files = tuple(preset_files)
+        self._detect = detect
+        self._hardware = Hardware()
+        self._drafts: dict[str, Draft] = {}
+        self._draft: Draft | None = None
+        self._config: RunConfig | None = None
+        self._plan: Plan | None = None
+        self._problems: tuple[Problem, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        """Lay out the presets on the left, the form and the plan on the right."""
+        with Horizontal(id="title"):
+            yield Static("tpu-console", id="title-name")
+            yield Static("choose a preset, change what you like, start", id="title-purpose")
+            yield Static("", id="title-machine", markup=False)
+        with Horizontal(id="body"):
+            with Vertical(id="left"):
+                yield PresetList(id="presets")
+                yield PresetDetail(id="detail")
+            with Vertical(id="right"):
+                form = RunForm(id="form")
+                form.border_title = "Run"
+                yield form
+                yield PlanPanel(id="plan")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Fill the list; the form and the look at the hardware come after the first frame."""
+        self.call_after_refresh(self._fill)
+
+    def _fill(self, chosen: str = "") -> None:
+        presets, broken = all_presets(self._preset_files)
+        self.query_one(PresetList).show(presets, broken, chosen)
+        self._look_for_hardware()
+
+    @work(thread=True, exclusive=True, name="hardware")
+    def _look_for_hardware(self) -> None:
+        self.app.call_from_thread(self._take_hardware, self._detect())
+
+    def _take_hardware(self, hardware: Hardware) -> None:
+        if not self.is_attached:
+            return  # left while the machine was being looked at
+        self._hardware = hardware
+        gpus = hardware.gpus
+        gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
+        auto = "CPU here" if not gpus else "GPU here"
+        labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})"}
+        self.query_one(RunForm).label_choices("accelerator", labels)
+        machine = [f"GPU: {gpu}", f"TPU: {hardware.tpu or 'none found'}"]
+        self.query_one("#title-machine", Static).update("   ".join(machine))
+        self._replan()
+
+    async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
+        """Show the preset and its form, with what was typed into it before."""
+        event.stop()
+        entry = event.entry
+        self.query_one(PresetDetail).show(entry)
+        if isinstance(entry, Exception):
+            return  # the form keeps the preset before
+        self._draft = self._drafts.setdefault(entry.name, Draft(entry))
+        self.query_one(RunForm).border_title = f"Run: {entry.name}"
+        await self.query_one(RunForm).load(self._draft)
+        self._replan()
+
+    def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
+        """Go on to the form."""
+        event.stop()
+        self.query_one(RunForm).focus_first()
+
+    def on_run_form_edited(self, event: RunForm.Edited) -> None:
+        """Bring the plan in line."""
+        event.stop()
+        self._replan()
+
+    def _replan(self) -> None:
+        """Check the form, mark its problems and show what it amounts to."""
+        if (draft := self._draft) is None:
+            return
+        panel, form = self.query_one(PlanPanel), self.query_one(RunForm)
+        self.query_one(PresetList).mark_edited(draft.preset.name, is_edited=draft.is_edited)
+        try:
+            config = draft.config()
+        except ConfigError as error:
+            self._config, self._plan, self._problems = None, None, error.problems
+            panel.show_problems(error.problems)
+        else:
+            plan = make_plan(config, self._hardware)
+            self._config, self._plan = config, plan
+            self._problems = tuple(
+                Problem(item.key, item.text) for item in plan.advice if item.severity is Severity.ERROR
+            )
+            panel.show_plan(plan, config, shell_command(config, draft.preset))
+        form.show_problems(self._problems)
+
+    async def action_start(self) -> None:
+        """Start, or say what stands in the way and go there."""
+        self._replan()
+        if self._config is not None and not self._problems:
+            self.post_message(self.StartRequested(self._config))
+            return
+        if self._problems:
+            sentences = "\n".join(f"✖ {problem}" for problem in self._problems)
+            self.notify(sentences, title="Not started", severity="error", markup=False)
+            await self.query_one(RunForm).focus_problem(self._problems[0])
+
+    def action_save(self) -> None:
+        """Ask for a name and save the form as a preset."""
+        if (config := self._config) is None:
+            self.notify("Correct the form first.", title="Not saved", severity="error")
+            return
+        from tui.widgets.save_preset import SavePreset
+
+        self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
+
+    def _saved(self, path: Path | None) -> None:
+        if path is None:
+            return
+        from engine.paths import user_path
+
+        if self._draft is not None:
+            self._draft.reset()
+        self._fill(path.name.removesuffix(".toml"))
+        self.notify(f"Saved as {user_path(path)}", markup=False)
+
+    def action_copy(self) -> None:
+        """Copy the command."""
+        if command := self.query_one(PlanPanel).command:
+            self.app.copy_to_clipboard(command)
+            self.notify("Copied, if your terminal lets programs copy; the plan shows the command to select.")
+
+    async def action_toggle_all(self) -> None:
+        """Show every field, or only the essential ones."""
+        form = self.query_one(RunForm)
+        await form.show_all(not form.shows_all)
+        self.set_class(form.shows_all, "-all-fields")
+        self._replan()
+
+    async def action_reset(self) -> None:
+        """Set the form back to the preset."""
+        if self._draft is not None:
+            self._draft.reset()
+            await self.query_one(RunForm).load(self._draft)
+            self._replan()
+
+    def action_runs(self) -> None:
+        """Show the runs."""
+        from tui.screens.runs import RunsScreen
+
+        self.app.push_screen(RunsScreen())

@@ -1,0 +1,103 @@
+"""The plan panel: what the form amounts to, what to know before starting, and the same run as a command."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from engine.plan import Severity
+from tui.figures import plural
+from tui.widgets.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+
+    from engine.config import RunConfig
+    from engine.errors import Problem
+    from engine.plan import Plan
+
+
+class PlanPanel(VerticalScroll):
+    """The plan. While the form has problems it keeps the last good plan, dimmed, under their list."""
+
+    DEFAULT_CSS = """
+    PlanPanel {
+        scrollbar-size-vertical: 1;
+        Static { height: auto; width: 1fr; }
+        #plan-trouble { padding: 0 0 1 0; }
+        #plan-command-title { color: $text-muted; padding: 1 0 0 0; }
+        #plan-command { color: $text-success; background: $surface-lighten-1; padding: 0 1; }
+        #plan-advice { padding: 1 0 0 0; }
+        .-empty { display: none; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id)
+        self.border_title = "Plan"
+        self.command = ""
+        self._plan: Plan | None = None
+        self._figures: list[Entry] = []
+        self._trouble: list[Entry] = []
+        self._width = 0
+
+    def compose(self) -> ComposeResult:
+        """Lay out what is wrong, the figures, the command and the advice."""
+        yield Static("", id="plan-trouble", classes="-empty")
+        yield Static("", id="plan-figures")
+        yield Static("As a command (ctrl+y copies it)", id="plan-command-title", markup=False)
+        yield Static("", id="plan-command", markup=False)
+        yield Static("", id="plan-advice")
+
+    def allow_focus(self) -> bool:
+        """Take part in the tab order only while there is something to scroll to."""
+        return self.max_scroll_y > 0
+
+    def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
+        """Show a plan.
+
+        Args:
+            plan: The plan.
+            config: What it was made of.
+            command: The command that runs it.
+        """
+        self._plan, self.command = plan, command
+        self._figures = figures(plan, config)
+        self._trouble = advice_entries(item for item in plan.advice if item.severity is Severity.ERROR)
+        self.border_subtitle = counts(plan.advice)
+        self._draw()
+
+    def show_problems(self, problems: Sequence[Problem]) -> None:
+        """Show what is wrong with the form; the plan stays as it was.
+
+        Args:
+            problems: At least one problem.
+        """
+        title = f"{plural(len(problems), 'problem')}; below, the last good plan."
+        self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
+        self.border_subtitle = f"✖ {len(problems)}"
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Wrap anew for another width."""
+        if self.content_size.width != self._width:
+            self._draw()
+
+    def _draw(self) -> None:
+        # One column is kept for the scroll bar, so that its coming does not wrap the text anew.
+        self._width = self.content_size.width
+        width = max(20, self._width - 1)
+        advice = () if self._plan is None else self._plan.advice
+        milder = advice_entries(item for item in advice if item.severity is not Severity.ERROR)
+        is_stale = any(not entry.lead for entry in self._trouble)
+        for name, entries in (("trouble", self._trouble), ("figures", self._figures), ("advice", milder)):
+            part = self.query_one(f"#plan-{name}", Static)
+            part.update(laid_out(entries, width))
+            part.set_class(not entries, "-empty")
+            part.set_class(is_stale and name != "trouble", "-stale")
+        self.query_one("#plan-command", Static).update(self.command)
+        self.query_one("#plan-command", Static).set_class(is_stale, "-stale")

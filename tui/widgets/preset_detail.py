@@ -1,0 +1,100 @@
+"""What the chosen preset is: its data and model, what it reproduces, and the score and time to expect."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from engine.catalog import DATASETS, MODELS
+from engine.errors import ConfigError
+from engine.paths import user_path
+from tui.figures import shape, size
+from tui.widgets.plan_text import Entry, laid_out, problem_entries
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from presets import Preset
+
+
+class PresetDetail(VerticalScroll):
+    """The detail beside the list."""
+
+    DEFAULT_CSS = """
+    PresetDetail {
+        scrollbar-size-vertical: 1;
+        Static { height: auto; width: 1fr; }
+    }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id)
+        self.border_title = "About"
+        self._entry: Preset | ConfigError | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay out the text."""
+        yield Static("")
+
+    def allow_focus(self) -> bool:
+        """Take part in the tab order only while there is something to scroll to."""
+        return self.max_scroll_y > 0
+
+    def show(self, entry: Preset | ConfigError) -> None:
+        """Show a preset, or the mistakes of a file that is none."""
+        self._entry = entry
+        self.border_title = "Mistakes" if isinstance(entry, ConfigError) else entry.name
+        self.scroll_home(animate=False)
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Wrap anew for another width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._entry is None:
+            return
+        # One column is kept for the scroll bar, so that its coming does not wrap the text anew.
+        width = max(16, self.content_size.width - 1)
+        if isinstance(self._entry, ConfigError):
+            entries = [Entry("", self._entry.source), *problem_entries(self._entry.problems)]
+        else:
+            entries = describe(self._entry)
+        self.query_one(Static).update(laid_out(entries, width))
+
+
+def describe(preset: Preset) -> list[Entry]:
+    """Return what a preset is, one entry a fact."""
+    facts = [
+        ("Score", preset.about.expected_score),
+        ("Time", preset.about.expected_time),
+        *_data(preset.config.dataset),
+        ("Model", _model(preset.config.model)),
+        ("Shows", preset.about.reproduces),
+    ]
+    if not preset.is_builtin:
+        facts.append(("File", user_path(preset.path)))
+    title = Entry("", preset.about.title, text_style="bold")
+    return [title, *(Entry(label.ljust(8), text) for label, text in facts)]
+
+
+def _data(dataset: str) -> list[tuple[str, str]]:
+    info = DATASETS.get(dataset)
+    if info is None:
+        return [("Data", dataset)]
+    missing = info.missing_files()
+    if missing:
+        state = f"not on this machine yet; {size(sum(file.download_bytes for file in missing))} to download"
+    else:
+        state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
+    sizes = (
+        f"{info.train_examples:,} to train on, {info.validation_examples:,} to validate on; "
+        f"{shape(info.input_shape)}, {info.classes} classes"
+    )
+    return [("Data", info.title), ("", sizes), ("", state), ("Licence", info.licence)]
+
+
+def _model(model: str) -> str:
+    return f"{model}: {MODELS[model]}" if model in MODELS else model

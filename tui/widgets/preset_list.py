@@ -1,0 +1,87 @@
+"""The list of presets: name and title of each, and those whose files have mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.message import Message
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.errors import ConfigError
+    from presets import Preset
+
+
+class PresetList(OptionList):
+    """The list. The highlighted entry is the chosen one."""
+
+    @dataclass
+    class Chosen(Message):
+        """Another entry is highlighted.
+
+        Args:
+            entry: A preset, or the mistakes of a file that is none.
+        """
+
+        entry: Preset | ConfigError
+
+    @dataclass
+    class Confirmed(Message):
+        """Enter was pressed on an entry."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id, markup=False)
+        self.border_title = "Presets"
+        self._entries: list[Preset | ConfigError] = []
+        self._edited: frozenset[str] = frozenset()
+
+    def show(self, presets: Sequence[Preset], broken: Sequence[ConfigError], chosen: str = "") -> None:
+        """Show presets.
+
+        Args:
+            presets: Those that can be used.
+            broken: What is wrong with the other files.
+            chosen: Name of the preset to highlight; the first by default.
+        """
+        self._entries = [*presets, *broken]
+        names = [preset.name for preset in presets]
+        self.set_options([Option(self._prompt(entry)) for entry in self._entries])
+        if self._entries:
+            self.highlighted = names.index(chosen) if chosen in names else 0
+
+    def mark_edited(self, name: str, *, is_edited: bool) -> None:
+        """Mark a preset whose form differs from it, or take the mark away.
+
+        Args:
+            name: The preset's name.
+            is_edited: Whether it differs.
+        """
+        edited = self._edited | {name} if is_edited else self._edited - {name}
+        if edited == self._edited:
+            return
+        self._edited = edited
+        for index, entry in enumerate(self._entries):
+            if not isinstance(entry, Exception) and entry.name == name:
+                self.replace_option_prompt_at_index(index, self._prompt(entry))
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Report the entry."""
+        event.stop()
+        self.post_message(self.Chosen(self._entries[event.option_index]))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Report that the entry is settled."""
+        event.stop()
+        self.post_message(self.Confirmed())
+
+    def _prompt(self, entry: Preset | ConfigError) -> Content:
+        if isinstance(entry, Exception):
+            name = entry.source.replace("\\", "/").rpartition("/")[2] or "a preset file"
+            return Content.assemble((f"✖ {name}", "bold"), "\n  cannot be used; see below")
+        mark = "•" if entry.name in self._edited else " "
+        return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")

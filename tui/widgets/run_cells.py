@@ -1,0 +1,42 @@
+"""One run as a row of the runs table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from tui.figures import duration, metric
+from tui.overview import Status
+
+if TYPE_CHECKING:
+    from tui.overview import Overview
+
+_FAINT = "$foreground 60%"
+_STATES = {
+    Status.UNSTARTED: ("○", _FAINT),
+    Status.RUNNING: ("▶", "bold $text-primary"),
+    Status.STOPPING: ("◼", "$text-warning"),
+    Status.FINISHED: ("✓", "$text-success"),
+    Status.STOPPED: ("◼", ""),
+    Status.FAILED: ("✖", "$text-error"),
+    Status.CRASHED: ("✖", "$text-error"),
+}
+
+
+def run_cells(overview: Overview) -> dict[str, Content]:
+    """Return a run's row by column.
+
+    Args:
+        overview: The run at a glance.
+    """
+    mark, style = _STATES[overview.status]
+    fit, best, seconds = overview.state.fit, overview.best, overview.seconds()
+    total = f"/{fit.epochs}" if fit is not None else ""
+    return {
+        "state": Content.styled(f"{mark} {overview.status.value}", style),
+        "preset": Content(overview.label),
+        "epochs": Content(f"{overview.epochs_done}{total}"),
+        "best": Content(f"{metric(best[1])} {best[0]}" if best is not None else "–"),
+        "took": Content(duration(seconds) if seconds is not None else "–"),
+    }

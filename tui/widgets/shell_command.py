@@ -1,0 +1,28 @@
+"""The command that does without the console what the form does in it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from engine.paths import user_path, user_presets_folder
+from engine.plan import run_command
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from presets import Preset
+
+
+def shell_command(config: RunConfig, preset: Preset) -> str:
+    """Return the `tpu-console run` command of a configuration.
+
+    Args:
+        config: The configuration.
+        preset: The preset it was made from; a file named on the way has to be named again.
+    """
+    command = run_command(config, preset.config, preset.name)
+    if preset.is_builtin or preset.path.parent == user_presets_folder():
+        return command
+    path = user_path(preset.path)
+    # A quoted ~ is not the home folder to a shell.
+    return f"{command} --preset-file {path if path == shlex.quote(path) else shlex.quote(str(preset.path))}"
