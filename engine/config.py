@@ -86,7 +86,8 @@ Switch = Annotated[bool, Field(strict=True)]
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    # An infinite number in the options of a function of one's own stays one: TOML has it.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
 
 
 class DataOptions(_Section):
@@ -406,6 +407,21 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError([Problem("", f"is not UTF-8 text: {error.reason}")], str(path)) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([Problem("", f"is not valid TOML: {error}")], str(path)) from error
+
+
+def flat_values(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration's plain values by dotted key."""
+    return _flat(config.model_dump(mode="json"), "")
+
+
+def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
 
 
 def load_config(path: Path) -> RunConfig:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from engine.catalog import DATASETS, DatasetInfo
-from engine.config import parse_assignment, to_toml
+from engine.config import flat_values, parse_assignment
 from engine.paths import user_path
 
 if TYPE_CHECKING:
@@ -218,11 +218,10 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     """
     import json
     import shlex
-    import tomllib
 
     words = ["tpu-console", "run", preset]
     short = {"epochs": "--epochs", "batch_size": "--batch-size", "accelerator": "--accelerator"}
-    before, after = _flat(tomllib.loads(to_toml(base))), _flat(tomllib.loads(to_toml(config)))
+    before, after = flat_values(base), flat_values(config)
     for section in ("model_options", "data.options"):
         there = {key for key in before if key.startswith(f"{section}.")}
         is_emptied = section == "model_options" and config.model != base.model  # `with_changes` does it then
@@ -237,13 +236,3 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
         text = value if is_plain else json.dumps(value, ensure_ascii=False)
         words += [short[key], str(value)] if key in short else ["--set", f"{key}={text}"]
     return shlex.join(words)
-
-
-def _flat(values: dict[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat

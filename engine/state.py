@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
+_LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poisson", "huber", "perplexity")
+
+
 @dataclass(frozen=True, slots=True)
 class Curves:
     """Metrics over the course of a run; all columns have the same length.
@@ -134,8 +137,8 @@ class RunState:
 
 
 def lower_is_better(metric: str) -> bool:
-    """Tell whether a smaller value of a metric is better, by its name as Keras's callbacks do."""
-    return any(part in metric for part in ("loss", "error", "entropy", "divergence", "poisson", "huber", "perplexity"))
+    """Tell whether a smaller value of a metric is better, by its name; every other one is taken to rise."""
+    return any(part in metric.lower() for part in _LOWER_IS_BETTER)
 
 
 def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:

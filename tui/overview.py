@@ -122,21 +122,6 @@ def local_time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC).astimezone()
 
 
-def flat_values(config: RunConfig) -> dict[str, Any]:
-    """Return a configuration's values by dotted key."""
-    return _flat(config.model_dump(mode="json"), "")
-
-
-def _flat(values: dict[str, Any], prefix: str) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = value
-    return flat
-
-
 def read_overview(run: RunDirectory) -> Overview:
     """Read a run at a glance; damaged lines are left out.
 

@@ -10,9 +10,10 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual_plotext import PlotextPlot
 
+from engine.state import lower_is_better
 from tui.charts.curve import Axis, Curve
 from tui.charts.gate import RedrawGate
-from tui.charts.legend import Entry, is_lower_better, legend_line, style_of, title_line
+from tui.charts.legend import Entry, legend_line, style_of, title_line
 from tui.charts.pens import Pen, Tone, alarm_color, pen_for
 from tui.charts.raster import Marker
 from tui.charts.scene import Scene, Trace, View, build_scene
@@ -211,7 +212,7 @@ class MetricChart(PlotextPlot):
         entries = []
         for series in self._started():
             name = series.curve.name
-            best = series.best(lowest=is_lower_better(name))
+            best = series.best(lowest=lower_is_better(name))
             entries.append(Entry(name, self._pen(series.curve), series.latest, best))
         return legend_line(entries, self.title, width, is_ascii=self.marker == "ascii")
 

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.style import Style
 from rich.text import Text
 
+from engine.state import lower_is_better
 from tui.charts.ticks import format_value
 
 if TYPE_CHECKING:
     from tui.charts.pens import Pen, PenColor
-
-# Parts of metric names for which less is better; every other metric is taken to rise.
-_LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "perplexity", "crossentropy", "divergence")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +34,6 @@ class Entry:
 
 
 _Wording: TypeAlias = Callable[[Entry, str, bool], str]
-
-
-def is_lower_better(name: str) -> bool:
-    """Whether the metric called `name` improves by falling."""
-    return any(part in name.lower() for part in _LOWER_IS_BETTER)
 
 
 def style_of(color: PenColor) -> Style:
@@ -116,7 +109,7 @@ def _short_name(entry: Entry, title: str) -> str:
 
 
 def _arrow(entry: Entry, is_ascii: bool) -> str:
-    if is_lower_better(entry.name):
+    if lower_is_better(entry.name):
         return "v" if is_ascii else "↓"
     return "^" if is_ascii else "↑"
 

@@ -56,9 +56,7 @@ class Pen:
 
 def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool) -> Pen:
     """The pen of the `slot`-th training or validation curve of a chart, counted from 0."""
-    glyphs = (_VALIDATION_GLYPHS if is_validation else _TRAINING_GLYPHS)[
-        "ascii" if marker == "ascii" else "unicode"
-    ]
+    glyphs = (_VALIDATION_GLYPHS if is_validation else _TRAINING_GLYPHS)["ascii" if marker == "ascii" else "unicode"]
     colors = (_VALIDATION if is_validation else _TRAINING)[tone]
     # A plain line is made of its own glyph already where one character is one dot.
     has_beads = not is_validation and slot % len(glyphs) > 0 and marker != "ascii"

@@ -89,9 +89,8 @@ def _settings(config: RunConfig | None) -> list[str]:
     """Name what differs from the preset, and the command that trains the same again."""
     if config is None:
         return []
-    from engine.config import to_toml
+    from engine.config import flat_values, to_toml
     from engine.plan import run_command
-    from tui.overview import flat_values
     from tui.tables import fields
 
     preset = _preset(config.name)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from tui.charts.legend import Entry, is_lower_better, legend_line, title_line
+from tui.charts.legend import Entry, legend_line, title_line
 from tui.charts.pens import pen_for
 
 ENTRIES = [
@@ -56,11 +56,3 @@ def test_the_less_important_notes_go_first() -> None:
 def test_a_metric_without_a_finite_value_is_named_so() -> None:
     entry = Entry("loss", ENTRIES[0].pen, math.nan, math.nan)
     assert legend_line([entry], "loss", 60, is_ascii=False).plain == "─ loss NaN (best NaN)"
-
-
-@pytest.mark.parametrize(
-    ("name", "lower"),
-    [("val_loss", True), ("MAE", True), ("perplexity", True), ("accuracy", False), ("val_auc", False)],
-)
-def test_which_way_a_metric_improves(name: str, lower: bool) -> None:
-    assert is_lower_better(name) is lower
