@@ -1,0 +1,126 @@
+"""Writes runs as an engine would, so that screens are tested on real journals without training anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from engine.events import (
+    AcceleratorReady,
+    DataReady,
+    EpochEnded,
+    FitStarted,
+    ModelBuilt,
+    PhaseStarted,
+    Progress,
+    Replica,
+    RunFinished,
+    RunStarted,
+)
+from engine.heart import write_heartbeat
+from engine.journal import JournalWriter
+from engine.rundir import create_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from engine.events import Event
+    from tui.screens.live import LiveScreen
+
+EPOCHS, STEPS = 10, 20
+
+
+class FakeEngine:
+    """A run that a test moves on event by event."""
+
+    def __init__(self, folder: Path, label: str = "digits-cnn", replicas: int = 1) -> None:
+        self.run = create_run(label, folder)
+        self.run.write_private(self.run.config, "")
+        self.clock = time.time() - 60
+        self.replicas = replicas
+        self._journal = JournalWriter(self.run.journal, clock=lambda: self.clock)
+        write_heartbeat(self.run, os.getpid())
+
+    def write(self, *events: Event) -> None:
+        for event in events:
+            self._journal.write(event)
+
+    def begin(self) -> None:
+        """Everything up to the first step."""
+        replicas = tuple(Replica(i, f"/device:CPU:{i}", "CPU, simulated", "tpu-vm-0") for i in range(self.replicas))
+        config = {"dataset": "digits", "model": "cnn", "accelerator": "auto", "precision": "float32"}
+        self.write(RunStarted("digits-cnn", "host", os.getpid(), socket.gethostname(), config))
+        for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):
+            self.clock += seconds
+            self.write(PhaseStarted(phase))
+        self.write(
+            AcceleratorReady("cpu", "No GPU was found.", "one device", replicas, {"keras": "3.12.0"}),
+            DataReady(1437, 360, (8, 8, 1), 10),
+            ModelBuilt("cnn", 52_234, 52_234, 208_936, 7),
+            FitStarted(EPOCHS, STEPS, 32 * self.replicas, 32, 4, "Four steps take 0.3 s.", "val_accuracy"),
+        )
+        self.clock += 2
+
+    def train(self, epoch: int, *, ends: bool = True, loss: float | None = None) -> None:
+        """One epoch, or the first half of one; accuracy is best in epoch 3."""
+        loss = 2.0 / epoch if loss is None else loss
+        accuracy = max(0.0, 0.9 - 0.05 * abs(epoch - 3))
+        if epoch == 1:
+            self.write(PhaseStarted("training"))
+        for step in range(4, (STEPS if ends else STEPS // 2) + 1, 4):
+            self.clock += 0.04
+            done = (epoch - 1) * STEPS + step
+            self.write(Progress(epoch, step, done, done * 0.01, {"loss": loss, "accuracy": accuracy}))
+        if ends:
+            logs = {"accuracy": accuracy, "loss": loss, "val_accuracy": accuracy - 0.02, "val_loss": loss + 0.1}
+            compile_s = 1.25 if epoch == 1 else 0.0
+            done = epoch * STEPS
+            self.write(EpochEnded(epoch, done, STEPS, done * 0.01, 0.2, compile_s, 0.0, 10.0, 3200.0, 0.002, logs))
+
+    def finish(self, outcome: str = "completed", reason: str = "All epochs are done.") -> None:
+        self.write(RunFinished(outcome, reason, {}))
+
+    def append(self, *lines: str) -> None:
+        """Write raw lines, such as a newer version's or garbage."""
+        with self.run.journal.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def append_newer_event(self) -> None:
+        self.append(json.dumps({"v": 7, "t": self.clock, "type": "Teleported", "where": "Mars"}))
+
+    def die(self) -> None:
+        """Leave the heartbeat of a process that is gone."""
+        process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        write_heartbeat(self.run, process.pid)
+        process.kill()
+        process.communicate()
+
+
+async def until(pilot: Pilot[int], condition: Callable[[], object], limit: int = 400) -> None:
+    """Let the app run until something holds."""
+    for _ in range(limit):
+        if condition():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError(f"never happened; the screen showed:\n{screen_text(pilot)}")
+
+
+def live(pilot: Pilot[int]) -> LiveScreen:
+    """The live screen at the bottom of whatever is open."""
+    from tui.screens.live import LiveScreen
+
+    return next(screen for screen in pilot.app.screen_stack if isinstance(screen, LiveScreen))
+
+
+def screen_text(pilot: Pilot[int]) -> str:
+    """What is on the screen, as plain lines."""
+    strips = pilot.app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in strips)

@@ -1,0 +1,236 @@
+"""The console: opens on a run or on the form for a new one, and starts what the form asks for."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+
+from tui.farewell import goes_on
+from tui.themes import DARK, LIGHT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from textual.binding import BindingType
+    from textual.screen import Screen
+
+    from engine.config import RunConfig
+    from engine.errors import ConsoleError
+    from engine.rundir import RunDirectory
+    from tui.charts.raster import Marker
+    from tui.hosting import HostedRun, InProcessRun
+    from tui.screens.live import LiveScreen
+    from tui.screens.setup import SetupScreen
+
+_TEND_S = 1.0
+_FORM_MODE = "form"
+
+
+class ConsoleApp(App[int]):
+    """The whole console. Screens are imported when they are shown, so that the first frame comes at once.
+
+    Args:
+        run: Open the live screen on this run; the form for a new run by default.
+        preset_files: Presets from files of the person's own.
+        in_process: Train in this process instead of in one that outlives the console.
+        marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
+        theme_name: A Textual theme; the console's dark one by default.
+        launcher: Starts a run; `tui.hosting.launch` by default.
+
+    Attributes:
+        farewell: What to print on the terminal after the console has closed; may be empty.
+    """
+
+    TITLE = "tpu-console"
+    # A mode of our own makes the first screen the base of the stack, with its style sheet: no empty frame.
+    DEFAULT_MODE = "console"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+q", "leave", "quit", show=False, priority=True, tooltip="Leave the console."),
+    ]
+
+    def __init__(
+        self,
+        *,
+        run: RunDirectory | None = None,
+        preset_files: Sequence[Path] = (),
+        in_process: bool = False,
+        marker: str = "braille",
+        theme_name: str | None = None,
+        launcher: Callable[..., HostedRun | InProcessRun] | None = None,
+    ) -> None:
+        super().__init__()
+        self.farewell = ""
+        self._first_run = run
+        self._preset_files = tuple(preset_files)
+        self._in_process = in_process
+        self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
+        self._launcher = launcher
+        self._hosted: list[HostedRun | InProcessRun] = []
+        self._is_launching = False
+        self.add_mode(self.DEFAULT_MODE, self._first_screen)
+        self.add_mode(_FORM_MODE, self._setup_screen)
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = theme_name if theme_name in self.available_themes else DARK.name
+
+    def _first_screen(self) -> Screen[None]:
+        """Make the screen to open on: the run that was asked for, or the form."""
+        if self._first_run is not None:
+            return self._live_screen(self._first_run)
+        return self._setup_screen()
+
+    def on_mount(self) -> None:
+        """Look after what was started, once a second."""
+        # What is loaded by now stays loaded; full collections that go through it again and again hold keys up.
+        self.call_after_refresh(gc.freeze)
+        self.set_interval(_TEND_S, self._tend, name="tend runs")
+
+    def _live_screen(self, run: RunDirectory) -> LiveScreen:
+        from tui.screens.live import LiveScreen
+
+        return LiveScreen(run, marker=self._marker)
+
+    def _setup_screen(self) -> SetupScreen:
+        from tui.screens.setup import SetupScreen
+
+        return SetupScreen(self._preset_files)
+
+    def _tend(self) -> None:
+        self._hosted = [hosted for hosted in self._hosted if hosted.tend()]
+
+    @property
+    def _own_run(self) -> InProcessRun | None:
+        """The run that trains in this process, while it does."""
+        from tui.hosting import InProcessRun
+
+        self._tend()
+        return next((hosted for hosted in self._hosted if isinstance(hosted, InProcessRun)), None)
+
+    def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
+        """Start what the form asks for; a second press while it starts does nothing."""
+        if self._is_launching:
+            return
+        if self._in_process and self._own_run is not None:
+            from engine.errors import ConsoleError
+
+            self._show_error(
+                ConsoleError(
+                    "A run is going on inside this console already.",
+                    why="One process can hold one training run.",
+                    remedy="Wait for it or stop it; without --in-process, runs go on side by side.",
+                )
+            )
+            return
+        self._is_launching = True
+        config = message.config
+        self.run_worker(lambda: self._launch(config), name="start a run", thread=True, exit_on_error=False)
+
+    def _launch(self, config: RunConfig) -> None:
+        """Start a run, off the event loop: making a folder may take long on a network disk."""
+        from engine.errors import ConsoleError
+
+        try:
+            if self._launcher is not None:
+                hosted = self._launcher(config, in_process=self._in_process)
+            else:
+                from tui.hosting import launch
+
+                hosted = launch(config, in_process=self._in_process)
+        except ConsoleError as error:
+            self.call_from_thread(self._launch_failed, error)
+        except OSError as error:
+            why = error.strerror or str(error)
+            self.call_from_thread(self._launch_failed, ConsoleError("The run cannot be started.", why=f"{why}."))
+        else:
+            self.call_from_thread(self._launched, hosted)
+
+    def _launch_failed(self, error: ConsoleError) -> None:
+        self._is_launching = False
+        self._show_error(error)
+
+    def _launched(self, hosted: HostedRun | InProcessRun) -> None:
+        self._is_launching = False
+        self._hosted.append(hosted)
+        self.push_screen(self._live_screen(hosted.run))
+
+    def _show_error(self, error: ConsoleError) -> None:
+        from tui.screens.dialogs import error_dialog
+
+        self.push_screen(error_dialog(error))
+
+    def on_setup_screen_open_run_requested(self, message: SetupScreen.OpenRunRequested) -> None:
+        """Open the live screen on a run."""
+        self.push_screen(self._live_screen(message.run))
+
+    def action_new_run(self) -> None:
+        """Go back to the form as it was left, or open one."""
+        if len(self.screen_stack) == 1:
+            # The run is the base of its stack: another stack begins with the form, and that one goes.
+            self.switch_mode(_FORM_MODE)
+            self.remove_mode(self.DEFAULT_MODE)
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+
+    def action_help(self) -> None:
+        """Explain the keys of the screen and the figures on it."""
+        from tui.screens.help import help_dialog
+
+        active = self.screen.active_bindings.values()
+        explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
+        self.push_screen(help_dialog((key, binding) for key, binding in explained if binding.tooltip))
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Put every key of the screen into the command palette, with what it does."""
+        seen = set()
+        for entry in screen.active_bindings.values():
+            binding = entry.binding
+            if binding.tooltip and entry.enabled and binding.action not in seen:
+                seen.add(binding.action)
+                title = (binding.description or binding.tooltip.split(",")[0].rstrip(".")).capitalize()
+                action = binding.action
+                node = entry.node
+
+                async def perform(action: str = action, node: object = node) -> None:
+                    await self.run_action(action, node)  # type: ignore[arg-type]  # a DOM node
+
+                yield SystemCommand(title, binding.tooltip, perform)
+        yield SystemCommand("Theme", "Choose the colours.", self.action_change_theme)
+
+    async def action_quit(self) -> None:
+        """Leave, whatever asked for it."""
+        self.action_leave()
+
+    def action_leave(self) -> None:
+        """Leave the console; runs go on, unless one trains in this very process: then ask first."""
+        own = self._own_run
+        if own is None:
+            self._leave()
+            return
+        from tui.screens.dialogs import Question
+
+        question = Question(
+            "A run is going on inside this console. Stop it?",
+            "It cannot go on without the console. It is stopped after the current steps and saved; the console "
+            "then shows its result and can be closed.",
+            yes="Stop the run",
+            no="Stay",
+        )
+        self.push_screen(question, lambda is_sure: self._stop_own(own) if is_sure else None)
+
+    def _stop_own(self, own: InProcessRun) -> None:
+        own.engine.request_stop("asked from the console")
+        self.notify("The run is being stopped and saved.")
+
+    def _leave(self) -> None:
+        """Say where things stand, let go of what goes on, and close."""
+        shown = [screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")]
+        going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
+        unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]
+        self.farewell = "\n".join([*shown, *(goes_on(run_id) for run_id in unseen)])
+        for hosted in self._hosted:
+            hosted.release()
+        self.exit(0)

@@ -1,0 +1,41 @@
+"""What the terminal says after the console has closed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.rundir import RunDirectory
+    from engine.watch import Snapshot
+
+
+def goes_on(run_id: str) -> str:
+    """Return the line on a run that trains without a console."""
+    return f"{run_id} goes on training. Come back with: tpu-console attach {run_id}"
+
+
+def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
+    """Return one or two lines on a run that a console leaves.
+
+    Args:
+        run: The run.
+        snapshot: What was known of it.
+    """
+    # Imported here because the app asks for `goes_on` before its first frame.
+    from engine.events import RunFailed, RunFinished
+    from tui.widgets.verdict import best_score, verdict_on
+
+    name = run.run_id
+    if not snapshot.is_over:
+        return goes_on(name)
+    verdict = verdict_on(run, snapshot)
+    headline = verdict.headline if verdict is not None else ""
+    match snapshot.state.end:
+        case RunFinished():
+            best = best_score(snapshot.state)
+            return (
+                f"{name}: {headline}{f' Best: {best}.' if best else ''}\nSee it again with: tpu-console attach {name}"
+            )
+        case RunFailed() as end:
+            return f"{name} failed: {end.what} {end.remedy}".rstrip()
+    return f"{name}: {headline} The log: {run.log}"

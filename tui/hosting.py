@@ -1,0 +1,100 @@
+"""Starts a run for the console and keeps hold of what trains it: a process of its own, or a thread in this one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tui.terminal import send_native_output_to
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from engine.config import RunConfig
+    from engine.heart import HeartThread
+    from engine.journal import JournalWriter
+    from engine.rundir import RunDirectory
+    from engine.thread import EngineThread
+
+_JOIN_S = 0.5
+
+
+@dataclass(slots=True)
+class HostedRun:
+    """A run that trains in a process of its own and outlives the console.
+
+    Attributes:
+        run: The run.
+        process: The process, kept so that its end is noticed and no zombie stands for it.
+    """
+
+    run: RunDirectory
+    process: subprocess.Popen[bytes]
+    needs_console = False
+
+    def tend(self) -> bool:
+        """Tell whether it still goes on, and tidy up after it when it does not."""
+        return self.process.poll() is None
+
+    def release(self) -> None:
+        """Let it go on without the console."""
+        self.process.poll()
+
+
+@dataclass(slots=True)
+class InProcessRun:
+    """A run that trains in a thread of the console and ends with it.
+
+    Attributes:
+        run: The run.
+        engine: The thread that trains.
+        heart: The thread that beats and hears requests.
+        journal: The run's journal.
+    """
+
+    run: RunDirectory
+    engine: EngineThread
+    heart: HeartThread
+    journal: JournalWriter
+    needs_console = True
+
+    def tend(self) -> bool:
+        """Tell whether it still goes on, and tidy up after it when it does not."""
+        if self.engine.is_alive():
+            return True
+        self.release()
+        return False
+
+    def release(self) -> None:
+        """Stop beating and close the journal; what is written by then stays."""
+        if self.heart.is_alive():
+            self.heart.stop(_JOIN_S)
+        self.journal.close()
+
+
+def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
+    """Start training; takes a few hundredths of a second, the rest happens where it trains.
+
+    Args:
+        config: What to train.
+        in_process: Train in a thread of this process.
+
+    Raises:
+        ConsoleError: The run cannot be written or started.
+    """
+    from engine.launch import prepare_run, start_host
+
+    run = prepare_run(config)
+    if not in_process:
+        return HostedRun(run, start_host(run))
+    from engine.heart import Heart, HeartThread
+    from engine.journal import JournalWriter
+    from engine.thread import EngineThread
+
+    send_native_output_to(run.log)
+    journal = JournalWriter(run.journal)
+    engine = EngineThread(run, config, journal, "in-process")
+    heart = HeartThread(Heart(run, journal, engine.request_stop))
+    heart.start()
+    engine.start()
+    return InProcessRun(run, engine, heart, journal)

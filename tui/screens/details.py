@@ -1,0 +1,77 @@
+"""Everything known of a run that has no place of its own on the live screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from engine.paths import user_path
+from tui.screens.dialogs import TextDialog
+from tui.widgets.figures import seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.rundir import RunDirectory
+    from engine.state import RunState
+
+_LABEL = 16
+
+
+def details_dialog(run: RunDirectory, state: RunState, notices: Sequence[str]) -> TextDialog:
+    """Make the dialog with the details of a run.
+
+    Args:
+        run: The run.
+        state: What is known of it.
+        notices: What a person should know, the most pressing first.
+    """
+    blocks = [_block("Notices", [("", notice) for notice in notices]), _block("Run", _run_facts(run, state))]
+    blocks.append(_block("Time in each phase", [(name, seconds_text(s)) for name, s in state.phase_s.items()]))
+    blocks.append(_block("Files", _files(run)))
+    return TextDialog("Details", Content("\n\n").join([block for block in blocks if block]))
+
+
+def _block(title: str, facts: Sequence[tuple[str, str]]) -> Content:
+    if not facts:
+        return Content("")
+    lines = [Content.styled(title, "bold $text-accent")]
+    for label, text in facts:
+        lines.append(Content.assemble((f"{label:<{_LABEL}}", "dim") if label else "", text))
+    return Content("\n").join(lines)
+
+
+def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
+    facts = [("run", run.run_id)]
+    if (started := state.started) is not None:
+        facts.append(("trained by", f"process {started.pid} on {started.host} ({started.source})"))
+    if (ready := state.accelerator) is not None:
+        facts.append(("accelerator", f"{ready.accelerator}: {ready.reason}"))
+        facts.append(("strategy", ready.strategy))
+        facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
+    if (data := state.data) is not None:
+        facts.append(("one example", f"shape {data.input_shape}, {data.classes} classes"))
+        if data.remainder:
+            facts.append(("left out", f"{data.remainder:,} examples an epoch, others every time"))
+    if (model := state.model) is not None:
+        trainable = f"{model.trainable_parameters:,} of {model.parameters:,} parameters trainable"
+        facts.append(("model", f"{model.name}: {model.layers} layers, {trainable}"))
+    if (fit := state.fit) is not None:
+        facts.append(("steps at once", f"{fit.steps_per_execution}. {fit.execution_reason}"))
+        facts.append(("best epoch by", fit.monitor))
+    if (kept := state.checkpoint) is not None:
+        facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
+    return [(label, text) for label, text in facts if text]
+
+
+def _files(run: RunDirectory) -> list[tuple[str, str]]:
+    named = {
+        "folder": run.path,
+        "log": run.log,
+        "model": run.model,
+        "history": run.history,
+        "summary": run.summary,
+        "TensorBoard": run.tensorboard,
+    }
+    return [(label, user_path(path)) for label, path in named.items() if path.exists()]

@@ -1,0 +1,123 @@
+"""Small screens over another one: a question, an error, a text to read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Static
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from engine.errors import ConsoleError
+
+
+class Question(ModalScreen[bool]):
+    """Asks something that is answered with yes or no; escape is no.
+
+    Args:
+        question: One sentence.
+        explanation: What each answer means.
+        yes: The label of the button that does it.
+        no: The label of the button that leaves things as they are.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes", tooltip="Do it."),
+        Binding("n,escape", "answer(False)", "No", tooltip="Leave everything as it is."),
+        Binding("left,right", "app.focus_next", "Choose", show=False),
+    ]
+    CSS = """
+    Question { align: center middle; }
+    Question > Vertical {
+        width: 64; max-width: 95%; height: auto; padding: 1 2;
+        border: round $warning; background: $surface;
+    }
+    Question .question { text-style: bold; }
+    Question .explanation { color: $text-muted; margin: 1 0; }
+    Question Horizontal { height: auto; }
+    Question Button { margin-right: 2; }
+    """
+
+    def __init__(self, question: str, explanation: str, *, yes: str, no: str) -> None:
+        super().__init__()
+        self._question = question
+        self._explanation = explanation
+        self._yes = yes
+        self._no = no
+
+    def compose(self) -> ComposeResult:
+        """Lay the question out."""
+        with Vertical():
+            yield Static(Content(self._question), classes="question")
+            yield Static(Content(self._explanation), classes="explanation")
+            with Horizontal():
+                yield Button(f"{self._yes} (y)", id="yes", variant="warning")
+                yield Button(f"{self._no} (n)", id="no")
+
+    def on_mount(self) -> None:
+        """Put the focus where an unthinking enter does no harm."""
+        self.query_one("#no", Button).focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Answer with the button."""
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, answer: bool) -> None:
+        """Answer with a key."""
+        self.dismiss(answer)
+
+
+class TextDialog(ModalScreen[None]):
+    """Shows a text that may be longer than the screen; escape leaves it.
+
+    Args:
+        title: What it is about.
+        text: The text.
+        kind: ``info`` or ``error``.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,q,space", "dismiss", "Close", tooltip="Go back to where you were."),
+    ]
+    CSS = """
+    TextDialog { align: center middle; }
+    TextDialog > VerticalScroll {
+        width: 90; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
+        border: round $primary; background: $surface;
+        border-subtitle-color: $text-muted;
+        scrollbar-size: 1 1; scrollbar-background: $surface; scrollbar-color: $foreground 25%;
+    }
+    TextDialog.-error > VerticalScroll { border: round $error; border-title-color: $text-error; }
+    """
+
+    def __init__(self, title: str, text: Content, kind: str = "info") -> None:
+        super().__init__(classes=f"-{kind}")
+        self._title = title
+        self.text = text
+
+    def compose(self) -> ComposeResult:
+        """Lay the text out."""
+        with VerticalScroll() as box:
+            box.border_title = Content(self._title).markup
+            box.border_subtitle = "escape closes"
+            yield Static(self.text)
+
+    def on_mount(self) -> None:
+        """Let the arrow keys scroll at once."""
+        self.query_one(VerticalScroll).focus()
+
+
+def error_dialog(error: ConsoleError) -> TextDialog:
+    """Make the dialog that says what happened, why, and what to do next."""
+    lines = [Content.styled(error.what, "bold")]
+    if error.why:
+        lines.append(Content.assemble(("Why: ", "dim"), error.why))
+    if error.remedy:
+        lines.append(Content.assemble(("What to do: ", "dim"), error.remedy))
+    return TextDialog("That did not work", Content("\n\n").join(lines), kind="error")

@@ -1,0 +1,326 @@
+"""The live screen: one run, drawn from its journal, whether it goes on or has ended."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.containers import Container, Horizontal
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widgets import Footer
+
+from engine.events import RunFinished
+from engine.heart import request_stop
+from engine.watch import Snapshot
+from tui.charts.curve import Axis
+from tui.charts.raster import Marker
+from tui.farewell import farewell_to
+from tui.screens.details import details_dialog
+from tui.screens.dialogs import Question
+from tui.screens.live_keys import BOTTOM_PANES, CHARTS, KEYS, MARKERS, PANES, SMOOTHINGS, after
+from tui.watcher import RunWatcher, WatchUpdate
+from tui.widgets.chart_pane import ChartPane, curves_of, title_of
+from tui.widgets.epoch_table import EpochTable
+from tui.widgets.figures import Glyphs, glyphs_for
+from tui.widgets.log_pane import LogPane
+from tui.widgets.notice_bar import NoticeBar, notices_of
+from tui.widgets.pane_tabs import PaneTabs
+from tui.widgets.replica_panel import ReplicaPanel
+from tui.widgets.rows_pane import RowsPane
+from tui.widgets.run_header import RunHeader
+from tui.widgets.verdict import VerdictBox, verdict_on
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import Resize
+    from textual.timer import Timer
+
+    from engine.rundir import RunDirectory
+    from engine.state import RunState
+
+# Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
+_WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
+_HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
+_SPIN_S = 0.25
+_TURNS_A_SECOND = 4
+_FOOTER_WITH_PALETTE = 112  # columns
+
+
+class LiveScreen(Screen[None]):
+    """Shows a run and takes the few orders a run understands.
+
+    Args:
+        run: The run; its files need not exist yet.
+        marker: What charts are drawn with.
+    """
+
+    CSS_PATH = "../live.tcss"
+    AUTO_FOCUS = ""
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    VERTICAL_BREAKPOINTS = _HEIGHTS
+    BINDINGS: ClassVar[list[BindingType]] = KEYS
+
+    class Updated(Message):
+        """The watcher has news; of several that wait only the last counts.
+
+        Args:
+            update: The news.
+        """
+
+        def __init__(self, update: WatchUpdate) -> None:
+            super().__init__()
+            self.update = update
+
+        def can_replace(self, message: Message) -> bool:
+            """Take the place of earlier news."""
+            return isinstance(message, LiveScreen.Updated)
+
+    smoothing: reactive[float] = reactive(0.0)
+    log_scale: reactive[bool] = reactive(False)
+    axis: reactive[Axis] = reactive(Axis.STEP)
+    marker: reactive[Marker] = reactive[Marker]("braille")
+    bottom_pane: reactive[str] = reactive("epochs")
+    zoomed: reactive[str] = reactive("")
+
+    def __init__(self, run: RunDirectory, marker: Marker = "braille") -> None:
+        super().__init__()
+        self.run_directory = run
+        self.set_reactive(LiveScreen.marker, marker)
+        self.latest = WatchUpdate(Snapshot())
+        self._watcher = RunWatcher(run, self._tell)
+        self._is_stopping = False
+        self._clock: Timer | None = None
+        self._turns = 0
+        self._drawn_state: RunState | None = None
+
+    def compose(self) -> ComposeResult:
+        """Lay the panes out; `live.tcss` says which are seen at which size."""
+        yield RunHeader(self.run_directory.run_id, self._opened_at())
+        yield VerdictBox()
+        yield NoticeBar()
+        with Horizontal(id="charts"):
+            yield ChartPane(1, "loss", "loss")
+            yield ChartPane(2, "metrics", "metrics")
+        yield PaneTabs(BOTTOM_PANES, first_number=3)
+        with Container(id="bottom"):
+            yield EpochTable()
+            with Container(id="side"):
+                yield ReplicaPanel()
+                yield LogPane()
+        yield Footer(compact=True, show_command_palette=False)
+
+    def _opened_at(self) -> float:
+        try:
+            return self.run_directory.config.stat().st_mtime
+        except OSError:
+            return time.time()
+
+    def on_mount(self) -> None:
+        """Begin to follow the run."""
+        self.watch_marker(self.marker)
+        self._clock = self.set_interval(_SPIN_S, self._turn, name="live screen clock")
+        # After the first frame: reading takes the processor from drawing.
+        self.call_after_refresh(self._watcher.start)
+
+    def on_unmount(self) -> None:
+        """Stop following it."""
+        self._watcher.stop()
+
+    def on_resize(self, event: Resize) -> None:
+        """Show the palette's key where there is room for it."""
+        footer = self.query_one(Footer)
+        has_room = event.size.width >= _FOOTER_WITH_PALETTE
+        if footer.show_command_palette != has_room:
+            footer.compact = not has_room
+            footer.show_command_palette = has_room
+            footer.refresh(recompose=True)
+
+    def _tell(self, update: WatchUpdate) -> None:
+        """Pass the watcher's news on; called from its thread."""
+        self.post_message(self.Updated(update))
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What is known of the run."""
+        return self.latest.snapshot
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.snapshot.is_over and not self.latest.is_reading
+
+    @property
+    def farewell(self) -> str:
+        """What the terminal says of this run after the console has closed."""
+        return farewell_to(self.run_directory, self.snapshot)
+
+    @property
+    def glyphs(self) -> Glyphs:
+        """What this screen is drawn with."""
+        return glyphs_for(self.marker)
+
+    def on_live_screen_updated(self, message: Updated) -> None:
+        """Draw the news."""
+        was_over = self.is_over
+        self.latest = message.update
+        with self.app.batch_update():
+            self._draw()
+        if self.is_over and not was_over:
+            self.refresh_bindings()
+            if not isinstance(self.snapshot.state.end, RunFinished):
+                self.bottom_pane = "log"  # where there is room for one pane only, it is the one that explains
+
+    def _draw(self) -> None:
+        """Hand every part its share of the latest snapshot."""
+        snapshot, state = self.snapshot, self.snapshot.state
+        header = self.query_one(RunHeader)
+        header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading, glyphs=self.glyphs)
+        verdict = None if self.latest.is_reading else verdict_on(self.run_directory, snapshot)
+        self.query_one(VerdictBox).show(verdict, self.glyphs)
+        self.query_one(NoticeBar).show(notices_of(self.latest), self.glyphs)
+        self.query_one(LogPane).show(snapshot.log)
+        if state is not self._drawn_state:
+            self._drawn_state = state
+            self.query_one(EpochTable).show(state, header.view.pace)
+            self.query_one(ReplicaPanel).show(state)
+            self._draw_charts(state)
+
+    def _draw_charts(self, state: RunState) -> None:
+        loss, others = curves_of(state)
+        self.query_one("#loss", ChartPane).show(loss)
+        metrics = self.query_one("#metrics", ChartPane)
+        metrics.title = title_of(others)
+        metrics.show(others)
+        metrics.set_class(bool(loss) and not others, "-empty")
+
+    def _turn(self) -> None:
+        """Move what moves by itself: a spinner four times a second, clocks once."""
+        header = self.query_one(RunHeader)
+        self._turns += 1
+        if header.view.is_moving or (self._turns % _TURNS_A_SECOND == 0 and not self.is_over):
+            header.turn()
+
+    def _charts(self) -> list[ChartPane]:
+        return list(self.query(ChartPane))
+
+    def watch_smoothing(self, smoothing: float) -> None:
+        """Hand it to the charts."""
+        for chart in self._charts():
+            chart.smoothing = smoothing
+
+    def watch_log_scale(self, log_scale: bool) -> None:
+        """Hand it to the charts."""
+        for chart in self._charts():
+            chart.log_scale = log_scale
+
+    def watch_axis(self, axis: Axis) -> None:
+        """Hand it to the charts."""
+        for chart in self._charts():
+            chart.axis = axis
+
+    def watch_marker(self, marker: Marker) -> None:
+        """Hand it to everything that draws characters of its own."""
+        self.set_class(marker == "ascii", "-ascii")
+        for chart in self._charts():
+            chart.marker = marker
+        for pane in self.query(RowsPane):
+            pane.glyphs = self.glyphs
+            pane.rows_changed()
+        if self.query(RunHeader):
+            self._draw()
+
+    def watch_bottom_pane(self, name: str) -> None:
+        """Show it, where one is seen at a time."""
+        for other in BOTTOM_PANES:
+            self.set_class(other == name, f"-pane-{other}")
+        for tabs in self.query(PaneTabs):
+            tabs.current = name
+
+    def watch_zoomed(self, name: str) -> None:
+        """Give one pane the room of all, or share it again."""
+        self.set_class(bool(name), "-zoomed")
+        for pane in self.query(".pane"):
+            pane.set_class(pane.id == name, "-zoom")
+        self.query("#charts").set_class(name in CHARTS, "-holds")
+        self.query("#bottom").set_class(name in BOTTOM_PANES, "-holds")
+        self.query("#side").set_class(name in BOTTOM_PANES[1:], "-holds")
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There is nothing to stop once the run is over."""
+        if action == "stop" and self.is_over:
+            return None
+        return super().check_action(action, parameters)
+
+    def action_smooth(self) -> None:
+        """Smooth more, or not at all after the most."""
+        self.smoothing = after(SMOOTHINGS, self.smoothing)
+
+    def action_log_scale(self) -> None:
+        """Switch between a logarithmic and a linear scale."""
+        self.log_scale = not self.log_scale
+
+    def action_axis(self) -> None:
+        """Draw over the next axis."""
+        self.axis = after(tuple(Axis), self.axis)
+
+    def action_marker(self) -> None:
+        """Draw with the next marker."""
+        self.marker = after(MARKERS, self.marker)
+
+    def action_pane(self) -> None:
+        """Show and enter the next lower pane."""
+        if self.zoomed:
+            self.zoomed = after(PANES, self.zoomed)
+            return
+        here = self.focused.id if self.focused is not None else ""
+        is_single = self.query_one(PaneTabs).display
+        if is_single or here in BOTTOM_PANES:
+            self.bottom_pane = after(BOTTOM_PANES, here if here in BOTTOM_PANES else self.bottom_pane)
+        self.query_one(f"#{self.bottom_pane}").focus()
+
+    def action_zoom(self, name: str = "") -> None:
+        """Zoom a pane, the focused one by default; the same one again goes back."""
+        if not name:
+            here = self.focused.id if self.focused is not None else None
+            name = self.zoomed or (here if here in PANES else "loss")
+        self.zoomed = "" if self.zoomed == name else name
+        if self.zoomed in BOTTOM_PANES:
+            self.bottom_pane = self.zoomed
+
+    def action_unzoom(self) -> None:
+        """Share the room again."""
+        self.zoomed = ""
+
+    @on(PaneTabs.Chosen)
+    def _choose_pane(self, message: PaneTabs.Chosen) -> None:
+        self.bottom_pane = message.name
+
+    def action_details(self) -> None:
+        """Show what has no place of its own."""
+        self.app.push_screen(details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest)))
+
+    def action_stop(self) -> None:
+        """Ask, then ask the run to stop."""
+        question = Question(
+            "Stop training?",
+            "It ends after the current steps and saves the model as it is then. This cannot be undone.",
+            yes="Stop",
+            no="Go on",
+        )
+        self.app.push_screen(question, self.stop_if)
+
+    def stop_if(self, is_sure: bool | None) -> None:
+        """Ask the run to stop when a person said so."""
+        if not is_sure or self.is_over:
+            return
+        try:
+            request_stop(self.run_directory, "asked from the console")
+        except OSError as error:
+            self.notify(f"The request to stop cannot be written: {error.strerror}.", severity="error")
+            return
+        self._is_stopping = True
+        self._draw()

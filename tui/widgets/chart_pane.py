@@ -1,0 +1,68 @@
+"""The two charts of the live screen, and the curves that a run's state holds for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tui.charts.chart import MetricChart
+from tui.charts.curve import Curve
+from tui.charts.gate import RedrawGate
+
+if TYPE_CHECKING:
+    from engine.state import Curves, RunState
+
+
+_SHARE_OF_A_CORE = 0.015
+"""For each of the two charts; with everything else the console is to stay near 3 % of a core."""
+
+_LONGEST_WAIT_S = 1.0
+"""While training holds every core, drawing takes several times its own processor time; curves stay fresh still."""
+
+
+class ChartPane(MetricChart, can_focus=True):
+    """A chart that can be focused, so that it can be zoomed by keys.
+
+    Args:
+        number: The key that zooms it.
+        pane_id: The widget's id.
+        title: The chart's title.
+    """
+
+    def __init__(self, number: int, pane_id: str, title: str) -> None:
+        super().__init__(title, id=pane_id, classes="pane")
+        self._gate = RedrawGate(max_share=_SHARE_OF_A_CORE, max_wait_s=_LONGEST_WAIT_S)
+        self.border_title = str(number)
+
+
+def curves_of(state: RunState) -> tuple[list[Curve], list[Curve]]:
+    """Return the curves of a run for the loss chart and for the chart of everything else.
+
+    Training and validation curves alternate, so that a metric's two stand next to each other in the legend.
+    """
+    names = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
+    loss: list[Curve] = []
+    others: list[Curve] = []
+    for name in names:
+        chart = loss if name == "loss" else others
+        if name in state.train.metrics:
+            chart.append(_curve(name, name, state.train, is_validation=False))
+        if name in state.validation.metrics:
+            chart.append(_curve(name, f"val_{name}", state.validation, is_validation=True))
+    return loss, others
+
+
+def _curve(metric: str, name: str, curves: Curves, *, is_validation: bool) -> Curve:
+    return Curve(
+        name=name,
+        step=curves.step.values,
+        epoch=curves.epoch.values,
+        elapsed_s=curves.elapsed_s.values,
+        value=curves.metrics[metric].values,
+        is_validation=is_validation,
+    )
+
+
+def title_of(others: list[Curve]) -> str:
+    """Name the second chart: by its metric when there is just one."""
+    names = {curve.name.removeprefix("val_") for curve in others}
+    return names.pop() if len(names) == 1 else "metrics"

@@ -1,0 +1,47 @@
+"""What the run's native code and tracebacks printed: the end of ``console.log``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from tui.widgets.figures import plain
+from tui.widgets.rows_pane import Row, RowsPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ALARMS = ("error", "traceback", "exception", "fatal", "failed")
+
+
+class LogPane(RowsPane):
+    """The log's last lines, as they are."""
+
+    def __init__(self) -> None:
+        super().__init__("5 log", "log")
+        self._lines: Sequence[str] = ()
+        self._widest = 0
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Show the log's last lines; draws only when there are new ones."""
+        if lines is not self._lines:
+            self._lines = lines
+            self._widest = max((cell_len(line) for line in lines), default=0)
+            self.rows_changed()
+
+    def row_count(self) -> int:
+        """Lines, or one remark when there are none."""
+        return max(1, len(self._lines))
+
+    def widest(self) -> int:
+        """Cells of the longest line."""
+        return self._widest
+
+    def row(self, index: int) -> Row:
+        """One line."""
+        if not self._lines:
+            return [("the training process has printed nothing", "faint")]
+        line = self._lines[index]
+        is_alarm = any(word in line.lower() for word in _ALARMS)
+        return [(plain(line, self.glyphs), "bad" if is_alarm else "")]

@@ -1,0 +1,61 @@
+"""What a person should know while a run goes on, newest first, in as few rows as possible."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widgets import Static
+
+from engine.journal import VERSION
+from tui.widgets.figures import Glyphs, plain
+
+if TYPE_CHECKING:
+    from tui.watcher import WatchUpdate
+
+
+def notices_of(update: WatchUpdate) -> tuple[str, ...]:
+    """Return everything worth a notice, the most pressing first."""
+    notices = [update.trouble] if update.trouble else []
+    newer = update.snapshot.newer_version
+    if newer:
+        notices.append(
+            f"This run was written by a newer tpu-console (journal version {newer}, this one reads {VERSION}); "
+            "some of it may not be shown. Update to see it all."
+        )
+    if update.damaged:
+        one = update.damaged == 1
+        notices.append(
+            f"{update.damaged:,} record{'' if one else 's'} of the journal could not be read and "
+            f"{'was' if one else 'were'} left out; everything else is shown."
+        )
+    return (*notices, *reversed(update.snapshot.state.notices))
+
+
+class NoticeBar(Static):
+    """The first notice, and how many more there are; no room at all while there is none."""
+
+    DEFAULT_CSS = """
+    NoticeBar {
+        display: none;
+        height: auto;
+        max-height: 2;
+        padding: 0 1;
+        color: $text-warning;
+        &.-shown { display: block; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="notices")
+        self._drawn: tuple[tuple[str, ...], Glyphs] | None = None
+
+    def show(self, notices: tuple[str, ...], glyphs: Glyphs) -> None:
+        """Show notices, or nothing."""
+        if (notices, glyphs) == self._drawn:
+            return
+        self._drawn = (notices, glyphs)
+        self.set_class(bool(notices), "-shown")
+        if notices:
+            more = f"  (i shows {len(notices) - 1} more)" if len(notices) > 1 else ""
+            self.update(Content(f"{glyphs.note} {plain(notices[0], glyphs)}{more}"))

@@ -1,0 +1,134 @@
+"""A pane of rows that draws only the rows that are seen, however many there are."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from rich.segment import Segment
+from textual.geometry import Size
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from tui.widgets.figures import Glyphs, glyphs_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.style import Style
+    from textual.events import Resize
+
+Row: TypeAlias = "Sequence[tuple[str, str]]"
+"""Pieces of text with the name of their look: empty, ``head``, ``faint``, ``best``, ``now`` or ``bad``."""
+
+
+class RowsPane(ScrollView, can_focus=True):
+    """Rows under a head that stays in place; it follows the newest row until a person scrolls up.
+
+    A subclass says what its rows are and calls `rows_changed`. Text is drawn as it is, never as markup.
+
+    Args:
+        title: The pane's title.
+        pane_id: The widget's id.
+    """
+
+    follows_newest: ClassVar[bool] = True
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "rows--head",
+        "rows--faint",
+        "rows--best",
+        "rows--now",
+        "rows--bad",
+    }
+    DEFAULT_CSS = """
+    RowsPane {
+        scrollbar-size: 0 1;
+        overflow-x: auto;
+        overflow-y: auto;
+        padding: 0 1;
+        .rows--head { color: $text-muted; text-style: bold; }
+        .rows--faint { color: $text-muted; }
+        .rows--best { color: $text-success; text-style: bold; }
+        .rows--now { color: $text-accent; }
+        .rows--bad { color: $text-error; text-style: bold; }
+    }
+    """
+
+    def __init__(self, title: str, pane_id: str) -> None:
+        self._looks: dict[str, Style] = {}
+        super().__init__(id=pane_id, classes="pane")
+        self.border_title = title
+        self.glyphs: Glyphs = glyphs_for("braille")
+        self._is_following = self.follows_newest
+
+    def head(self) -> list[Row]:
+        """The rows that stay at the top."""
+        return []
+
+    def row_count(self) -> int:
+        """How many rows there are under the head."""
+        raise NotImplementedError
+
+    def row(self, index: int) -> Row:
+        """Return one row; asked only for rows that are seen."""
+        raise NotImplementedError
+
+    def widest(self) -> int:
+        """Cells of the widest row, which decides whether the pane scrolls sideways."""
+        return 0
+
+    def rows_changed(self) -> None:
+        """Draw anew, at the newest row unless a person has scrolled away from it."""
+        self.virtual_size = Size(self.widest(), len(self.head()) + self.row_count())
+        if self._is_following:
+            self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
+        self.refresh()
+
+    def last_row_changed(self) -> None:
+        """Draw the last row anew, and only that."""
+        self.refresh_line(len(self.head()) + self.row_count() - 1)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Follow the newest row again once it is reached."""
+        super().watch_scroll_y(old_value, new_value)
+        if self.follows_newest:
+            self._is_following = new_value >= self.max_scroll_y
+
+    def on_resize(self, event: Resize) -> None:
+        """Rows may depend on the width; and the newest stays in sight."""
+        event.prevent_default()
+        self.rows_changed()
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one line of the pane."""
+        scroll_x, scroll_y = self.scroll_offset
+        head = self.head()
+        index = y if y < len(head) else scroll_y + y - len(head)
+        if y < len(head):
+            row = head[y]
+        elif index < self.row_count():
+            row = self.row(index)
+        else:
+            row = []
+        segments = [Segment("".join(text for text, _ in group), self._style(look)) for look, group in _by_look(row)]
+        return Strip(segments).crop_extend(scroll_x, scroll_x + self.size.width, self._style(""))
+
+    def notify_style_update(self) -> None:
+        """Forget styles that a theme, a class or the focus may have changed."""
+        self._looks.clear()
+        super().notify_style_update()
+
+    def _style(self, look: str) -> Style:
+        """Keep styles: making one goes through every parent, for each piece of each line."""
+        style = self._looks.get(look)
+        if style is None:
+            style = self.get_component_rich_style(f"rows--{look}") if look else self.rich_style
+            self._looks[look] = style
+        return style
+
+
+def _by_look(row: Row) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
+    """Join neighbours of one look: fewer segments are faster to crop and to write."""
+    return groupby(row, key=itemgetter(1))

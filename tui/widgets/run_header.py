@@ -1,0 +1,287 @@
+"""The top of the live screen: what runs, on what, in which phase, how far it is and how long it still takes."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widget import Widget
+
+from engine.events import RunFailed, RunFinished
+from engine.timing import Pace, pace
+from engine.watch import Snapshot
+from tui.widgets.figures import Glyphs, bar_cells, clock, count, glyphs_for, milliseconds, plain, seconds_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.events import Progress
+    from engine.state import RunState
+
+_FAINT = "dim"
+_LABEL_WIDTH = 6
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderView:
+    """Everything the header's rows depend on.
+
+    Attributes:
+        run_id: Name of the run's folder.
+        snapshot: What is known of the run.
+        now: Unix time in seconds.
+        opened_at: Unix time of the run's folder, for the time before the first event.
+        spin: Number of the spinner's frame.
+        is_stopping: Whether this console has asked the run to stop.
+        is_reading: Whether the journal has not been read to its end yet.
+        glyphs: What to draw with.
+        pace: Speed and remaining time.
+    """
+
+    run_id: str
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    now: float = 0.0
+    opened_at: float = 0.0
+    spin: int = 0
+    is_stopping: bool = False
+    is_reading: bool = False
+    glyphs: Glyphs = field(default_factory=lambda: glyphs_for("braille"))
+    pace: Pace = field(default_factory=Pace)
+
+    @property
+    def state(self) -> RunState:
+        """What is known of the run, folded from its journal."""
+        return self.snapshot.state
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether something goes on that has no progress bar of its own, so that only a spinner shows life."""
+        if self.snapshot.is_over and not self.is_reading:
+            return False
+        return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != "training"
+
+
+def header_rows(view: HeaderView, width: int) -> list[Content]:
+    """Return the header's rows, each at most `width` cells wide."""
+    rows = [_title_row(view, width), _workload_row(view, width), _accelerator_row(view, width)]
+    if view.snapshot.is_over and not view.is_reading:
+        return rows
+    progress = view.state.progress
+    if progress is None:
+        return [*rows, *_phase_rows(view, width)]
+    return [*rows, _epoch_row(view, progress, width), _run_row(view, progress, width)]
+
+
+def _fit(content: Content, width: int, glyphs: Glyphs) -> Content:
+    if content.cell_length <= width:
+        return content
+    return Content.assemble(content.truncate(max(0, width - 1)), (glyphs.ellipsis, _FAINT))
+
+
+def _spread(left: Content, right: Content, width: int, glyphs: Glyphs) -> Content:
+    """Put one part at each end of a row; the left one gives way."""
+    room = max(0, width - right.cell_length - 2)
+    left = _fit(left, room, glyphs)
+    gap = max(0, width - left.cell_length - right.cell_length)
+    return Content.assemble(left, " " * gap, right)
+
+
+def _title_row(view: HeaderView, width: int) -> Content:
+    started = view.state.started
+    parts: list[str | tuple[str, str]] = [(view.run_id, "bold")]
+    if started is not None and started.source != "host":
+        origin = {"notebook": "from a notebook", "in-process": "inside this console"}.get(
+            started.source, started.source
+        )
+        parts.append((f"  {plain(origin, view.glyphs)}", _FAINT))
+    return _spread(Content.assemble(*parts), status(view), width, view.glyphs)
+
+
+def status(view: HeaderView) -> Content:
+    """What the run is doing, in a few words, with the time it has been doing it."""
+    state, glyphs = view.state, view.glyphs
+    spinner = glyphs.spinner[view.spin % len(glyphs.spinner)]
+    if view.is_reading:
+        return Content.assemble((f"{spinner} reading {len(state.train):,} events{glyphs.ellipsis}", "$text-warning"))
+    if isinstance(state.end, RunFinished):
+        word = {"early": "stopped early", "stopped": "stopped"}.get(state.end.outcome, "finished")
+        return Content.assemble((f"{glyphs.done} {word}", "bold $text-success"))
+    if isinstance(state.end, RunFailed):
+        return Content.assemble((f"{glyphs.failed} failed", "bold $text-error"))
+    if view.snapshot.crashed:
+        return Content.assemble((f"{glyphs.failed} crashed", "bold $text-error"))
+    if view.is_stopping or state.stop is not None:
+        return Content.assemble((f"{spinner} stopping{glyphs.ellipsis}", "bold $text-warning"))
+    phase, elapsed = _phase(view)
+    mark = glyphs.now if phase == "training" else spinner
+    return Content.assemble((f"{mark} {plain(phase, glyphs)} ", "bold $text-accent"), (clock(elapsed), _FAINT))
+
+
+def _phase(view: HeaderView) -> tuple[str, float]:
+    state = view.state
+    if not state.phase:
+        since = state.last_at or view.opened_at or view.now
+        return ("starting" if state.started is None else "waiting"), view.now - since
+    return state.phase, state.phase_s.get(state.phase, 0.0) + max(0.0, view.now - state.phase_since)
+
+
+def _facts(parts: list[str], view: HeaderView) -> str:
+    return f" {view.glyphs.dot} ".join(plain(part, view.glyphs) for part in parts if part)
+
+
+def _workload_row(view: HeaderView, width: int) -> Content:
+    state = view.state
+    config = state.started.config if state.started is not None else {}
+    data, model, fit = state.data, state.model, state.fit
+    dataset = str(config.get("dataset", ""))
+    if data is not None and data.train_examples is not None:
+        dataset = f"{dataset or 'data'} {data.train_examples:,}"
+        dataset += f" + {data.validation_examples:,} images" if data.validation_examples else " images"
+    name = str(config.get("model", "")) or (model.name if model is not None else "")
+    if model is not None:
+        name += f" {model.parameters:,} parameters"
+    batch = ""
+    if fit is not None and fit.global_batch:
+        batch = f"batch {fit.global_batch:,}"
+        if fit.replica_batch and fit.replica_batch != fit.global_batch:
+            batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
+    precision = str(config.get("precision", ""))
+    facts = _facts([dataset, name, batch, precision if precision != "float32" else ""], view)
+    return _fit(Content.assemble(facts or ("the data and the model are not known yet", _FAINT)), width, view.glyphs)
+
+
+def _accelerator_row(view: HeaderView, width: int) -> Content:
+    ready = view.state.accelerator
+    if ready is None:
+        config = view.state.started.config if view.state.started is not None else {}
+        wanted = str(config.get("accelerator", ""))
+        text = f"accelerator {wanted}: not connected yet" if wanted else "accelerator: not connected yet"
+        return _fit(Content.assemble((text, _FAINT)), width, view.glyphs)
+    replicas = len(ready.replicas)
+    head = [ready.accelerator.upper() if ":" not in ready.accelerator else ready.accelerator]
+    head.append(f"{replicas} replica{'s' if replicas != 1 else ''}")
+    row = Content.assemble(_facts(head, view), (f"  {plain(ready.reason, view.glyphs)}", _FAINT))
+    return _fit(row, width, view.glyphs)
+
+
+def _phase_rows(view: HeaderView, width: int) -> list[Content]:
+    """Before training: the phases so far with their times, and what the current one is busy with."""
+    state, glyphs = view.state, view.glyphs
+    parts: list[tuple[str, str]] = []
+    for name, spent in state.phase_s.items():
+        parts.append((f"{glyphs.done} {plain(name, glyphs)} {seconds_text(spent)}  ", _FAINT))
+    phase, elapsed = _phase(view)
+    spinner = glyphs.spinner[view.spin % len(glyphs.spinner)]
+    parts.append((f"{spinner} {plain(phase, glyphs)} {seconds_text(max(0.0, elapsed))}", "$text-accent"))
+    row = Content.assemble(*parts)
+    # The end of the row is what matters: earlier phases give way from the left.
+    excess = row.cell_length - width
+    if excess > 0:
+        row = Content.assemble((glyphs.ellipsis, _FAINT), row[excess + 1 :])
+    detail = plain(state.phase_detail or _EXPLAINED.get(phase, ""), glyphs)
+    return [row, _fit(Content.assemble((detail, _FAINT)), width, glyphs)]
+
+
+_EXPLAINED = {
+    "starting": "The training process starts; it writes here as soon as Python runs.",
+    "importing": "TensorFlow and Keras are being loaded, a few seconds.",
+    "connecting": "Looking for devices and making one replica on each.",
+    "loading data": "Reading the dataset; a first run may download it.",
+    "building": "Making the model's layers and weights.",
+    "compiling": "Building the program for the device; a large model takes minutes.",
+}
+
+
+def _epoch_row(view: HeaderView, progress: Progress, width: int) -> Content:
+    fit = view.state.fit
+    done = progress.epoch_step
+    steps = fit.steps_per_epoch if fit is not None else None
+    of = f"{progress.epoch}/{fit.epochs}" if fit is not None else str(progress.epoch)
+    position = f"step {done:,}/{steps:,}" if steps else f"step {done:,}"
+    speed = f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
+    fraction = done / steps if steps else None
+    left = _left(view, view.pace.epoch_left_s)
+    return _bar_row(view, width, ("epoch", of, fraction, position, left, speed))
+
+
+def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
+    total = view.state.steps_total
+    fraction = progress.step / total if total else None
+    percent = f"{min(100.0, 100 * fraction):.0f}%" if fraction is not None else ""
+    position = f"step {progress.step:,}/{total:,}" if total else f"step {progress.step:,}"
+    speed = f"{count(view.pace.images_per_s)} images/s" if view.pace.images_per_s is not None else ""
+    left = _left(view, view.pace.run_left_s)
+    return _bar_row(view, width, ("run", percent, fraction, position, left, speed))
+
+
+def _left(view: HeaderView, seconds: float | None) -> str:
+    """Count down between two progress events as well."""
+    if seconds is None:
+        return ""
+    return f"{clock(max(0.0, seconds - max(0.0, view.now - view.state.progress_at)) + 0.5)} left"
+
+
+def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, str, str, str]) -> Content:
+    """Lay out one progress row; both rows use the same columns, so that the bars stand under each other."""
+    label, of, fraction, position, left, speed = row
+    state = view.state
+    total = state.steps_total or (state.progress.step if state.progress is not None else 0)
+    place = 2 * len(f"{total:,}") + 6
+    epochs = state.fit.epochs if state.fit is not None else 0
+    before = f"{label:<{_LABEL_WIDTH}}{of:>{max(5, 2 * len(str(epochs)) + 1)}} "
+    after = f" {position:<{place}} {left:>12}  {speed:>16}"
+    room = width - len(before) - len(after)
+    if room < 10:
+        after = f" {left:>12}  {speed:>16}"
+        room = width - len(before) - len(after)
+    cells = max(4, room)
+    full = bar_cells(fraction, cells) if fraction is not None else 0
+    glyphs = view.glyphs
+    bar = Content.assemble((glyphs.full * full, "$text-accent"), (glyphs.empty * (cells - full), _FAINT))
+    return Content.assemble((before, ""), bar, (after, ""))[:width]
+
+
+class RunHeader(Widget):
+    """The rows of `header_rows`, redrawn on news and by the clock.
+
+    Args:
+        run_id: Name of the run's folder.
+        opened_at: Unix time of the run's folder.
+        now: Unix time in seconds.
+    """
+
+    DEFAULT_CSS = """
+    RunHeader { height: auto; padding: 0 1; }
+    """
+
+    def __init__(self, run_id: str, opened_at: float, now: Callable[[], float] = time.time) -> None:
+        super().__init__(id="header")
+        self._now = now
+        self._height = 0
+        self.view = HeaderView(run_id=run_id, now=now(), opened_at=opened_at)
+
+    def show(self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool, glyphs: Glyphs) -> None:
+        """Show a new snapshot."""
+        self.view = replace(
+            self.view,
+            snapshot=snapshot,
+            is_stopping=is_stopping,
+            is_reading=is_reading,
+            glyphs=glyphs,
+            pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
+        )
+        rows = len(header_rows(self.view, 80))
+        self.refresh(layout=rows != self._height)
+        self._height = rows
+
+    def turn(self) -> None:
+        """Move the spinner on and the clock with it; cheap."""
+        self.view = replace(self.view, spin=self.view.spin + 1)
+        self.refresh()
+
+    def render(self) -> Content:
+        """The header as it is now."""
+        self.view = replace(self.view, now=self._now())
+        return Content("\n").join(header_rows(self.view, self.content_size.width or 80))
