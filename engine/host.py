@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 OK, FAILED = 0, 1
+_LONGEST_EXIT_S = 5.0
 
 
 def main(arguments: list[str]) -> int:
@@ -52,10 +53,10 @@ def main(arguments: list[str]) -> int:
         what = f"The run was ended at once by {ended_by[0]}, before it could save."
         journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
     journal.close()
-    # Not sys.exit: TensorFlow's threads and atexit handlers may hold a process for seconds, or for ever.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(OK if engine.succeeded else FAILED)
+    # TensorFlow's threads and exit handlers may hold a process for ever: the kernel's alarm ends it then.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _LONGEST_EXIT_S)
+    return OK if engine.succeeded else FAILED
 
 
 def _handle_signals(engine: EngineThread) -> list[str]:

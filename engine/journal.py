@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 VERSION = 1
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Event)}
 
+_ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
 _LARGEST_BACKLOG = 10_000
 
@@ -39,7 +40,10 @@ def encode(event: Event, at: float) -> bytes:
     """
     record = {"v": VERSION, "t": at, "type": type(event).__name__}
     record |= {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
-    return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+    try:
+        return orjson.dumps(record, option=_ORJSON)
+    except TypeError:
+        return orjson.dumps(_legible(record), option=_ORJSON)
 
 
 def _plain(value: Any) -> Any:
@@ -50,6 +54,17 @@ def _plain(value: Any) -> Any:
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
+    return value
+
+
+def _legible(value: Any) -> Any:
+    """Spell out what is not Unicode in texts, such as a path with bytes that are no UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_legible(key): _legible(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_legible(inner) for inner in value]
     return value
 
 
@@ -177,6 +192,15 @@ class JournalReader:
         Raises:
             OSError: The file is there and cannot be read.
         """
+        # A part may hold no record at all: a piece of a long line, or nothing but garbage.
+        while chunk := self._next_chunk():
+            complete, feed, tail = (self._tail + chunk).rpartition(b"\n")
+            self._tail = tail
+            if feed and (records := self._parse(complete)):
+                return records
+        return []
+
+    def _next_chunk(self) -> bytes:
         try:
             with self._path.open("rb") as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
@@ -184,11 +208,9 @@ class JournalReader:
                 file.seek(self._offset)
                 chunk = file.read(_READ_BYTES)
         except FileNotFoundError:
-            return []
+            return b""
         self._offset += len(chunk)
-        complete, feed, tail = (self._tail + chunk).rpartition(b"\n")
-        self._tail = tail
-        return self._parse(complete) if feed else []
+        return chunk
 
     def _parse(self, complete: bytes) -> list[dict[str, Any]]:
         lines = complete.split(b"\n")

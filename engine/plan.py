@@ -231,8 +231,9 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     for key, value in after.items():
         if before.get(key) == value:
             continue
-        # A text that reads as a number or a boolean has to be quoted.
-        is_plain = isinstance(value, str) and parse_assignment(f"{key}={value}") == (key, value)
-        text = value if is_plain else json.dumps(value, ensure_ascii=False)
+        # A text that reads as a number or a boolean has to be quoted. JSON is shorter than TOML, and nearly always both.
+        toml = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
+        forms = [*([value] if isinstance(value, str) else []), json.dumps(value, ensure_ascii=False)]
+        text = next((form for form in forms if parse_assignment(f"{key}={form}") == (key, value)), toml)
         words += [short[key], str(value)] if key in short else ["--set", f"{key}={text}"]
     return shlex.join(words)

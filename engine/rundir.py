@@ -217,9 +217,14 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     return [RunDirectory(path) for path in sorted(found, key=_start_key, reverse=True)]
 
 
-def _start_key(path: Path) -> tuple[str, float, str]:
-    """Sort by the time in the name; runs of the same second by when their folder was made."""
-    return (path.name[:15], path.stat().st_ctime if not (path / "events.jsonl").exists() else 0.0, path.name)
+def _start_key(path: Path) -> tuple[str, int, str]:
+    """Sort by the time in the name; runs of the same second by their configuration, which is written once."""
+    for file in ("config.toml", "events.jsonl"):
+        try:
+            return (path.name[:15], (path / file).stat().st_mtime_ns, path.name)
+        except OSError:
+            continue  # a notebook's run has no configuration
+    return (path.name[:15], 0, path.name)
 
 
 def is_run(path: Path) -> bool:

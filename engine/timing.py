@@ -52,11 +52,10 @@ def pace(state: RunState) -> Pace:
 
 def _step_ms(state: RunState) -> float | None:
     """Take the recent points of the current epoch, or else the last epoch that was timed."""
-    epoch = state.progress.epoch if state.progress is not None else 0
-    epochs = state.train.epoch.values[-_RECENT_POINTS:]
-    first = int((epochs < epoch - 1).sum()) if len(epochs) else 0
-    step = state.train.step.values[-_RECENT_POINTS:][first:]
-    elapsed = state.train.elapsed_s.values[-_RECENT_POINTS:][first:]
+    step = state.train.step.values[-_RECENT_POINTS:]
+    # What ended an epoch lies behind its validation: only points after it are of this one.
+    current = step > (state.epochs[-1].step if state.epochs else 0)
+    step, elapsed = step[current], state.train.elapsed_s.values[-_RECENT_POINTS:][current]
     if len(step) >= 3 and step[-1] > step[0]:
         return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
     timed = [ended.step_ms for ended in state.epochs if ended.step_ms is not None]

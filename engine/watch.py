@@ -87,7 +87,7 @@ class LogTail:
         self._path = run.log
         self._offset = 0
         self._lines: tuple[str, ...] = ()
-        self._partial = ""
+        self._partial = b""
 
     def read(self) -> tuple[str, ...]:
         """Return the last lines, newest last; without control characters, so that they draw as text."""
@@ -96,15 +96,17 @@ class LogTail:
                 size = file.seek(0, 2)
                 start = max(self._offset, size - (1 << 20))
                 file.seek(start)
-                new = file.read().decode("utf-8", errors="replace")
+                new = file.read()
         except OSError:
             return self._lines
         if not new:
             return self._lines
-        self._offset = size
-        *lines, self._partial = (self._partial + new).split("\n")
+        self._offset = start + len(new)
+        # Split before decoding: a look may end in the middle of a character.
+        *lines, self._partial = (self._partial + new).split(b"\n")
         # A carriage return redraws the line, as progress bars do: only what stood there last is kept.
-        clean = tuple(_printable(line.rstrip("\r").rpartition("\r")[2]) for line in lines)
+        last = (line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines)
+        clean = tuple(_printable(line.decode("utf-8", errors="replace")) for line in last)
         self._lines = (*self._lines, *clean)[-_LONGEST_LOG:]
         return self._lines
 

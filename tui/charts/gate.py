@@ -29,7 +29,7 @@ class RedrawGate:
         *,
         max_hz: float = 4.0,
         max_share: float = 0.03,
-        max_wait_s: float = 5.0,
+        max_wait_s: float = 2.0,
     ) -> None:
         self._clock = clock
         self._min_wait_s = 1.0 / max_hz

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from tui.charts.chart import MetricChart
 from tui.charts.curve import Curve
-from tui.charts.gate import RedrawGate
 
 if TYPE_CHECKING:
     from engine.state import Curves, RunState
@@ -14,9 +13,6 @@ if TYPE_CHECKING:
 
 _SHARE_OF_A_CORE = 0.015
 """For each of the two charts; with everything else the console is to stay near 3 % of a core."""
-
-_LONGEST_WAIT_S = 1.0
-"""While training holds every core, drawing takes several times its own processor time; curves stay fresh still."""
 
 
 class ChartPane(MetricChart, can_focus=True):
@@ -29,8 +25,7 @@ class ChartPane(MetricChart, can_focus=True):
     """
 
     def __init__(self, number: int, pane_id: str, title: str) -> None:
-        super().__init__(title, id=pane_id, classes="pane")
-        self._gate = RedrawGate(max_share=_SHARE_OF_A_CORE, max_wait_s=_LONGEST_WAIT_S)
+        super().__init__(title, max_share=_SHARE_OF_A_CORE, id=pane_id, classes="pane")
         self.border_title = str(number)
 
 
