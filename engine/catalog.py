@@ -114,6 +114,9 @@ DATASETS: dict[str, DatasetInfo] = {
     )
 }
 
+OFFLINE_PRESETS = ("digits-cnn",)
+"""Built-in presets whose dataset has nothing to download, to name where a download fails."""
+
 MODELS: dict[str, str] = {
     "cnn": "convolution blocks, then a dense classifier",
     "mlp": "dense layers on the flattened input",

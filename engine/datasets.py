@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from engine.catalog import DATASETS, CachedFile, DatasetInfo
+from engine.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
 from engine.errors import DataError, UserCodeError
 from engine.paths import user_path
 from engine.user_code import call_user_function
@@ -113,13 +113,12 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
 
 def _raise_for_download(info: DatasetInfo, error: Exception) -> None:
     missing = info.missing_files() or info.files
-    offline = ", ".join(name for name, other in DATASETS.items() if not other.files)
     raise DataError(
         f"{info.name} could not be downloaded from {missing[0].url}.",
         why=" ".join(str(error).split())[:300],
         remedy=(
             f"Check the connection (on Kaggle: switch the notebook's internet on), or put the file by hand at "
-            f"{missing[0].location}. Datasets that need no network: {offline}."
+            f"{missing[0].location}. Presets that need no network: {', '.join(OFFLINE_PRESETS)}."
         ),
     ) from error
 
