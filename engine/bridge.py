@@ -79,6 +79,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._epoch_began = self._began
         self._next_progress = 0.0
         self._first_execution_s: float | None = None
+        self._steps_behind = 1  # from the number Keras gives an execution to the steps done after it
         self._untimed_s = 0.0  # of this epoch: compilation and validation
         self._untimed_steps = 0
         self._compile_s = 0.0
@@ -120,10 +121,14 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         """Note where training stands; called once an execution, possibly from several threads at once."""
         now = self._clock()
         with self._lock:
-            if batch < self._epoch_step:
-                return  # an older execution whose report came late
-            self._epoch_step = batch + 1
             first = self._first_execution_s is None
+            if first and batch == 0:
+                # Before 3.11 Keras names an execution by its first step, since then by its last.
+                self._steps_behind = int(getattr(self.model, "steps_per_execution", 1) or 1)
+            epoch_step = batch + self._steps_behind
+            if epoch_step <= self._epoch_step:
+                return  # an older execution whose report came late
+            self._epoch_step = epoch_step
             if first:
                 self._compile_s = self._first_execution_s = now - self._epoch_began
                 self._untimed_s += self._compile_s
@@ -137,8 +142,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             self._channel.emit(
                 Progress(
                     epoch=self._epoch,
-                    epoch_step=batch + 1,
-                    step=self._step + batch + 1,
+                    epoch_step=epoch_step,
+                    step=self._step + epoch_step,
                     elapsed_s=now - self._began,
                     logs=dict(logs or {}),
                 )

@@ -98,11 +98,12 @@ def _asked(steps: int, steps_per_epoch: int) -> Execution:
 
 def _time_step(model: Any, batches: Any) -> float:
     """Time real training steps, and put every variable back, so that the run starts as if nothing happened."""
-    model.optimizer.build(model.trainable_variables)
+    if not model.optimizer.built:  # a loss-scaling optimizer makes its variables anew when it is built again
+        model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
     before = [variable.numpy() for variable in variables]
-    step = model.make_train_function()
-    step = model.train_function if step is None else step
+    model.make_train_function()
+    step = model.train_function
     iterator = iter(batches)
     float_of(step(iterator))
     float_of(step(iterator))

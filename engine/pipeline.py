@@ -134,7 +134,7 @@ def _validation_batch(count: int | None, batch: int, replicas: int) -> int:
     """
     if replicas == 1 or count is None:
         return batch
-    for size in range(batch, 0, -replicas):
+    for size in [*range(batch, 0, -replicas), *range(batch + replicas, count + replicas, replicas)]:
         rest = count % size
         if rest == 0 or -(-rest // replicas) * (replicas - 1) < rest:
             return size

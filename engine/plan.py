@@ -216,7 +216,6 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
         base: The preset's own configuration.
         preset: The preset's name.
     """
-    import json
     import shlex
 
     words = ["tpu-console", "run", preset]
@@ -231,9 +230,20 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     for key, value in after.items():
         if before.get(key) == value:
             continue
-        # A text that reads as a number or a boolean has to be quoted. JSON is shorter than TOML, and nearly always both.
-        toml = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
-        forms = [*([value] if isinstance(value, str) else []), json.dumps(value, ensure_ascii=False)]
-        text = next((form for form in forms if parse_assignment(f"{key}={form}") == (key, value)), toml)
-        words += [short[key], str(value)] if key in short else ["--set", f"{key}={text}"]
+        words += [short[key], str(value)] if key in short else ["--set", f"{key}={_value_text(key, value)}"]
     return shlex.join(words)
+
+
+def _value_text(key: str, value: object) -> str:
+    """Write a value so that `parse_assignment` reads that very value back, as short as it goes.
+
+    A text that reads as a number or a boolean has to be quoted; of JSON, nearly everything is TOML too.
+    """
+    import json
+
+    import tomli_w
+
+    forms = [value] if isinstance(value, str) else []
+    forms.append(json.dumps(value, ensure_ascii=False))
+    toml = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
+    return next((form for form in forms if parse_assignment(f"{key}={form}") == (key, value)), toml)

@@ -52,7 +52,7 @@ def train_and_report(
         channel.emit(_train(channel, config))
     except StoppedError:
         channel.emit(RunFinished("stopped", f"{stop_token.reason}, before training began", {}))
-    except Exception as error:  # noqa: BLE001  whatever it is, the person must hear of it
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
         with run.log.open("a", encoding="utf-8") as log:
             traceback.print_exception(error, file=log)
         channel.emit(explain(error, run.log.name))
@@ -99,7 +99,7 @@ def _train(channel: Channel, config: RunConfig) -> RunFinished:
 def _fit_and_save(
     channel: Channel, config: RunConfig, accelerator: Accelerator, examples: Examples, data: Pipeline
 ) -> RunFinished:
-    from engine import execution, models, outputs, pipeline
+    from engine import execution, models, pipeline
     from engine.bridge import BridgeCallback
 
     replicas = len(accelerator.replicas)
@@ -126,11 +126,6 @@ def _fit_and_save(
         monitor=monitor,
     )
     stopping = _early_stopping(config)
-    callbacks = [bridge, *([stopping] if stopping else [])]
-    if config.checkpoint.enabled:
-        callbacks.append(outputs.BestCheckpoint(channel, monitor))
-    if config.tensorboard.enabled:
-        callbacks.append(outputs.EpochSummaries(channel))
     if channel.should_stop():
         raise StoppedError
     model.fit(
@@ -139,11 +134,19 @@ def _fit_and_save(
         steps_per_epoch=data.steps_per_epoch,
         validation_data=data.validation,
         validation_freq=config.validation_freq,
-        callbacks=callbacks,
+        callbacks=[bridge, *([stopping] if stopping else []), *_keepers(channel, config, monitor)],
         shuffle=False,
         verbose=0,
     )
     return _save(channel, model, stopping)
+
+
+def _keepers(channel: Channel, config: RunConfig, monitor: str) -> list[Any]:
+    """Return the callbacks that write files at an epoch's end."""
+    from engine import outputs
+
+    keepers: list[Any] = [outputs.BestCheckpoint(channel, monitor)] if config.checkpoint.enabled else []
+    return [*keepers, outputs.EpochSummaries(channel)] if config.tensorboard.enabled else keepers
 
 
 def _save(channel: Channel, model: Any, stopping: Any) -> RunFinished:
