@@ -44,6 +44,18 @@ class Accelerator:
         scope: AbstractContextManager[object] = self.strategy.scope()
         return scope
 
+    def dealt_out(self, dataset: Any) -> Any:
+        """Deal a dataset's batches out to the replicas, as Keras would, but from the host's memory.
+
+        The iterators that fetch ahead onto each device tune themselves in a thread that sleeps up to a minute at a
+        time, and nothing switches it off there (see `engine.pipeline`): their end, at every validation and when
+        `fit` returns, waited for one such thread after the other, and the whole process with it.
+        """
+        if dataset is None or len(self.replicas) == 1:
+            return dataset
+        options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
+        return self.strategy.experimental_distribute_dataset(dataset, options)
+
     def event(self) -> AcceleratorReady:
         """Say what was connected."""
         import keras

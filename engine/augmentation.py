@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -12,10 +13,11 @@ from engine.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.config import Augmentation
     from engine.datasets import Examples
+    from engine.options import Augmentation
 
-_FLIPS = {"horizontal": "horizontal", "vertical": "vertical", "both": "horizontal_and_vertical"}
+# Two layers for both: Keras's own "horizontal_and_vertical" mirrors both ways at once or not at all.
+_FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}
 
 
 def augmentation_layers(options: Augmentation, value_range: tuple[float, float], seed: int) -> list[Any]:
@@ -27,19 +29,19 @@ def augmentation_layers(options: Augmentation, value_range: tuple[float, float],
         seed: Seed of the random changes.
     """
     layers = keras.layers
-    made: list[Any] = []
-    if options.flip != "none":
-        made.append(layers.RandomFlip(_FLIPS[options.flip], seed=seed))
+    # A seed a layer: with one for all, the draws of all are the same, and a turn always comes with the same shift.
+    seeds = itertools.count(seed)
+    made: list[Any] = [layers.RandomFlip(mode, seed=next(seeds)) for mode in _FLIPS[options.flip]]
     if options.rotation:
-        made.append(layers.RandomRotation(options.rotation / 360.0, seed=seed))
+        made.append(layers.RandomRotation(options.rotation / 360.0, seed=next(seeds)))
     if options.translation:
-        made.append(layers.RandomTranslation(options.translation, options.translation, seed=seed))
+        made.append(layers.RandomTranslation(options.translation, options.translation, seed=next(seeds)))
     if options.zoom:
-        made.append(layers.RandomZoom(options.zoom, seed=seed))
+        made.append(layers.RandomZoom(options.zoom, seed=next(seeds)))
     if options.contrast:
-        made.append(layers.RandomContrast(options.contrast, value_range=value_range, seed=seed))
+        made.append(layers.RandomContrast(options.contrast, value_range=value_range, seed=next(seeds)))
     if options.brightness:
-        made.append(layers.RandomBrightness(options.brightness, value_range=value_range, seed=seed))
+        made.append(layers.RandomBrightness(options.brightness, value_range=value_range, seed=next(seeds)))
     return made
 
 

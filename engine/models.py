@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from engine.config import CnnOptions, MlpOptions
 from engine.errors import DataError, UserCodeError
 from engine.events import ModelBuilt
+from engine.options import CnnOptions, MlpOptions
 from engine.plan import scaled_learning_rate
 from engine.user_code import call_user_function
 

@@ -7,6 +7,7 @@ training data is augmented.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -134,7 +135,7 @@ def _validation_batch(count: int | None, batch: int, replicas: int) -> int:
     """
     if replicas == 1 or count is None:
         return batch
-    for size in [*range(batch, 0, -replicas), *range(batch + replicas, count + replicas, replicas)]:
+    for size in chain(range(batch, 0, -replicas), range(batch + replicas, count + replicas, replicas)):
         rest = count % size
         if rest == 0 or -(-rest // replicas) * (replicas - 1) < rest:
             return size

@@ -39,7 +39,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     function = _function(place, name)
     try:
         return function(*arguments, **options)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserCodeError(
             f"{reference} raised {type(error).__name__}: {error}",
             why=_where(error, function),
@@ -71,7 +71,7 @@ def _load_file(path: Path) -> ModuleType:
     sys.path.append(str(full.parent))  # its own neighbours; at the end, so that it hides nothing
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_error(str(path), error, str(full)) from error
     return module
 
@@ -82,11 +82,11 @@ def _load_module(name: str) -> ModuleType:
         sys.path.append(here)
     try:
         return importlib.import_module(name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise _import_error(name, error, name.rpartition(".")[2] + ".py") from error
 
 
-def _import_error(name: str, error: Exception, file: str) -> UserCodeError:
+def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:
     if isinstance(error, SyntaxError) and error.lineno is not None:
         where = f"File {error.filename}, line {error.lineno}: {(error.text or '').strip()}"
     else:
@@ -95,7 +95,7 @@ def _import_error(name: str, error: Exception, file: str) -> UserCodeError:
     return UserCodeError(f"{name} cannot be imported: {type(error).__name__}: {error}", why=where)
 
 
-def _where(error: Exception, function: Callable[..., object]) -> str:
+def _where(error: BaseException, function: Callable[..., object]) -> str:
     """Show the last line of the person's own file that the traceback went through."""
     code = getattr(function, "__code__", None)
     file = code.co_filename if code is not None else ""

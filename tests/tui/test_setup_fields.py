@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from engine.config import MODEL_OPTIONS, RunConfig, valid_keys
+from engine.config import RunConfig, valid_keys
 from engine.errors import ConfigError, Problem
+from engine.options import MODEL_OPTIONS
 from presets import Preset, all_presets, find_preset
 from presets.catalog import About
 from tui.widgets.draft import Draft, field_of

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 
 from engine.catalog import DATASETS, MODELS
-from engine.config import LOSSES, MODEL_OPTIONS, RunConfig, parse_assignment
+from engine.config import RunConfig, parse_assignment
+from engine.options import LOSSES, MODEL_OPTIONS
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
