@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from textual.binding import BindingType
+    from textual.filter import LineFilter
     from textual.screen import Screen
 
     from engine.config import RunConfig
@@ -68,6 +69,7 @@ class ConsoleApp(App[int]):
         self._preset_files = tuple(preset_files)
         self._in_process = in_process
         self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
+        self._ascii_only: LineFilter | None = None
         self._launcher = launcher
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
@@ -82,6 +84,29 @@ class ConsoleApp(App[int]):
         if self._first_run is not None:
             return self._live_screen(self._first_run)
         return self._setup_screen()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Let nothing but ASCII reach a terminal that was said to have nothing else."""
+        filters = super().get_line_filters()
+        if self._marker != "ascii":
+            return filters
+        from tui.ascii import AsciiOnly
+
+        self._ascii_only = self._ascii_only or AsciiOnly()
+        return (*filters, self._ascii_only)
+
+    def on_live_screen_marker_chosen(self, message: LiveScreen.MarkerChosen) -> None:
+        """Draw everything, and every later screen, as the live screen does now."""
+        self._marker = message.marker
+        for screen in self.screen_stack:
+            screen.query("*").refresh()
+
+    def on_resize(self) -> None:
+        """Paint everything anew, also when the terminal is as large as before.
+
+        A terminal that shrinks and grows back in a moment has lost what was outside; Textual sees one size only.
+        """
+        self.refresh()
 
     def on_mount(self) -> None:
         """Look after what was started, once a second."""

@@ -37,5 +37,6 @@ def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
                 f"{name}: {headline}{f' Best: {best}.' if best else ''}\nSee it again with: tpu-console attach {name}"
             )
         case RunFailed() as end:
-            return f"{name} failed: {end.what} {end.remedy}".rstrip()
+            what = end.what if end.what.endswith((".", "!", "?")) else f"{end.what}."
+            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nThe log: {run.log}"
     return f"{name}: {headline} The log: {run.log}"

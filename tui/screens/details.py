@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
 
 from engine.paths import user_path
-from tui.screens.dialogs import TextDialog
+from tui.screens.dialogs import COLUMNS, TextDialog
 from tui.widgets.figures import seconds_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def _block(title: str, facts: Sequence[tuple[str, str]]) -> Content:
         return Content("")
     lines = [Content.styled(title, "bold $text-accent")]
     for label, text in facts:
-        lines.append(Content.assemble((f"{label:<{_LABEL}}", "dim") if label else "", text))
+        indent = _LABEL if label else 0
+        wrapped = textwrap.wrap(text, COLUMNS - indent, break_on_hyphens=False)
+        lines.append(Content.assemble((f"{label:<{indent}}", "dim"), f"\n{'':<{indent}}".join(wrapped)))
     return Content("\n").join(lines)
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from engine.errors import ConsoleError
 
+COLUMNS = 68
+"""Of text that a dialog has beside its scroll bar on a terminal of 80 columns."""
+
 
 class Question(ModalScreen[bool]):
     """Asks something that is answered with yes or no; escape is no.

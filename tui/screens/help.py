@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tui.screens.dialogs import TextDialog
+from tui.screens.dialogs import COLUMNS, TextDialog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,6 +60,6 @@ def _entry(name: str, text: str, width: int) -> Content:
     """A name and its text, the text's later lines under its first."""
     import textwrap
 
-    lines = textwrap.wrap(text, 66)
+    lines = textwrap.wrap(text, COLUMNS - width - 1)
     indent = "\n" + " " * (width + 1)
     return Content.assemble((f"{name:<{width}} ", "bold"), indent.join(lines))

@@ -79,6 +79,17 @@ class LiveScreen(Screen[None]):
             """Take the place of earlier news."""
             return isinstance(message, LiveScreen.Updated)
 
+    class MarkerChosen(Message):
+        """A person chose what to draw with.
+
+        Args:
+            marker: It.
+        """
+
+        def __init__(self, marker: Marker) -> None:
+            super().__init__()
+            self.marker = marker
+
     smoothing: reactive[float] = reactive(0.0)
     log_scale: reactive[bool] = reactive(False)
     axis: reactive[Axis] = reactive(Axis.STEP)
@@ -172,6 +183,9 @@ class LiveScreen(Screen[None]):
         if self.is_over and not was_over:
             self.refresh_bindings()
             if not isinstance(self.snapshot.state.end, RunFinished):
+                # What happened takes precedence over curves, above all over those that never began.
+                self.add_class("-failed")
+                self.set_class(not self.snapshot.state.train, "-curveless")
                 self.bottom_pane = "log"  # where there is room for one pane only, it is the one that explains
 
     def _draw(self) -> None:
@@ -270,6 +284,7 @@ class LiveScreen(Screen[None]):
     def action_marker(self) -> None:
         """Draw with the next marker."""
         self.marker = after(MARKERS, self.marker)
+        self.post_message(self.MarkerChosen(self.marker))
 
     def action_pane(self) -> None:
         """Show and enter the next lower pane."""

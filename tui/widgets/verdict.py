@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -97,8 +97,8 @@ def _model_path(run: RunDirectory, state: RunState) -> str:
     return user_path(kept) if kept is not None and kept.exists() else ""
 
 
-class VerdictBox(Vertical):
-    """Shows a verdict; takes no room while there is none."""
+class VerdictBox(VerticalScroll):
+    """Shows a verdict; takes no room while there is none, and scrolls where there is too little."""
 
     DEFAULT_CSS = """
     VerdictBox {
@@ -108,6 +108,10 @@ class VerdictBox(Vertical):
         padding: 0 1;
         border-left: thick $success;
         background: $success 8%;
+        scrollbar-size-vertical: 1;
+        scrollbar-background: $background;
+        scrollbar-color: $foreground 25%;
+        .facts { height: auto; }
         .log { display: none; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; height: auto; }
         &.-with-log .log { display: block; }
         &.-shown { display: block; }
@@ -125,6 +129,10 @@ class VerdictBox(Vertical):
         """Lay out the facts, and under them the log's last lines, each cut at the box's end."""
         yield Static(classes="facts")
         yield Static(classes="log")
+
+    def allow_focus(self) -> bool:
+        """Take part in the tab order only while there is something to scroll to."""
+        return self.max_scroll_y > 0
 
     def show(self, verdict: Verdict | None, glyphs: Glyphs) -> None:
         """Show a verdict, or nothing."""
