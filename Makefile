@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench screenshot clean
+.PHONY: demo test check bench docs screenshot clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
+	@echo "make docs        write docs/configuration.md and docs/events.md from the code"
 	@echo "make screenshot  draw docs/live.svg and docs/setup.svg anew"
 
 $(READY): pyproject.toml
@@ -39,6 +40,9 @@ check: $(READY)
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench
+
+docs: $(READY)
+	@$(BIN)/python docs/reference.py
 
 screenshot: $(READY)
 	@$(BIN)/python docs/screenshot.py

@@ -1,0 +1,1 @@
+"""Measures what the console costs, against plain Keras and against its targets: ``python -m tests.bench``."""

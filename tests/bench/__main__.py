@@ -1,0 +1,56 @@
+"""Runs the measurements, prints them and writes ``docs/benchmarks.md``."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.bench import first_frame, first_step, key_press, long_run, small_steps, throughput
+from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
+from tests.bench.report import as_markdown, as_text, machine_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.bench.report import Section
+
+ITEMS: dict[str, Callable[[Bench], Section]] = {
+    "throughput": throughput.measure,
+    "small-steps": small_steps.measure,
+    "first-frame": first_frame.measure,
+    "first-step": first_step.measure,
+    "key-press": key_press.measure,
+    "long-run": long_run.measure,
+}
+
+
+def main() -> int:
+    """Read the options and measure; return 1 when a target was missed, else 0."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds; writes no file")
+    parser.add_argument("--only", nargs="+", choices=ITEMS, default=list(ITEMS), help="measure only these")
+    parser.add_argument("--output", type=Path, help="where to write; docs/benchmarks.md after a whole measurement")
+    options = parser.parse_args()
+    is_whole = not options.quick and options.only == list(ITEMS)
+    output = options.output or (ROOT / "docs" / "benchmarks.md" if is_whole else None)
+    facts = machine_facts()
+    sections = []
+    with tempfile.TemporaryDirectory(prefix="tpu-console-bench-") as folder:
+        bench = Bench(Path(folder), options.quick)
+        facts["data"] = provide_fashion_mnist(Path(folder) / "keras")
+        for name in options.only:
+            began = time.monotonic()
+            section = ITEMS[name](bench)
+            sections.append(section)
+            print(f"{as_text(section)}\n  ({time.monotonic() - began:.0f} s)\n", flush=True)
+    if output is not None:
+        output.write_text(as_markdown(sections, facts), encoding="utf-8")
+        print(f"Written to {output}")
+    return int(any(row.met is False for section in sections for row in section.rows))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

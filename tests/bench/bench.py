@@ -1,0 +1,151 @@
+"""The place a measurement runs in: a home of its own, Keras's cache with the data, and the programs to start."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import psutil
+
+from engine.rundir import RunDirectory, list_runs
+from tests.bench.terminal import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+_SHARED_DATA = ROOT.parent / "shared" / "data" / "fashion-mnist"
+_IMAGES = {"train": 60_000, "t10k": 10_000}
+_SIDE, _CLASSES = 28, 10
+_LOOK_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where measurements run.
+
+    Args:
+        folder: A temporary folder.
+        is_quick: Whether to measure only roughly.
+    """
+
+    folder: Path
+    is_quick: bool
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of every program that is measured."""
+        return {
+            **os.environ,
+            "TPU_CONSOLE_HOME": str(self.folder / "home"),
+            "KERAS_HOME": str(self.folder / "keras"),
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            "LANG": "C.UTF-8",
+        }
+
+    @property
+    def runs(self) -> list[RunDirectory]:
+        """The runs there are, the newest first."""
+        return list_runs(self.folder / "home" / "runs")
+
+    def rounds(self, full: int, quick: int = 1) -> range:
+        """Return the rounds to measure."""
+        return range(quick if self.is_quick else full)
+
+    def python(self, *arguments: object) -> list[str]:
+        """Return the command that runs this very Python."""
+        return [sys.executable, *map(str, arguments)]
+
+    def console(self, *arguments: object) -> list[str]:
+        """Return the command that runs the console."""
+        return [str(Path(sys.executable).parent / "tpu-console"), *map(str, arguments)]
+
+    def output(self, command: Sequence[str]) -> str:
+        """Run a program to its end and return what it prints.
+
+        Raises:
+            RuntimeError: It failed; the message holds what it said.
+        """
+        done = subprocess.run(command, env=self.environment, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        return done.stdout
+
+    def records(self, command: Sequence[str]) -> list[dict[str, Any]]:
+        """Run a program that prints one JSON object a line, and return them."""
+        return [json.loads(line) for line in self.output(command).splitlines()]
+
+    def open(self, command: Sequence[str]) -> Terminal:
+        """Run a program in a pseudo-terminal."""
+        return Terminal(command, self.environment)
+
+    def start_detached(self, *arguments: object) -> tuple[RunDirectory, psutil.Process]:
+        """Start a run in the background."""
+        started = json.loads(self.output(self.console("run", *arguments, "--detach", "--json")))
+        return RunDirectory(Path(started["path"])), psutil.Process(started["pid"])
+
+
+def journal_of(run: RunDirectory) -> list[dict[str, Any]]:
+    """Return what a run's journal holds; a torn last line is not there yet."""
+    complete = run.journal.read_bytes().rpartition(b"\n")[0]
+    return [json.loads(line) for line in complete.splitlines()]
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 120.0) -> None:
+    """Look again and again until a condition holds.
+
+    Raises:
+        TimeoutError: It never did.
+    """
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError("waited in vain")
+        time.sleep(_LOOK_S)
+
+
+def end_process(process: psutil.Process) -> None:
+    """End a process that was started here."""
+    with suppress(psutil.NoSuchProcess):
+        process.kill()
+        process.wait(10)
+
+
+def provide_fashion_mnist(folder: Path) -> str:
+    """Put Fashion-MNIST where Keras looks for it, or images of the same shapes; return which.
+
+    Args:
+        folder: The folder that ``KERAS_HOME`` names.
+    """
+    target = folder / "datasets" / "fashion-mnist"
+    target.mkdir(parents=True)
+    names = [f"{part}-{kind}-ubyte.gz" for part in _IMAGES for kind in ("images-idx3", "labels-idx1")]
+    if all((_SHARED_DATA / name).is_file() for name in names):
+        for name in names:
+            shutil.copy(_SHARED_DATA / name, target)
+        return "Fashion-MNIST"
+    generator = np.random.default_rng(0)
+    for part, count in _IMAGES.items():
+        # Few grey levels, so that the files are compressed and read about as fast as the real ones.
+        images = generator.integers(0, 16, (count, _SIDE, _SIDE), dtype=np.uint8)
+        labels = generator.integers(0, _CLASSES, count, dtype=np.uint8)
+        _write_idx(target / f"{part}-images-idx3-ubyte.gz", images)
+        _write_idx(target / f"{part}-labels-idx1-ubyte.gz", labels)
+    return "generated images of Fashion-MNIST's shapes"
+
+
+def _write_idx(path: Path, values: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
+    header = struct.pack(f">HBB{values.ndim}I", 0, 8, values.ndim, *values.shape)
+    path.write_bytes(gzip.compress(header + values.tobytes(), compresslevel=1))

@@ -1,0 +1,160 @@
+"""A run with a million progress events: how long until it stands on the screen, and how long a redraw takes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import socket
+import time
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from engine.events import (
+    AcceleratorReady,
+    DataReady,
+    EpochEnded,
+    FitStarted,
+    Progress,
+    Replica,
+    RunFinished,
+    RunStarted,
+)
+from engine.journal import encode
+from engine.rundir import create_run
+from engine.state import reduce
+from engine.watch import RunFollower
+from tests.bench.report import Section, limit_row
+from tests.bench.terminal import COLUMNS, ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from engine.events import Event
+    from engine.rundir import RunDirectory
+    from engine.state import RunState
+    from tests.bench.bench import Bench
+    from tui.screens.live import LiveScreen
+
+_EVENTS, _EPOCHS = 1_000_000, 100
+_OPEN_S, _REDRAW_MS = 2.0, 30.0
+_REDRAWS = 30
+
+
+def measure(bench: Bench) -> Section:
+    """Write the run, open it in turn in a terminal and without one, then redraw it."""
+    run = make_long_run(bench.folder / "home" / "runs")
+    opened, read, keys = [], [], []
+    for _ in bench.rounds(5):
+        began = time.perf_counter()
+        state = RunFollower(run).catch_up().state
+        read.append(time.perf_counter() - began)
+        whole, pressed = _open(bench, run)
+        opened.append(whole)
+        keys += pressed
+    redraws = asyncio.run(_redraws(run, state))
+    return Section(
+        "A run with 1,000,000 progress events",
+        f"The journal has {run.journal.stat().st_size / 1e6:.0f} MB. Opening: from the start of `tpu-console attach` "
+        "in a pseudo-terminal of 120×40 until everything is read and drawn. Redrawing: both charts, when one more "
+        "point has come. The key switches the scale of both charts.",
+        (
+            limit_row("process start to all points on the screen", median(opened), _OPEN_S),
+            limit_row("of it, reading and folding the journal alone", median(read)),
+            limit_row("redraw", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("key press to repaint", median(keys) * 1e3, 50.0, "ms", 1),
+        ),
+    )
+
+
+def make_long_run(folder: Path) -> RunDirectory:
+    """Write the journal of a finished run that reported a million times."""
+    run = create_run("long", folder)
+    run.write_private(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
+    beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
+    run.write_private(run.heartbeat, json.dumps(beat))
+    began = time.time() - _EVENTS * 0.1
+    with run.journal.open("wb") as file:
+        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events()))
+    return run
+
+
+def _events() -> Iterator[Event]:
+    steps = _EVENTS // _EPOCHS
+    host = socket.gethostname()
+    yield RunStarted("long", "host", os.getpid(), host, {"dataset": "digits", "model": "cnn"})
+    replica = Replica(0, "/device:CPU:0", "CPU", host)
+    yield AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
+    yield DataReady(1_437, 360, (8, 8, 1), 10)
+    yield FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
+    for step in range(1, _EVENTS + 1):
+        yield _progress(step, steps)
+        if step % steps == 0:
+            logs = {**_logs(step), "val_loss": 0.5 + 50 / (step + 100), "val_accuracy": step / (_EVENTS + 1)}
+            yield EpochEnded(step // steps, step, steps, step * 0.1, steps * 0.1, 0.0, 1.0, 1.0, 32e3, 1e-3, logs)
+    yield RunFinished("completed", "all epochs are done", {})
+
+
+def _progress(step: int, steps: int) -> Progress:
+    return Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step))
+
+
+def _logs(step: int) -> dict[str, float]:
+    noise = math.sin(step * 12.9898) * 0.1
+    return {"loss": 100 / (step + 50) + 0.2 + noise, "accuracy": 1 - 50 / (step + 60) - abs(noise)}
+
+
+def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
+    """Open the run in a terminal; return how long that took, and then key presses to repaints."""
+    seconds = []
+    with bench.open(bench.console("attach", run.run_id)) as terminal:
+        whole = terminal.wait_for(b"Finished") - terminal.started_at
+        terminal.settle(limit_s=1.0)
+        for key, shown in ((b"x", b"epoch"), (b"x", b"time"), (b"x", b"step")):
+            before, pressed_at = terminal.send(key)
+            seconds.append(terminal.wait_for(shown, before) - pressed_at)
+            terminal.settle(limit_s=1.0)
+    return whole, seconds
+
+
+async def _redraws(run: RunDirectory, state: RunState) -> list[float]:
+    """Give both charts one more point again and again, and time their drawing."""
+    from tui.app import ConsoleApp
+
+    app = ConsoleApp(run=run)
+    async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
+        screen = await _read_screen(pilot)
+        seconds = []
+        state = replace(state, end=None)
+        for number in range(1, _REDRAWS + 1):
+            state = reduce(state, _progress(_EVENTS + number, _EVENTS // _EPOCHS), time.time())
+            seconds.append(_draw(screen, state))
+        return seconds
+
+
+async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
+    from tui.screens.live import LiveScreen
+
+    screen = pilot.app.screen
+    assert isinstance(screen, LiveScreen)
+    while not screen.is_over:
+        await pilot.pause(0.02)
+    await pilot.pause()
+    return screen
+
+
+def _draw(screen: LiveScreen, state: RunState) -> float:
+    from tui.widgets.chart_pane import ChartPane, curves_of
+
+    began = time.perf_counter()
+    for pane, curves in zip(screen.query(ChartPane), curves_of(state), strict=True):
+        pane._gate._next_s = 0.0  # drawn now, however little time has passed since the last time
+        pane.show(curves)
+        pane.refresh()
+        pane.render_lines(pane.size.region)
+    return time.perf_counter() - began

@@ -1,0 +1,135 @@
+"""What was measured, beside its target, as text and as Markdown."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+_PACKAGES = ("tensorflow", "keras", "textual", "textual-plotext", "orjson", "numpy")
+_HEADINGS = ("what", "figure", "target", "met")
+_INTRODUCTION = (
+    "Written by `make bench`. Both sides of every comparison are measured in one go, in turn (A B A B …); figures are "
+    "medians over the rounds, ratios are medians of each round's own ratio, and in brackets stands the range. "
+    "Everything runs in processes of its own, as a person would start it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure.
+
+    Args:
+        what: What was measured.
+        figure: The figure, with its unit.
+        target: What it is to reach; empty where there is none.
+        met: Whether it does; None where there is no target.
+    """
+
+    what: str
+    figure: str
+    target: str = ""
+    met: bool | None = None
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """The row as text."""
+        return self.what, self.figure, self.target, {True: "yes", False: "**no**", None: ""}[self.met]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The figures of one item.
+
+    Args:
+        title: Its heading.
+        how: How they were measured.
+        rows: The figures.
+    """
+
+    title: str
+    how: str
+    rows: tuple[Row, ...]
+
+
+def ratio_row(what: str, ours: Sequence[float], theirs: Sequence[float], least: float | None = None) -> Row:
+    """Compare two series that were measured in turn, round by round.
+
+    Args:
+        what: What `ours` is.
+        ours: Speeds, one a round.
+        theirs: Speeds of the other side in the same rounds.
+        least: The least ratio that meets the target.
+    """
+    ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
+    middle = median(ratios)
+    figure = f"{middle:.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f})"
+    if least is None:
+        return Row(what, figure)
+    return Row(what, figure, f"≥ {least:g}", middle >= least)
+
+
+def limit_row(what: str, value: float, most: float | None = None, unit: str = "s", digits: int = 2) -> Row:
+    """Compare a figure with the most it may be."""
+    figure = f"{value:.{digits}f} {unit}"
+    if most is None:
+        return Row(what, figure)
+    return Row(what, figure, f"≤ {most:g} {unit}", value <= most)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that is not below `share` of all values (the nearest rank)."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def as_text(section: Section) -> str:
+    """Draw a section for a terminal."""
+    table = [_HEADINGS, *((a, b, c, d.strip("*")) for a, b, c, d in (row.cells for row in section.rows))]
+    widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    return "\n".join([section.title, *(f"  {line}" for line in lines)])
+
+
+def as_markdown(sections: Iterable[Section], facts: Mapping[str, str]) -> str:
+    """Write the whole report."""
+    parts = ["# Benchmarks", _INTRODUCTION, _table(("", ""), [*facts.items()])]
+    for section in sections:
+        parts += [f"## {section.title}", section.how, _table(_HEADINGS, [row.cells for row in section.rows])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---"] * len(headings)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (headings, rule, *rows))
+
+
+def machine_facts() -> dict[str, str]:
+    """Say what the figures were measured on, and when."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "processor": f"{_processor()}, {len(os.sched_getaffinity(0))} cores",
+        "memory": f"{memory:.1f} GiB",
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "Python": sys.version.split()[0],
+        **{name: version(name) for name in _PACKAGES},
+        "load before": f"{os.getloadavg()[0]:.2f}",
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -1,0 +1,69 @@
+"""Images a second of `fashion-mnist-cnn`: a plain script against the console, headless and watched."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.bench import HERE, Bench, end_process, journal_of
+from tests.bench.report import Row, Section, ratio_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+BATCH = 1000
+_STEPS = 15
+_CLOSE_S = 60.0
+
+
+def measure(bench: Bench) -> Section:
+    """Train in turn, and compare the epochs after the first."""
+    epochs = 3 if bench.is_quick else 7
+    preset = ["fashion-mnist-cnn", "--epochs", epochs, "--set", f"steps_per_epoch={_STEPS}"]
+    preset += ["--set", f"validation_freq={epochs}"]
+    plain, headless, watched = [], [], []
+    for _ in bench.rounds(4):
+        script = bench.output(bench.python(HERE / "plain_fashion.py", "--epochs", epochs, "--steps", _STEPS))
+        # The last epoch also validates, on both sides; only the ones between are timed.
+        plain.append(_speed(json.loads(script)["ended_at"][:-1]))
+        headless.append(_speed(epoch_ends(bench.records(bench.console("run", *preset, "--json")))[:-1]))
+        watched.append(_speed(epoch_ends(watch(bench, preset))[:-1]))
+    return Section(
+        "Throughput of fashion-mnist-cnn",
+        f"{epochs} epochs of {_STEPS} steps of {BATCH} images; the first epoch, which compiles, and the last, which "
+        "validates, are left out. *Plain* is `tests/bench/plain_fashion.py`: the same model and pipeline under a bare "
+        "`model.fit(verbose=0)`. *Watched* is the same run with `tpu-console attach` in a pseudo-terminal of 120×40. "
+        "The console keeps its checkpoint, TensorBoard files and journal; the plain script keeps nothing.",
+        (
+            Row("plain script", f"{median(plain):,.0f} images/s"),
+            Row("console, headless", f"{median(headless):,.0f} images/s"),
+            Row("console, watched", f"{median(watched):,.0f} images/s"),
+            ratio_row("headless ÷ plain", headless, plain, 0.99),
+            ratio_row("watched ÷ plain", watched, plain, 0.97),
+        ),
+    )
+
+
+def _speed(ends: Sequence[float]) -> float:
+    """Return images a second of the epochs after the first."""
+    return BATCH * _STEPS / median(after - before for before, after in pairwise(ends))
+
+
+def epoch_ends(records: Iterable[dict[str, Any]]) -> list[float]:
+    """Return when each epoch of a run ended, in seconds since `fit` began."""
+    return [record["elapsed_s"] for record in records if record["type"] == "EpochEnded"]
+
+
+def watch(bench: Bench, preset: Sequence[object]) -> list[dict[str, Any]]:
+    """Train with the live screen on, from beginning to end, and return the journal."""
+    run, host = bench.start_detached(*preset)
+    try:
+        with bench.open(bench.console("attach", run.run_id)) as terminal:
+            terminal.wait_for(run.run_id.encode())
+            host.wait()
+            terminal.wait_for(b"Finished", limit_s=_CLOSE_S)
+    finally:
+        end_process(host)
+    return journal_of(run)

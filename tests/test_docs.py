@@ -1,0 +1,82 @@
+"""The documentation says what the program does: generated pages are fresh, links lead somewhere, names exist."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from engine.config import valid_keys
+from engine.journal import EVENT_TYPES
+from presets import all_presets
+from tui.cli import cli
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_reference", ROOT / "docs" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["configuration.md", "events.md"])
+def test_generated_pages_are_what_the_code_says(reference: Any, name: str) -> None:
+    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert written == reference.PAGES[name](), f"docs/{name} is out of date: run `make docs`"
+
+
+def test_every_key_and_every_event_is_described(reference: Any) -> None:
+    configuration, events = reference.configuration_page(), reference.events_page()
+    keys = [key for key in valid_keys() if key != "model_options"]  # it has a heading of its own
+    assert [key for key in keys if f"| `{key.rpartition('.')[2]}` |" not in configuration] == []
+    assert [name for name in EVENT_TYPES if f"## {name}\n" not in events] == []
+    # A meaning that was not found in a docstring leaves its cell empty.
+    assert re.findall(r"^\|.*\|\s+\|$", configuration + events, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = re.findall(r"\]\(([^)#\s]+)", text)
+    assert [t for t in targets if "://" not in t and not (page.parent / t).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_exist(page: Path) -> None:
+    written = set(re.findall(r"tpu-console ([a-z]+)\b(?! trains| is)", _code(page)))
+    assert written - set(cli.commands) == set()
+
+
+def test_every_preset_has_its_section() -> None:
+    found, _ = all_presets()
+    text = (ROOT / "docs" / "presets.md").read_text(encoding="utf-8")
+    assert [preset.name for preset in found if f"## {preset.name}\n" not in text] == []
+
+
+def test_the_module_map_is_complete() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    parts = [path for package in ("engine", "tui") for path in (ROOT / package).iterdir()]
+    modules = {f"{path.parent.name}.{path.stem}" for path in parts if path.suffix == ".py"}
+    packages = {f"tui.{path.name}" for path in parts if (path / "__init__.py").exists()}
+    named = {name for name in modules | packages if not name.endswith("__init__")}
+    assert [name for name in sorted(named) if f"`{name}`" not in text] == []
+
+
+def _code(page: Path) -> str:
+    """The page's code blocks and quoted words."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"```.*?```", text, flags=re.DOTALL)
+    quoted = re.findall(r"`[^`\n]+`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    return "\n".join(line for part in [*blocks, *quoted] for line in part.splitlines())
