@@ -18,6 +18,7 @@ from engine.events import AcceleratorReady, Replica
 from engine.hardware import detect_hardware
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from engine.hardware import Hardware
@@ -43,18 +44,6 @@ class Accelerator:
         """Return the context in which model, optimizer and metrics are made and trained."""
         scope: AbstractContextManager[object] = self.strategy.scope()
         return scope
-
-    def dealt_out(self, dataset: Any) -> Any:
-        """Deal a dataset's batches out to the replicas, as Keras would, but from the host's memory.
-
-        The iterators that fetch ahead onto each device tune themselves in a thread that sleeps up to a minute at a
-        time, and nothing switches it off there (see `engine.pipeline`): their end, at every validation and when
-        `fit` returns, waited for one such thread after the other, and the whole process with it.
-        """
-        if dataset is None or len(self.replicas) == 1:
-            return dataset
-        options = tf.distribute.InputOptions(experimental_fetch_to_device=False)
-        return self.strategy.experimental_distribute_dataset(dataset, options)
 
     def event(self) -> AcceleratorReady:
         """Say what was connected."""
@@ -139,6 +128,7 @@ def _gpu(gpus: list[Any], asked: str) -> Accelerator:
 
 def _simulated(count: int) -> Accelerator:
     tf.config.set_visible_devices([], "GPU")
+    _leave_device_iterators_untuned()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -146,3 +136,20 @@ def _simulated(count: int) -> Accelerator:
     host = socket.gethostname()
     replicas = tuple(Replica(i, device, "CPU, simulated", host) for i, device in enumerate(devices))
     return Accelerator(f"sim:{count}", "asked for", strategy, replicas)
+
+
+def _leave_device_iterators_untuned() -> None:
+    """Switch the tuning thread off in the iterators that hand each replica its part of a batch.
+
+    That thread sleeps up to a minute at a time, and an iterator's end waits for it, the whole process with it:
+    with 4 replicas `fit` returned minutes late on TensorFlow 2.21. A dataset's own options (`engine.pipeline`) do
+    not reach these iterators, and no public setting does.
+    """
+    from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
+
+    make: Callable[..., Any] | None = getattr(iterators, "_create_device_dataset", None)
+    if make is None:
+        return
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    iterators._create_device_dataset = lambda *args, **named: make(*args, **named).with_options(options)  # noqa: SLF001

@@ -38,7 +38,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         global_batch: Examples a step over all replicas, for images/s; None when unknown.
         replica_batch: Examples a step and replica; None when unknown.
         execution_reason: Why so many steps are sent at once.
-        monitor: The metric that says which epoch is best; by default ``val_loss`` or ``loss``.
+        monitor: The metric that says which epoch is best; by default ``val_loss`` where measured, else ``loss``.
         clock: Monotonic seconds.
 
     Example::
@@ -145,7 +145,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                     epoch_step=epoch_step,
                     step=self._step + epoch_step,
                     elapsed_s=now - self._began,
-                    logs=dict(logs or {}),
+                    logs=_numbers(logs),
                 )
             )
         if self._channel.should_stop():
@@ -184,7 +184,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 step_ms=None if step_s is None else step_s * 1e3,
                 images_per_s=batch / step_s if batch and step_s else None,
                 learning_rate=self._learning_rate(),
-                logs=dict(logs or {}),
+                logs=_numbers(logs),
             )
         )
         if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._told_nan:
@@ -199,7 +199,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """End the run, if it is this callback's to end."""
         if self._notebook is not None:
-            self._notebook.finish(dict(logs or {}))
+            self._notebook.finish(_numbers(logs))
             self._notebook = None
 
     def _learning_rate(self) -> float | None:
@@ -210,6 +210,17 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         except (AttributeError, TypeError, ValueError):
             return None
+
+
+def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
+    """Take the metrics that are single numbers; Keras passes others on as they are."""
+    numbers = {}
+    for name, value in (logs or {}).items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return numbers
 
 
 def _positive(value: Any) -> int | None:

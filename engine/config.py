@@ -90,7 +90,7 @@ class RunConfig(Section):
     @classmethod
     def _known_accelerator(cls, value: str) -> str:
         if not _ACCELERATOR.fullmatch(value):
-            raise ValueError(f"unknown accelerator '{value}'; valid: auto, cpu, gpu, sim:N with N from 1 to 99")
+            raise ValueError(f"'{value}' is not one to train on here; valid: auto, cpu, gpu, sim:N with N from 1 to 99")
         return value
 
     @property

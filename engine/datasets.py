@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
-from engine.errors import DataError, UserCodeError
+from engine.errors import DataError, UserCodeError, one_line
 from engine.paths import user_path
 from engine.user_code import call_user_function
 
@@ -77,6 +77,8 @@ def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Example
         if file not in missing:
             _check_file(file)
     x_train, y_train, x_val, y_val = _load_arrays(info, config)
+    for file in missing:
+        _check_file(file)
     if config.data.train_limit:
         x_train, y_train = x_train[: config.data.train_limit], y_train[: config.data.train_limit]
     return Examples(
@@ -99,23 +101,29 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
     try:
         (x_train, y_train), (x_val, y_val) = module.load_data()
     except Exception as error:  # noqa: BLE001  Keras raises a bare Exception for a failed download
-        # What it left behind is no good, and Keras would take it for the dataset next time.
-        _raise_for_download(info, error)
-    for file in info.files:
-        _check_file(file)
+        _raise_for_load(info, error)
     if len(x_train) != info.train_examples or len(x_train) != len(y_train):
         raise DataError(
             f"{info.name} has {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}.",
-            remedy=f"Delete {user_path(info.files[0].location.parent)} and start again.",
+            remedy=_fetch_again(info),
         )
     return x_train[..., np.newaxis], y_train.astype(np.int32), x_val[..., np.newaxis], y_val.astype(np.int32)
 
 
-def _raise_for_download(info: DatasetInfo, error: Exception) -> None:
-    missing = info.missing_files() or info.files
+def _fetch_again(info: DatasetInfo) -> str:
+    # A folder of its own as a whole; of the folder that all datasets share only the file.
+    place = info.files[0].location if len(info.files) == 1 else info.files[0].location.parent
+    return f"Delete {user_path(place)}, and it is fetched again."
+
+
+def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
+    missing = info.missing_files()
+    if not missing:
+        what = f"The files of {info.name} do not fit together."
+        raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
     raise DataError(
         f"{info.name} could not be downloaded from {missing[0].url}.",
-        why=" ".join(str(error).split())[:300],
+        why=one_line(error),
         remedy=(
             f"Check the connection (on Kaggle: switch the notebook's internet on), or put the file by hand at "
             f"{missing[0].location}. Presets that need no network: {', '.join(OFFLINE_PRESETS)}."
@@ -199,6 +207,8 @@ def _own_examples(config: RunConfig) -> Examples:
             f"{name} returned examples of shape {spec[0].shape}, whose first size varies: they look batched.",
             remedy="Return unbatched datasets; the console batches them for the replicas.",
         )
+    if not any(True for _ in train.take(1)):
+        raise UserCodeError(f"{name} returned a training dataset without examples.")
     return Examples(
         train=train,
         validation=validation,

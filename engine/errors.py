@@ -6,6 +6,7 @@ traceback belongs in the run's log.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -78,6 +79,11 @@ class ConfigError(ConsoleError):
         self.source = source
         prefix = f"{source}: " if source else ""
         super().__init__("\n".join(f"{prefix}{problem}" for problem in self.problems))
+
+
+def one_line(error: BaseException, length: int = 400) -> str:
+    """Write an exception's message on one line, without the colours that Keras puts into it."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", " ", str(error)).split())[:length]
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 TARGET_S = 0.3
 _LONGEST_S = 3.0  # only reached when an epoch's length has no divisor nearer to the target
-_TIMED_STEPS = 20
-_TIMED_S = 0.25
+_FEWEST_STEPS, _TIMED_STEPS = 2, 20
+_TIMED_S = 0.1
 _LARGEST_STATE_BYTES = 1 << 30
 
 
@@ -81,7 +81,10 @@ def choose_execution(
     size = sum(variable.numpy().nbytes for variable in model.trainable_variables) * 3
     if size > _LARGEST_STATE_BYTES:
         return Execution(1, "auto: steps of a model this large take long enough one at a time")
-    return steps_for(_time_step(model, batches()), steps_per_epoch)
+    chosen = steps_for(_time_step(model, batches()), steps_per_epoch)
+    if chosen.steps > 1:
+        model.train_function = None  # it was traced for one step at a time
+    return chosen
 
 
 def _asked(steps: int, steps_per_epoch: int) -> Execution:
@@ -106,10 +109,9 @@ def _time_step(model: Any, batches: Any) -> float:
     step = model.train_function
     iterator = iter(batches)
     float_of(step(iterator))
-    float_of(step(iterator))
     began = time.perf_counter()
     done = 0
-    while done < _TIMED_STEPS and time.perf_counter() - began < _TIMED_S:
+    while done < _FEWEST_STEPS or (done < _TIMED_STEPS and time.perf_counter() - began < _TIMED_S):
         logs = step(iterator)
         done += 1
     float_of(logs)
@@ -117,7 +119,6 @@ def _time_step(model: Any, batches: Any) -> float:
     for variable, value in zip(variables, before, strict=True):
         variable.assign(value)
     model.reset_metrics()
-    model.train_function = None
     return seconds
 
 

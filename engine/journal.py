@@ -39,21 +39,21 @@ def encode(event: Event, at: float) -> bytes:
         at: Unix time in seconds.
     """
     record = {"v": VERSION, "t": at, "type": type(event).__name__}
-    record |= {field.name: _plain(getattr(event, field.name)) for field in fields(event)}
+    record |= {field.name: spelled_out(getattr(event, field.name)) for field in fields(event)}
     try:
         return orjson.dumps(record, option=_ORJSON)
     except TypeError:
         return orjson.dumps(_legible(record), option=_ORJSON)
 
 
-def _plain(value: Any) -> Any:
+def spelled_out(value: Any) -> Any:
     """Spell out the numbers that JSON cannot hold; leave the rest to orjson."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: spelled_out(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
+        return [spelled_out(inner) for inner in value]
     return value
 
 

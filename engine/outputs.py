@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,6 +14,7 @@ import tensorflow as tf
 
 from engine.errors import ConsoleError
 from engine.events import CheckpointSaved, EpochEnded, Phase
+from engine.journal import spelled_out
 from engine.paths import user_path
 from engine.state import lower_is_better
 
@@ -43,7 +45,8 @@ def save_model(model: Any, path: Path) -> None:
             remedy="Free space; what the run wrote before is kept." if full else "Check the folder's permissions.",
         ) from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # what it failed for counts, not that there is nothing to clear away
+            draft.unlink()
 
 
 class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -83,7 +86,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
 
     Keras's callback also acts on every batch, which costs throughput on small models whatever its settings.
-    A disk without room is told and does not end the run.
+    A failure, such as a disk without room, is told and does not end the run.
 
     Args:
         channel: The run.
@@ -102,7 +105,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return
         try:
             self._write(epoch, logs or {})
-        except (OSError, tf.errors.OpError) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its TensorBoard files
             self._failed = True
             self._channel.notice(f"TensorBoard files are no longer written: {' '.join(str(error).split())[:200]}")
 
@@ -139,7 +142,7 @@ def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapp
     """
     try:
         run.write_private(run.history, history_csv(epochs))
-        run.write_private(run.summary, json.dumps(summary, indent=2) + "\n")
+        run.write_private(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
     except OSError as error:
         raise ConsoleError(
             f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.",

@@ -129,6 +129,13 @@ class RunState:
     skipped: int = 0
 
     @property
+    def monitor(self) -> str:
+        """The metric that says which epoch is best: the run's own, else ``val_loss`` where measured, else ``loss``."""
+        if self.fit is not None and self.fit.monitor:
+            return self.fit.monitor
+        return "val_loss" if "loss" in self.validation.metrics else "loss"
+
+    @property
     def steps_total(self) -> int | None:
         """Steps of the whole run, or None when an epoch's length is unknown."""
         if self.fit is None or self.fit.steps_per_epoch is None:

@@ -32,7 +32,7 @@ def summary_of(state: RunState, outcome: str, reason: str) -> dict[str, Any]:
         outcome: How it ended.
         reason: One sentence.
     """
-    monitor = state.fit.monitor if state.fit is not None else ""
+    monitor = state.monitor
     best = best_epoch(state.epochs, monitor)
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
     rates = sorted(epoch.images_per_s for epoch in state.epochs if epoch.images_per_s is not None)

@@ -129,10 +129,10 @@ def _fit_and_save(
     if channel.should_stop():
         raise StoppedError
     model.fit(
-        accelerator.dealt_out(data.train),
+        data.train,
         epochs=config.epochs,
         steps_per_epoch=data.steps_per_epoch,
-        validation_data=accelerator.dealt_out(data.validation),
+        validation_data=data.validation,
         validation_freq=config.validation_freq,
         callbacks=[bridge, *([stopping] if stopping else []), *_keepers(channel, config, monitor)],
         shuffle=False,

@@ -22,7 +22,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import UserCodeError, did_you_mean
+from engine.errors import UserCodeError, did_you_mean, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
         return function(*arguments, **options)
     except (Exception, SystemExit) as error:
         raise UserCodeError(
-            f"{reference} raised {type(error).__name__}: {error}",
+            f"{reference} raised {type(error).__name__}: {one_line(error)}",
             why=_where(error, function),
             remedy="Correct the function, or its options in the configuration, and start again.",
         ) from error
@@ -92,7 +92,7 @@ def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:
     else:
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
         where = f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
-    return UserCodeError(f"{name} cannot be imported: {type(error).__name__}: {error}", why=where)
+    return UserCodeError(f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}", why=where)
 
 
 def _where(error: BaseException, function: Callable[..., object]) -> str:

@@ -175,7 +175,7 @@ def waiting_line(state: RunState, now: float) -> str:
 
 def best_text(state: RunState) -> str:
     """Write the best epoch's score, such as ``val_accuracy 0.9917 in epoch 27``; empty when there is none."""
-    monitor = state.fit.monitor if state.fit is not None else ""
+    monitor = state.monitor
     best = best_epoch(state.epochs, monitor) if monitor else None
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
 

@@ -64,7 +64,7 @@ class Overview:
     @property
     def best(self) -> tuple[str, float] | None:
         """The metric that says which epoch is best, and its best value."""
-        monitor = self.state.fit.monitor if self.state.fit is not None else ""
+        monitor = self.state.monitor
         best = best_epoch(self.state.epochs, monitor) if monitor else None
         return (monitor, best.logs[monitor]) if best is not None else None
 

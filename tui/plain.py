@@ -121,7 +121,6 @@ class PlainPrinter:
 
     def _epoch(self, event: EpochEnded) -> str:
         fit = self.state.fit
-        if fit is not None and fit.monitor:
-            so_far = [self._best, event] if self._best is not None else [event]
-            self._best = best_epoch(so_far, fit.monitor)
+        so_far = [self._best, event] if self._best is not None else [event]
+        self._best = best_epoch(so_far, self.state.monitor)
         return epoch_line(event, fit, is_best=self._best is event)

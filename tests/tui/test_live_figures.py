@@ -33,7 +33,9 @@ def test_score(value: float | None, text: str) -> None:
     assert score(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0.001, "0.001"), (1.953e-4, "2.0e-4"), (0.00196, "2.0e-3"), (1.0, "1")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.001, "1.0e-3"), (0.5, "0.5"), (1.953e-4, "2.0e-4"), (0.00196, "2.0e-3"), (1.0, "1")]
+)
 def test_rate_fits_its_column(value: float, text: str) -> None:
     assert rate(value) == text
     assert len(rate(value)) <= 6

@@ -161,7 +161,7 @@ def _epochs(overview: Overview) -> list[str]:
     if not state.epochs:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))
-    best = best_epoch(state.epochs, state.fit.monitor) if state.fit is not None and state.fit.monitor else None
+    best = best_epoch(state.epochs, state.monitor)
     titles = ["epoch", "time", "compiling", "validating", "ms/step", "img/s", "lr", *names]
     rows = [
         [

@@ -62,7 +62,7 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         facts.append(("model", f"{model.name}: {model.layers} layers, {trainable}"))
     if (fit := state.fit) is not None:
         facts.append(("steps at once", f"{fit.steps_per_execution}. {fit.execution_reason}"))
-        facts.append(("best epoch by", fit.monitor))
+        facts.append(("best epoch by", state.monitor))
     if (kept := state.checkpoint) is not None:
         facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
     return [(label, text) for label, text in facts if text]

@@ -110,7 +110,7 @@ class EpochTable(RowsPane):
                 names.update(dict.fromkeys(ended.logs))
             self._metrics = sorted(names, key=_metric_order)
             self._epochs = state.epochs
-            self._best = best_epoch(state.epochs, state.fit.monitor) if state.fit is not None else None
+            self._best = best_epoch(state.epochs, state.monitor)
         if not self._metrics and state.progress is not None:
             self._metrics = sorted(state.progress.logs, key=_metric_order)
         if before[0] is self._epochs and before[1:] == (self._metrics, self._current is None):

@@ -142,8 +142,9 @@ class FieldRow(Container):
         """
         self._labels = dict(labels)
         choice = self.query_one(Choice)
-        value = choice.value
         options = self._options()
+        # A list that is only now being mounted has no value yet.
+        value = str(choice.value) if choice.value in {v for _, v in options} else self._listed(self._initial)
         with self.prevent(Select.Changed):
             choice.set_options(options)
             # Only a value that changes is drawn anew, and with it the label.

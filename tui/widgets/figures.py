@@ -93,8 +93,7 @@ def rate(value: float | None) -> str:
     """Write a learning rate in at most six characters; empty for None."""
     if value is None:
         return ""
-    text = f"{value:.3g}"
-    return text if len(text) <= 6 else f"{value:.1e}".replace("e-0", "e-")
+    return f"{value:.3g}" if value >= 0.1 or not value else f"{value:.1e}".replace("e-0", "e-")
 
 
 def count(value: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -12,6 +13,7 @@ from tui.widgets.rows_pane import Row, RowsPane
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_HARMLESS = re.compile(r"[IW]\d{4} |WARNING:")  # how TensorFlow begins information and warnings
 _ALARMS = ("error", "traceback", "exception", "fatal", "failed")
 
 
@@ -43,5 +45,5 @@ class LogPane(RowsPane):
         if not self._lines:
             return [("the training process has printed nothing", "faint")]
         line = self._lines[index]
-        is_alarm = any(word in line.lower() for word in _ALARMS)
+        is_alarm = not _HARMLESS.match(line) and any(word in line.lower() for word in _ALARMS)
         return [(plain(line, self.glyphs), "bad" if is_alarm else "")]

@@ -84,7 +84,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Verdict:
 
 def best_score(state: RunState) -> str:
     """Return the best epoch's score in words; empty when there is none."""
-    monitor = state.fit.monitor if state.fit is not None else ""
+    monitor = state.monitor
     best = best_epoch(state.epochs, monitor)
     return f"{monitor} {score(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
 

@@ -45,9 +45,7 @@ class OneChart(App[None]):
 
 def curve(name: str, values: Sequence[float] | FloatArray, *, every: int = 1) -> Curve:
     step = np.arange(1, len(values) + 1, dtype=np.float64) * every
-    return Curve(
-        name, step, step / 100, step * 30, np.array(values, dtype=np.float64), name.startswith("val_")
-    )
+    return Curve(name, step, step / 100, step * 30, np.array(values, dtype=np.float64), name.startswith("val_"))
 
 
 def falling(n: int) -> FloatArray:
@@ -113,9 +111,7 @@ async def test_the_ascii_pane_is_ascii(size: tuple[int, int], log_scale: bool) -
         app.chart.title = "précision"
         values = falling(500)
         values[250] = math.nan
-        await draw(
-            app, pilot, curve("loss", values), curve("val_loss", [1.5, 0.9], every=160), curve("mae", [1.0])
-        )
+        await draw(app, pilot, curve("loss", values), curve("val_loss", [1.5, 0.9], every=160), curve("mae", [1.0]))
         screen = "\n".join(shown(app.chart))
         assert screen.isascii()
         assert {"*", ".", "o", "!", "+", "|", "-"} <= set(plot_of(app.chart))
@@ -159,9 +155,7 @@ async def test_a_log_scale_says_what_it_hides() -> None:
         await draw(app, pilot, curve("loss", [10.0, 1.0, 0.1, 0.01]))
         rows = shown(app.chart)
         assert "log  step" in rows[0]
-        assert {"0.1┤", "1┤"} <= {
-            word.split("┤")[0] + "┤" for row in rows for word in row.split() if "┤" in word
-        }
+        assert {"0.1┤", "1┤"} <= {word.split("┤")[0] + "┤" for row in rows for word in row.split() if "┤" in word}
         await draw(app, pilot, curve("loss", [10.0, 1.0, 0.1, 0.01, 0.0]))
         assert "<=0 hidden" in shown(app.chart)[0]
 
@@ -282,9 +276,7 @@ async def test_text_and_background_are_the_themes_own(theme: str) -> None:
         assert all(style.color is None for style in axis)
         lines = {style.color for style, char in zip(styles, picture.plain, strict=True) if char in BRAILLE}
         assert len(lines) == 1
-        assert all(
-            (color is not None and color.triplet is None) is theme.startswith("ansi") for color in lines
-        )
+        assert all((color is not None and color.triplet is None) is theme.startswith("ansi") for color in lines)
 
 
 async def test_without_colour_the_curves_differ_by_glyph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("marker", ["braille", "block", "ascii"])
 def test_no_two_pens_share_a_glyph(marker: Marker) -> None:
     pens = [
-        pen_for(slot, marker, "dark", is_validation=held)
-        for slot, held in itertools.product(range(4), (False, True))
+        pen_for(slot, marker, "dark", is_validation=held) for slot, held in itertools.product(range(4), (False, True))
     ]
     assert len({pen.glyph for pen in pens}) == len(pens)
     assert all(pen.glyph.isascii() for pen in pens) is (marker == "ascii")
@@ -25,8 +24,7 @@ def test_no_two_pens_share_a_glyph(marker: Marker) -> None:
 @pytest.mark.parametrize(("tone", "background"), [("dark", "#1e1e1e"), ("light", "#e0e0e0")])
 def test_every_colour_can_be_read_on_its_background(tone: Tone, background: str) -> None:
     pens = [
-        pen_for(slot, "braille", tone, is_validation=held)
-        for slot, held in itertools.product(range(4), (False, True))
+        pen_for(slot, "braille", tone, is_validation=held) for slot, held in itertools.product(range(4), (False, True))
     ]
     for color in [pen.color for pen in pens] + [alarm_color(tone)]:
         assert isinstance(color, tuple)

@@ -121,9 +121,7 @@ def test_a_second_line_carries_beads_to_its_end() -> None:
     scene = built(trace([1.0, 2.0]), trace([2.0, 3.0], slot=1))
     plain, beaded = scene.layers
     assert "◆" not in plain.glyphs
-    assert [c for c, glyph in zip(beaded.columns, beaded.glyphs, strict=True) if glyph == "◆"][-1] == (
-        scene.width - 1
-    )
+    assert [c for c, glyph in zip(beaded.columns, beaded.glyphs, strict=True) if glyph == "◆"][-1] == (scene.width - 1)
 
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:

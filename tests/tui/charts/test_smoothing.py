@@ -32,9 +32,7 @@ def naive(values: list[float], weight: float) -> list[float]:
     weight=st.floats(0.0, 0.999),
     cuts=st.lists(st.integers(0, 400), max_size=6),
 )
-def test_equals_the_definition_however_it_is_chunked(
-    values: list[float], weight: float, cuts: list[int]
-) -> None:
+def test_equals_the_definition_however_it_is_chunked(values: list[float], weight: float, cuts: list[int]) -> None:
     ema = DebiasedEma(weight)
     for chunk in np.split(np.array(values, dtype=np.float64), sorted(min(c, len(values)) for c in cuts)):
         ema.extend(chunk)

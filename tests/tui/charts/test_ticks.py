@@ -11,9 +11,7 @@ from tui.charts.ticks import axis_ticks, format_value, label_ticks, round_ticks,
 
 
 @given(low=st.floats(-1e9, 1e9), size=st.floats(1e-9, 1e9), most=st.integers(1, 12), log_scale=st.booleans())
-def test_ticks_lie_inside_and_their_labels_differ(
-    low: float, size: float, most: int, log_scale: bool
-) -> None:
+def test_ticks_lie_inside_and_their_labels_differ(low: float, size: float, most: int, log_scale: bool) -> None:
     if log_scale:
         low, size = low / 1e8, size / 1e8
     high = low + size
@@ -46,9 +44,7 @@ def test_labels_share_one_unit(values: list[float], labels: list[str]) -> None:
     assert label_ticks(values) == labels
 
 
-@pytest.mark.parametrize(
-    ("high_s", "label"), [(90.0, "50s"), (1800.0, "10min"), (36_000.0, "5h"), (864_000.0, "5d")]
-)
+@pytest.mark.parametrize(("high_s", "label"), [(90.0, "50s"), (1800.0, "10min"), (36_000.0, "5h"), (864_000.0, "5d")])
 def test_time_is_written_in_a_unit_people_use(high_s: float, label: str) -> None:
     assert label in [tick.label for tick in axis_ticks(0.0, high_s, 4, Axis.TIME)]
 
