@@ -1,0 +1,206 @@
+"""What a configuration amounts to before anything is loaded."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+
+from engine.config import parse_assignment, parse_config, with_changes
+from engine.hardware import Hardware
+from engine.plan import Advice, Severity, make_plan, run_command, train_examples_of
+from tests.engine.strategies import configurations
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.config import RunConfig
+
+NOTHING = Hardware()
+TWO_GPUS = Hardware(gpus=("NVIDIA H200", "NVIDIA H200"))
+
+
+def config(**changes: Any) -> RunConfig:
+    values = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3, "accelerator": "cpu"}
+    return parse_config(values | changes)
+
+
+def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Advice]:
+    """The advice, by its text."""
+    return {advice.text: advice for advice in make_plan(config(**changes), hardware).advice}
+
+
+def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severity:
+    """How severe the advice that holds a text is."""
+    (found,) = [advice for told, advice in advice_of(hardware, **changes).items() if text in told]
+    return found.severity
+
+
+@pytest.mark.parametrize(
+    ("changes", "replicas", "global_batch", "steps", "images", "remainder"),
+    [
+        ({}, 1, 32, 44, 1408, 29),
+        ({"batch_size": 3}, 1, 3, 479, 1437, 0),
+        ({"accelerator": "sim:4"}, 4, 128, 11, 1408, 29),
+        ({"steps_per_epoch": 10}, 1, 32, 10, 320, 0),
+        ({"steps_per_epoch": 1000}, 1, 32, 1000, 32_000, 0),
+        ({"data": {"train_limit": 100}}, 1, 32, 3, 96, 4),
+        ({"data": {"validation_fraction": 0.5}}, 1, 32, 28, 896, 2),
+        ({"dataset": "mnist", "batch_size": 200}, 1, 200, 300, 60_000, 0),
+        ({"dataset": "mnist", "batch_size": 128, "accelerator": "sim:8"}, 8, 1024, 58, 59_392, 608),
+        ({"dataset": "mine.py:data", "steps_per_epoch": 7}, 1, 32, 7, 224, 0),
+        ({"dataset": "mine.py:data"}, 1, 32, None, None, 0),
+    ],
+)
+def test_the_arithmetic_of_an_epoch(
+    changes: dict[str, Any], replicas: int, global_batch: int, steps: int | None, images: int | None, remainder: int
+) -> None:
+    plan = make_plan(config(**changes), NOTHING)
+    assert (plan.replicas, plan.replica_batch) == (replicas, plan.global_batch // replicas)
+    assert (plan.global_batch, plan.steps_per_epoch, plan.images_per_epoch) == (global_batch, steps, images)
+    assert plan.remainder == remainder
+    assert plan.is_possible
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.2, 0.25, 0.3, 0.5, 0.75, 0.99])
+def test_digits_are_counted_as_scikit_learn_splits_them(fraction: float) -> None:
+    from sklearn.model_selection import train_test_split
+
+    train, _ = train_test_split(list(range(1797)), test_size=fraction)
+    assert train_examples_of(config(data={"validation_fraction": fraction})) == len(train)
+
+
+def test_a_dataset_of_one_s_own_is_not_counted() -> None:
+    assert train_examples_of(config(dataset="mine.py:data")) is None
+
+
+def test_the_learning_rate_is_scaled_only_when_asked() -> None:
+    scaled = {"optimizer": {"learning_rate": 0.002, "scale_with_replicas": True}}
+    assert make_plan(config(accelerator="sim:4", **scaled), NOTHING).learning_rate == 0.008
+    assert make_plan(config(accelerator="sim:4"), NOTHING).learning_rate == 0.001
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "hardware", "name", "replicas"),
+    [
+        ("cpu", TWO_GPUS, "CPU", 1),
+        ("auto", NOTHING, "CPU (auto: no GPU found)", 1),
+        ("auto", TWO_GPUS, "2 × NVIDIA H200 (auto)", 2),
+        ("gpu", Hardware(gpus=("NVIDIA H200",)), "NVIDIA H200", 1),
+        ("sim:3", TWO_GPUS, "3 simulated replicas on the CPU", 3),
+    ],
+)
+def test_the_accelerator_is_named(accelerator: str, hardware: Hardware, name: str, replicas: int) -> None:
+    plan = make_plan(config(accelerator=accelerator), hardware)
+    assert (plan.accelerator, plan.replicas) == (name, replicas)
+
+
+def test_a_gpu_that_is_not_there_makes_the_run_impossible() -> None:
+    plan = make_plan(config(accelerator="gpu"), NOTHING)
+    assert not plan.is_possible
+    assert plan.advice[0].key == "accelerator"
+    assert "there are: cpu, sim:N" in plan.advice[0].text
+
+
+def test_a_batch_larger_than_the_data_says_which_one_fits() -> None:
+    plan = make_plan(config(batch_size=400, accelerator="sim:4"), NOTHING)
+    assert not plan.is_possible
+    assert plan.advice[0].text == (
+        "A global batch of 1,600 (400 × 4) is larger than the 1,437 training examples; "
+        "the largest batch size that fits is 359."
+    )
+    fits = make_plan(config(batch_size=359, accelerator="sim:4"), NOTHING)
+    assert fits.is_possible
+    assert fits.steps_per_epoch == 1
+
+
+def test_more_replicas_than_examples_says_so() -> None:
+    plan = make_plan(config(accelerator="sim:8", batch_size=1, data={"train_limit": 4}), NOTHING)
+    assert "use fewer replicas" in plan.advice[0].text
+
+
+def test_a_remainder_is_told() -> None:
+    assert severity("each epoch leaves out 29") is Severity.INFO
+    assert not [text for text in advice_of(batch_size=3) if "leaves out" in text]
+    assert not [text for text in advice_of(steps_per_epoch=5) if "leaves out" in text]
+
+
+@pytest.mark.parametrize(
+    ("batch", "text", "expected"),
+    [
+        (36, "36 a replica is not a multiple of 8: a TPU pads it to 40", Severity.WARNING),
+        (4, "4 a replica is not a multiple of 8: a TPU pads it to 8", Severity.INFO),
+        (64, "multiples of 128 a replica", Severity.INFO),
+    ],
+)
+def test_a_batch_that_a_tpu_would_pad_is_told(batch: int, text: str, expected: Severity) -> None:
+    assert severity(text, batch_size=batch) is expected
+
+
+def test_a_batch_of_128_needs_no_advice() -> None:
+    assert not [text for text in advice_of(batch_size=128) if "TPU" in text]
+
+
+def test_a_dataset_that_is_not_downloaded_says_how_much_and_where_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert severity(f"31 MB will be fetched first, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
+    file = tmp_path / "datasets" / "mnist.npz"
+    file.parent.mkdir()
+    file.touch()
+    assert not [text for text in advice_of(dataset="mnist") if "downloaded" in text]
+
+
+def test_an_unused_tpu_is_told_and_an_unscaled_rate_too() -> None:
+    tpu = Hardware(tpu="/dev/accel0")
+    assert severity("A TPU (/dev/accel0) is here but is not used", tpu, accelerator="auto") is Severity.WARNING
+    assert severity("grows 2-fold", accelerator="sim:2") is Severity.INFO
+    scaled = {"scale_with_replicas": True}
+    assert not [text for text in advice_of(accelerator="sim:2", optimizer=scaled) if "-fold" in text]
+
+
+def test_the_most_severe_advice_comes_first() -> None:
+    plan = make_plan(config(accelerator="gpu", batch_size=36), NOTHING)
+    order = [list(Severity).index(advice.severity) for advice in plan.advice]
+    assert order == sorted(order, reverse=True)
+    assert len(set(order)) == 3
+
+
+SHORT = {"--epochs": "epochs", "--batch-size": "batch_size", "--accelerator": "accelerator"}
+
+
+def run_again(command: str, base: RunConfig) -> RunConfig:
+    """The configuration that a command trains, read as the command line reads it."""
+    program, subcommand, _, *words = shlex.split(command)
+    assert (program, subcommand) == ("tpu-console", "run")
+    changes = []
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        if option == "--set":
+            changes.append(parse_assignment(value))
+        else:
+            key = SHORT[option]
+            changes.append((key, value if key == "accelerator" else int(value)))
+    return with_changes(base, changes)
+
+
+@settings(max_examples=40)
+@given(configurations(), configurations())
+def test_the_command_trains_the_very_configuration(base: RunConfig, wanted: RunConfig) -> None:
+    assert run_again(run_command(wanted, base, "preset"), base) == wanted
+
+
+def test_the_command_of_an_unchanged_preset_is_short() -> None:
+    assert run_command(config(), config(), "digits-cnn") == "tpu-console run digits-cnn"
+
+
+def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
+    changed = config(epochs=9, accelerator="sim:2", model_options={"filters": [8, 16]}, name="true")
+    command = run_command(changed, config(), "a b")
+    assert command.startswith("tpu-console run 'a b' ")
+    assert "--epochs 9" in command
+    assert "--accelerator sim:2" in command
+    assert "--set 'model_options.filters=[8, 16]'" in command
+    assert "--set 'name=\"true\"'" in command

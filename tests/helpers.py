@@ -1,0 +1,167 @@
+"""What tests of every part share: waiting for a condition, small configurations, whole runs, plain processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psutil
+
+from engine.config import RunConfig, parse_config
+from engine.journal import JournalReader, decode
+from engine.launch import prepare_run, start_host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from engine.events import Event
+    from engine.rundir import RunDirectory
+
+E = TypeVar("E")
+
+ROOT = Path(__file__).parent.parent
+"""The repository."""
+
+LIMIT_S = 90.0
+"""Longest wait for a real process on a busy machine; a test that waits this long has failed."""
+
+
+def wait_until(condition: Callable[[], object], what: str = "", limit_s: float = LIMIT_S) -> None:
+    """Look again and again until a condition holds; fail when it does not within the limit."""
+    deadline = time.monotonic() + limit_s
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {limit_s:.0f} s in vain: {what}"
+        pause.wait(0.02)
+
+
+def small_config(**changes: Any) -> RunConfig:
+    """A configuration that trains in a blink: digits, one small dense layer, on the CPU."""
+    values = {
+        "name": "small",
+        "dataset": "digits",
+        "model": "mlp",
+        "model_options": {"hidden": [8]},
+        "batch_size": 32,
+        "epochs": 1,
+        "accelerator": "cpu",
+        "steps_per_execution": 1,
+        "tensorboard": {"enabled": False},
+        "checkpoint": {"enabled": False},
+    }
+    return parse_config(values | changes)
+
+
+def timed_events_of(run: RunDirectory) -> list[tuple[float, Event]]:
+    """Every event of a run with its time, in order; fails when one is not understood."""
+    reader = JournalReader(run.journal)
+    events: list[tuple[float, Event]] = []
+    while records := reader.read():
+        for record in records:
+            event = decode(record)
+            assert event is not None, record
+            events.append((record["t"], event))
+    assert reader.skipped == 0
+    return events
+
+
+def events_of(run: RunDirectory) -> list[Event]:
+    """Every event of a run, in order."""
+    return [event for _, event in timed_events_of(run)]
+
+
+def all_of(run: RunDirectory, kind: type[E]) -> list[E]:
+    """The events of one class, in order."""
+    return [event for event in events_of(run) if isinstance(event, kind)]
+
+
+def the(run: RunDirectory, kind: type[E]) -> E:
+    """The only event of a class."""
+    (event,) = all_of(run, kind)
+    return event
+
+
+def has(run: RunDirectory, kind: type[object]) -> bool:
+    """Whether a run wrote an event of a class yet."""
+    return bool(all_of(run, kind))
+
+
+class Host:
+    """A real host process of a configuration, and its run."""
+
+    def __init__(self, config: RunConfig, folder: Path, *, start: bool = True) -> None:
+        self.run = prepare_run(config, folder)
+        self.process = start_host(self.run) if start else None
+
+    def wait(self) -> int:
+        """Wait for its end; return the exit code."""
+        assert self.process is not None
+        return self.process.wait(LIMIT_S)
+
+    def send(self, number: int) -> None:
+        """Send it a signal."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """End it, if it still runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def hosts(folder: Path) -> Iterator[Callable[[RunConfig], Host]]:
+    """Body of a fixture: starts host processes and leaves none behind."""
+    started: list[Host] = []
+
+    def start(config: RunConfig) -> Host:
+        started.append(Host(config, folder))
+        return started[-1]
+
+    yield start
+    for host in started:
+        host.kill()
+
+
+def run_host(config: RunConfig, folder: Path) -> RunDirectory:
+    """Train a configuration in a host process, and return the run when it has ended."""
+    host = Host(config, folder)
+    try:
+        host.wait()
+    finally:
+        host.kill()
+    return host.run
+
+
+def run_python(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Run a script in a plain process; return what it printed, or fail with what it complained of."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=cwd,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TPU_CONSOLE_HOME": str(cwd)} | (env or {}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def gone_process() -> int:
+    """The number of a process that has ended and was waited for."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    assert not psutil.pid_exists(process.pid)
+    return process.pid
+
+
+def private_mode(path: Path) -> int:
+    """The permission bits of a file or folder."""
+    return path.stat().st_mode & 0o777

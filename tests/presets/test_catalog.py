@@ -1,0 +1,128 @@
+"""Presets: each says what it is, and a mistake in one is told with its file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import presets
+from engine.config import parse_config, with_changes
+from engine.errors import ConfigError, ConsoleError
+from presets.catalog import About, all_presets, find_preset, load_preset, preset_files, save_preset
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+
+BUILTIN = sorted(Path(presets.__file__).parent.glob("*.toml"))
+GOOD = "dataset = 'digits'\nmodel = 'mlp'\nbatch_size = 8\nepochs = 1\n"
+
+
+def own(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.toml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def config_of(text: str) -> RunConfig:
+    return parse_config(tomllib.loads(text))
+
+
+def test_the_presets_of_the_main_job_are_there() -> None:
+    assert {"digits-cnn", "fashion-mnist-cnn", "mnist-mlp"} <= {path.stem for path in BUILTIN}
+
+
+@pytest.mark.parametrize("path", BUILTIN, ids=lambda path: str(path.stem))
+def test_every_preset_loads_and_says_all_of_itself(path: Path) -> None:
+    stated = tomllib.loads(path.read_text(encoding="utf-8"))["preset"]
+    assert stated.keys() == About.model_fields.keys()
+    preset = load_preset(path)
+    assert all(value.strip() == value and value for value in preset.about.model_dump().values())
+    assert preset.about.command == f"tpu-console run {path.stem}"
+    assert preset.name == preset.config.name == path.stem
+    assert preset.is_builtin
+
+
+def test_fashion_mnist_is_the_published_example() -> None:
+    config = find_preset("fashion-mnist-cnn").config
+    assert (config.batch_size, config.steps_per_epoch, config.epochs, config.validation_freq) == (1000, 60, 5, 5)
+    assert config.model_options["filters"] == [64]
+    assert (config.optimizer.name, config.optimizer.learning_rate, config.data.pixels) == ("adam", 1e-3, "raw")
+    assert config.loss == "sparse_categorical_crossentropy"
+
+
+def test_mnist_mlp_uses_every_image_in_every_epoch() -> None:
+    config = find_preset("mnist-mlp").config
+    assert isinstance(config.steps_per_epoch, int)
+    assert config.batch_size * config.steps_per_epoch == 60_000
+
+
+def test_an_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="There is no preset 'digits-cn'; did you mean 'digits-cnn'"):
+        find_preset("digits-cn")
+
+
+def test_presets_of_one_s_own_are_read_and_come_after_those_of_the_package(private_home: Path, tmp_path: Path) -> None:
+    folder = private_home / "presets"
+    own(folder, "mine", GOOD + "[preset]\ntitle = 'Mine'\n")
+    own(folder, "digits-cnn", GOOD)
+    extra = own(tmp_path, "given", GOOD)
+    assert find_preset("mine").about.title == "Mine"
+    assert not find_preset("mine").is_builtin
+    assert find_preset("digits-cnn").config.model == "mlp"
+    assert find_preset("given", [extra]).about.title == "given"
+    assert "given" not in preset_files()
+
+
+def test_a_broken_preset_is_left_out_and_its_mistakes_told(private_home: Path) -> None:
+    path = own(private_home / "presets", "broken", GOOD + "epoch = 3\n[preset]\ntitel = 'x'\nexpected_score = 0.9\n")
+    found, broken = all_presets()
+    assert "broken" not in {preset.name for preset in found}
+    assert len(found) == len(BUILTIN)
+    (error,) = broken
+    told = {problem.key: problem.message for problem in error.problems}
+    assert told.keys() == {"preset.titel", "preset.title", "preset.expected_score", "epoch"}
+    assert told["preset.titel"] == "unknown key; did you mean 'preset.title'?"
+    assert all(line.startswith(f"{path}: ") for line in str(error).splitlines())
+
+
+def test_a_preset_table_that_is_no_table_is_told(private_home: Path) -> None:
+    own(private_home / "presets", "broken", "preset = 3\n" + GOOD)
+    with pytest.raises(ConfigError, match="preset"):
+        find_preset("broken")
+
+
+def test_a_saved_preset_is_found_and_trains_the_same(private_home: Path) -> None:
+    base = find_preset("digits-cnn").config
+    config = with_changes(base, [("optimizer.learning_rate", 0.5), ("early_stopping.patience", 3)])
+    path = save_preset(config, "mine", 'Mine, "quoted"')
+    assert path == private_home / "presets" / "mine.toml"
+    preset = find_preset("mine")
+    assert preset.config == with_changes(config, [("name", "mine")])
+    assert preset.about.title == 'Mine, "quoted"'
+    assert preset.about.command == "tpu-console run mine"
+
+
+@pytest.mark.parametrize("name", ["mnist-mlp", "mine"])
+def test_saving_replaces_no_preset(private_home: Path, name: str) -> None:
+    config = config_of(GOOD)
+    save_preset(config, "mine", "Mine")
+    with pytest.raises(ConsoleError, match=f"There is a preset '{name}' already"):
+        save_preset(config, name, "Another")
+    assert find_preset("mine").about.title == "Mine"
+
+
+@pytest.mark.parametrize("name", ["", "../escape", "a b", ".hidden"])
+def test_a_name_that_is_no_file_name_is_refused(private_home: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="name: "):
+        save_preset(config_of(GOOD), name, "Mine")
+    assert not private_home.exists()
+
+
+def test_a_preset_folder_that_cannot_be_written_is_told(private_home: Path) -> None:
+    private_home.write_text("a file where the folder should be", encoding="utf-8")
+    with pytest.raises(ConsoleError, match=r"mine\.toml cannot be written: Not a directory"):
+        save_preset(config_of(GOOD), "mine", "Mine")
