@@ -228,7 +228,7 @@ def test_nothing_unfinished_is_left_behind(digits: RunDirectory) -> None:
     assert [path.name for path in digits.checkpoints.iterdir()] == ["best.keras"]
 
 
-def test_what_native_code_prints_goes_to_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_native_code_prints_goes_to_the_log(tmp_path: Path) -> None:
     mine = tmp_path / "noisy.py"
     mine.write_text(
         "import os\n\ndef make(shape, classes):\n    os.write(2, b'from native code\\n')\n    print('from Python')\n"

@@ -84,7 +84,7 @@ def _plain_policy() -> Iterator[None]:
 def values_of(model: Any) -> list[Any]:
     """Every variable, the optimizer's and the seeds included."""
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    return [np.array(v) for v in (*model.variables, *model.optimizer.variables, *inner.variables)]
+    return [v.numpy() for v in (*model.variables, *model.optimizer.variables, *inner.variables)]
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import ConsoleError
 from engine.events import EpochEnded, PhaseStarted, Progress, RunFailed, RunFinished, RunStarted, StopRequested
 from engine.heart import request_stop
-from engine.launch import prepare_run
+from engine.launch import prepare_run, start_host
 from engine.rundir import Liveness
 from tests.helpers import Host, all_of, events_of, has, private_mode, small_config, the, wait_until
 
@@ -101,6 +101,7 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
         return process.poll() is not None
 
     wait_until(ended, "the end", limit_s=20)
+    assert the(host.run, RunFailed).what == "The run was ended at once by SIGTERM, before it could save."
     assert not host.run.model.exists()
     assert not all_of(host.run, RunFinished)
     assert host.run.liveness() is Liveness.DEAD
@@ -131,8 +132,6 @@ def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
 def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:
     host = Host(small_config(), tmp_path / "runs", start=False)
     host.run.config.write_text("epochs = 'many'\n", encoding="utf-8")
-    from engine.launch import start_host
-
     host.process = start_host(host.run)
     assert host.wait() == 1
     assert "epochs: " in the(host.run, RunFailed).what
@@ -142,7 +141,5 @@ def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start
 def test_a_vanished_run_folder_ends_the_host(tmp_path: Path) -> None:
     host = Host(small_config(), tmp_path / "runs", start=False)
     shutil.rmtree(host.run.path)
-    from engine.launch import start_host
-
     with pytest.raises(ConsoleError, match="The training process cannot be started: No such file"):
         start_host(host.run)

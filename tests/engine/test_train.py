@@ -270,6 +270,7 @@ def test_a_model_that_cannot_be_saved_fails_the_run_and_loses_no_epoch(train: Tr
     assert len(all_of(run, EpochEnded)) == 1
 
 
+@pytest.mark.slow  # TensorFlow waits ten seconds for memory to come free
 def test_too_little_memory_is_explained(train: Train) -> None:
     failed = failure(train(model_options={"hidden": [16, 1 << 44]}))
     assert failed.what == "The device ran out of memory."
