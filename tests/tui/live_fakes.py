@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from engine.events import (
     AcceleratorReady,
@@ -104,7 +104,7 @@ class FakeEngine:
         process.communicate()
 
 
-async def until(pilot: Pilot[int], condition: Callable[[], object], limit: int = 400) -> None:
+async def until(pilot: Pilot[Any], condition: Callable[[], object], limit: int = 400) -> None:
     """Let the app run until something holds."""
     for _ in range(limit):
         if condition():
@@ -113,14 +113,14 @@ async def until(pilot: Pilot[int], condition: Callable[[], object], limit: int =
     raise AssertionError(f"never happened; the screen showed:\n{screen_text(pilot)}")
 
 
-def live(pilot: Pilot[int]) -> LiveScreen:
+def live(pilot: Pilot[Any]) -> LiveScreen:
     """The live screen at the bottom of whatever is open."""
     from tui.screens.live import LiveScreen
 
     return next(screen for screen in pilot.app.screen_stack if isinstance(screen, LiveScreen))
 
 
-def screen_text(pilot: Pilot[int]) -> str:
+def screen_text(pilot: Pilot[Any]) -> str:
     """What is on the screen, as plain lines."""
     strips = pilot.app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in strips)

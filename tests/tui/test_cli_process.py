@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -15,23 +14,16 @@ import psutil
 import pytest
 
 from engine.rundir import RunDirectory, list_runs
+from tests.helpers import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 PROGRAM = [sys.executable, "-c", "import sys; from tui.cli import main; sys.exit(main())"]
 FOREVER = ["--epochs", "100000"]
 
 pytestmark = pytest.mark.slow
-
-
-def wait_until(condition: Callable[[], bool], limit_s: float = 90.0) -> None:
-    """Look ten times a second until a condition holds."""
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
 
 
 class Runner:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -13,13 +13,11 @@ from textual.widgets import Static
 from engine.events import EpochEnded, FitStarted, RunFailed, RunFinished, RunStarted
 from engine.journal import JournalWriter
 from engine.rundir import RunDirectory, create_run
+from tests.tui.live_fakes import until
 from tui.screens.runs import RunsScreen, RunTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
-
-    from textual.pilot import Pilot
 
     from tui.screens.setup import SetupScreen
 
@@ -46,14 +44,6 @@ class Host(App[None]):
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
-
-
-async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    pytest.fail("the condition did not come true")
 
 
 def make_run(label: str, *, epochs: int, end: RunFinished | RunFailed | None, is_alive: bool = False) -> RunDirectory:

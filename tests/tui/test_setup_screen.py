@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from textual.app import App
@@ -9,6 +9,7 @@ from textual.widgets import Checkbox, Input, Select, Static
 from engine.catalog import DATASETS
 from engine.hardware import Hardware
 from presets import find_preset, load_preset
+from tests.tui.live_fakes import until
 from tui.screens.setup import SetupScreen
 from tui.widgets.field_row import FieldRow
 from tui.widgets.plan_panel import PlanPanel
@@ -17,7 +18,7 @@ from tui.widgets.run_form import RunForm
 from tui.widgets.save_preset import SavePreset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -62,14 +63,6 @@ class Host(App[None]):
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-
-
-async def until(pilot: Pilot[Any], condition: Callable[[], bool]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await pilot.pause(0.01)
-    pytest.fail("the condition did not come true")
 
 
 async def ready(pilot: Pilot[None], app: Host) -> None:
