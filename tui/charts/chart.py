@@ -33,7 +33,7 @@ _DIM = Style(dim=True)
 # What plotext draws axes with, for fonts that have nothing but ASCII.
 _ASCII_AXES = str.maketrans("│─┤├┬┴┼└┘┌┐", "|-++++++" + "+++")
 
-_Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str]
+_Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str, bool]
 
 
 class MetricChart(PlotextPlot):
@@ -99,9 +99,17 @@ class MetricChart(PlotextPlot):
         Args:
             curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
         """
+        was_empty = not self._has_samples
         self._curves = tuple(curves)
         self._gate.mark()
-        self._schedule()
+        if was_empty and self._has_samples:
+            self.refresh()  # the first point is what a person waits for: it does not wait its turn
+        else:
+            self._schedule()
+
+    @property
+    def _has_samples(self) -> bool:
+        return any(len(curve.value) for curve in self._curves)
 
     def reset(self) -> None:
         """Forget every curve, for instance because another run is shown from now on."""
@@ -139,6 +147,7 @@ class MetricChart(PlotextPlot):
             self.log_scale,
             self.marker,
             self.title,
+            self._has_samples,
         )
 
     def _schedule(self) -> None:

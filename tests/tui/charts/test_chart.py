@@ -174,6 +174,19 @@ async def test_the_axis_decides_what_runs_along_the_bottom(axis: Axis, labels: s
         assert labels <= set(rows[-1].split())
 
 
+async def test_the_first_points_are_drawn_at_once_and_later_ones_wait_their_turn() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert not app.chart._gate.ready()  # the empty pane has just been drawn, and the clock stands still
+        app.chart.show([curve("loss", [3.0, 2.0])])
+        await pilot.pause()
+        assert "2.000" in shown(app.chart)[1]
+        app.chart.show([curve("loss", [3.0, 2.0, 1.0])])
+        await pilot.pause()
+        assert "2.000" in shown(app.chart)[1]
+
+
 async def test_smoothing_leaves_the_raw_line_dim_behind() -> None:
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:
