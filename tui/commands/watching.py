@@ -62,6 +62,8 @@ def open_console(
             "The console needs a terminal, and this is not one.",
             remedy="For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file.",
         )
+    # Read when Textual is imported: the longest wait of a change for its repaint. Without changes nothing is drawn.
+    os.environ.setdefault("TEXTUAL_FPS", "200")
     from tui.app import ConsoleApp
 
     app = ConsoleApp(
