@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check bench docs screenshot clean
+.PHONY: help demo test check bench docs screenshot clean
 .DEFAULT_GOAL := help
 
 help:

@@ -13,10 +13,9 @@ from click.testing import CliRunner
 
 from engine.config import valid_keys
 from engine.rundir import create_run
-from tui.cli import cli, main
+from tui.cli import cli
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -27,18 +26,6 @@ COMMANDS = ["run", "attach", "stop", "runs", "show", "presets", "completion"]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line; return its exit code, standard output and standard error."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        code = main(args)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])

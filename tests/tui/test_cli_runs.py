@@ -16,10 +16,8 @@ from engine.events import EpochEnded, FitStarted, PhaseStarted, Progress, RunFai
 from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
 from engine.rundir import RunDirectory, create_run
-from tui.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from engine.events import Event
@@ -29,18 +27,6 @@ if TYPE_CHECKING:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
     return tmp_path
-
-
-@pytest.fixture
-def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line; return its exit code, standard output and standard error."""
-
-    def run(*args: str) -> tuple[int, str, str]:
-        code = main(args)
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
 
 
 def epoch(number: int, accuracy: float) -> EpochEnded:
