@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tui.screens.setup import SetupScreen
 
 _TEND_S = 1.0
+# A full garbage collection takes as long as three repaints: it comes by the clock, and never with a key.
+_COLLECT_S = 15.0
+_NEVER_FULL = 1_000_000
 _FORM_MODE = "form"
 
 
@@ -110,9 +113,16 @@ class ConsoleApp(App[int]):
 
     def on_mount(self) -> None:
         """Look after what was started, once a second."""
-        # What is loaded by now stays loaded; full collections that go through it again and again hold keys up.
+        # What is loaded by now stays loaded, and full collections need not go through it.
         self.call_after_refresh(gc.freeze)
+        young, middle, _ = gc.get_threshold()
+        gc.set_threshold(young, middle, _NEVER_FULL)
+        self.set_interval(_COLLECT_S, self._collect_garbage, name="collect garbage")
         self.set_interval(_TEND_S, self._tend, name="tend runs")
+
+    @staticmethod
+    def _collect_garbage() -> None:
+        gc.collect()
 
     def _live_screen(self, run: RunDirectory) -> LiveScreen:
         from tui.screens.live import LiveScreen

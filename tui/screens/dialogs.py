@@ -89,13 +89,14 @@ class TextDialog(ModalScreen[None]):
         Binding("escape,enter,q,space", "dismiss", "Close", tooltip="Go back to where you were."),
     ]
     CSS = """
-    TextDialog { align: center middle; }
+    TextDialog { align: center middle; background: $background; }
     TextDialog > VerticalScroll {
         width: 90; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
         border: round $primary; background: $surface;
         border-subtitle-color: $text-muted;
         scrollbar-size: 1 1; scrollbar-background: $surface; scrollbar-color: $foreground 25%;
     }
+    TextDialog.-error { background: $background 60%; }
     TextDialog.-error > VerticalScroll { border: round $error; border-title-color: $text-error; }
     """
 
