@@ -60,7 +60,7 @@ class Series:
         """The newest value, or None when there is none."""
         return float(self._buffer.data[self._length - 1]) if self._length else None
 
-    def extended(self, values: Sequence[float]) -> Series:
+    def extended(self, values: Sequence[float] | NDArray[np.float64]) -> Series:
         """Return a series with the values appended; this one stays as it is."""
         length = self._length + len(values)
         buffer = self._buffer
