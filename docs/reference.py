@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from engine import events
 from engine.catalog import DATASETS, MODELS
 from engine.config import RunConfig
-from engine.options import LOSSES, METRICS, MODEL_OPTIONS
+from engine.model_options import MODEL_OPTIONS
+from engine.options import LOSSES, METRICS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

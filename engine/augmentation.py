@@ -13,7 +13,7 @@ from engine.errors import DataError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.datasets import Examples
+    from engine.examples import Examples
     from engine.options import Augmentation
 
 # Two layers for both: Keras's own "horizontal_and_vertical" mirrors both ways at once or not at all.
@@ -51,10 +51,10 @@ def augmenter(options: Augmentation, examples: Examples, seed: int) -> Callable[
     Raises:
         DataError: The examples are not images.
     """
-    if len(examples.input_shape) != 3:
+    if len(examples.signature.shape) != 3:
         raise DataError(
             "augmentation needs images of shape (height, width, channels); "
-            f"the examples have shape {examples.input_shape}.",
+            f"the examples have shape {examples.signature.shape}.",
             remedy="Remove the [augmentation] table, or set each of its keys to 0.",
         )
     made = augmentation_layers(options, (0.0, examples.pixel_range or 1.0), seed)

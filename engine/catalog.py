@@ -117,10 +117,72 @@ DATASETS: dict[str, DatasetInfo] = {
 OFFLINE_PRESETS = ("digits-cnn",)
 """Built-in presets whose dataset has nothing to download, to name where a download fails."""
 
+FORMATS: dict[str, str] = {
+    "image-csv": "a CSV of file names and labels, and a folder of images",
+    "image-folder": "one folder of images a class",
+    "tfrecord": "shards of images and labels, as `tpu-console tfrecord` writes them",
+    "text-pairs": "a source and a target sentence a line, with a tab between",
+    "text-csv": "a CSV of texts and labels",
+    "ratings-csv": "a CSV of user, item, rating and time",
+}
+"""Datasets that are read from a person's own files; `engine.data_options` has what each has to be told."""
+
+DATASET_NAMES = (*DATASETS, *FORMATS)
+
 MODELS: dict[str, str] = {
     "cnn": "convolution blocks, then a dense classifier",
+    "vgg": "pairs of convolutions with dropout, then a dense layer",
     "mlp": "dense layers on the flattened input",
+    "application": "a model of keras.applications, with ImageNet's weights or without",
+    "hub": "a SavedModel of TensorFlow Hub or Kaggle Models as feature extractor",
+    "transformer": "encoder and decoder for translation",
+    "text": "convolutions over word embeddings",
+    "recommender": "embeddings of users and items",
 }
+
+APPLICATIONS = (
+    "ConvNeXtBase",
+    "ConvNeXtLarge",
+    "ConvNeXtSmall",
+    "ConvNeXtTiny",
+    "ConvNeXtXLarge",
+    "DenseNet121",
+    "DenseNet169",
+    "DenseNet201",
+    "EfficientNetB0",
+    "EfficientNetB1",
+    "EfficientNetB2",
+    "EfficientNetB3",
+    "EfficientNetB4",
+    "EfficientNetB5",
+    "EfficientNetB6",
+    "EfficientNetB7",
+    "EfficientNetV2B0",
+    "EfficientNetV2B1",
+    "EfficientNetV2B2",
+    "EfficientNetV2B3",
+    "EfficientNetV2L",
+    "EfficientNetV2M",
+    "EfficientNetV2S",
+    "InceptionResNetV2",
+    "InceptionV3",
+    "MobileNet",
+    "MobileNetV2",
+    "MobileNetV3Large",
+    "MobileNetV3Small",
+    "NASNetLarge",
+    "NASNetMobile",
+    "ResNet101",
+    "ResNet101V2",
+    "ResNet152",
+    "ResNet152V2",
+    "ResNet50",
+    "ResNet50V2",
+    "VGG16",
+    "VGG19",
+    "Xception",
+)
+"""The classification models of `keras.applications`."""
 
 
 def is_user_reference(name: str) -> bool:

@@ -13,24 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from engine.catalog import DATASETS, MODELS
+from engine.catalog import DATASET_NAMES, MODELS
+from engine.data_options import DATA_OPTIONS
 from engine.errors import ConfigError, Problem, did_you_mean
+from engine.model_options import MODEL_OPTIONS
 from engine.options import (
     LOSSES,
     METRICS,
-    MODEL_OPTIONS,
     Augmentation,
     Checkpointing,
-    Count,
     DataOptions,
     EarlyStopping,
-    NaturalNumber,
+    FineTuning,
     OptimizerOptions,
-    Section,
     TensorBoard,
-    builtin_or_own,
-    one_of,
 )
+from engine.values import Count, DropRate, NaturalNumber, Section, builtin_or_own, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -44,7 +42,8 @@ class RunConfig(Section):
 
     Args:
         name: The preset's name, and the label of its runs.
-        dataset: A built-in dataset, or a function of one's own: ``package.module:function``, ``file.py:function``.
+        dataset: A built-in dataset, a format of one's own files, or a function of one's own:
+            ``package.module:function``, ``file.py:function``.
         data: How the examples are read and split.
         model: A built-in model, or a function of one's own that returns an uncompiled Keras model.
         model_options: Options of that model; keyword arguments for one's own function.
@@ -53,12 +52,15 @@ class RunConfig(Section):
         steps_per_epoch: Steps an epoch, or ``all`` for the whole dataset.
         validation_freq: Validate after every so many epochs.
         loss: What training makes smaller: a Keras loss.
+        label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
+        class_weight: ``balanced`` counts the examples of rare classes for more.
         metrics: What is measured beside the loss: Keras metrics, with commas between.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
         accelerator: Where to train; ``auto`` takes a GPU where there is one, ``sim:N`` simulates N replicas.
         precision: Number format; mixed_bfloat16 is faster on TPUs and newer GPUs.
         steps_per_execution: Steps sent to the device at once, or ``auto``.
+        fine_tuning: A second phase that also trains layers of a pretrained base.
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are kept on the way.
         tensorboard: TensorBoard event files.
@@ -66,13 +68,15 @@ class RunConfig(Section):
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
-    dataset: Annotated[str, builtin_or_own(DATASETS)]
+    dataset: Annotated[str, builtin_or_own(DATASET_NAMES)]
     model: Annotated[str, builtin_or_own(MODELS)]
     batch_size: Count
     epochs: Count
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
     loss: Annotated[str, one_of(LOSSES)] = "sparse_categorical_crossentropy"
+    label_smoothing: DropRate = 0.0
+    class_weight: Literal["none", "balanced"] = "none"
     metrics: tuple[Annotated[str, one_of(METRICS)], ...] = ("accuracy",)
     accelerator: str = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -82,6 +86,7 @@ class RunConfig(Section):
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()
     augmentation: Augmentation = Augmentation()
+    fine_tuning: FineTuning = FineTuning()
     early_stopping: EarlyStopping = EarlyStopping()
     checkpoint: Checkpointing = Checkpointing()
     tensorboard: TensorBoard = TensorBoard()
@@ -118,18 +123,29 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
         config = RunConfig.model_validate(values)
     except ValidationError as error:
         problems += _problems(error, RunConfig)
-    options = MODEL_OPTIONS.get(str(values.get("model")))
-    given = values.get("model_options", {})
-    if options is not None and isinstance(given, dict):
-        try:
-            options.model_validate(given)
-        except ValidationError as error:
-            problems += _problems(error, options, "model_options.")
+    data = values.get("data", {})
+    own_options = data.get("options", {}) if isinstance(data, dict) else {}
+    problems += _option_problems(MODEL_OPTIONS, values.get("model"), values.get("model_options", {}), "model_options.")
+    problems += _option_problems(DATA_OPTIONS, values.get("dataset"), own_options, "data.options.")
     if config is not None:
         problems += _cross_problems(config)
     if problems or config is None:
         raise ConfigError(problems, source)
     return config
+
+
+def _option_problems(
+    sections: Mapping[str, type[BaseModel]], name: object, given: object, prefix: str
+) -> list[Problem]:
+    """Check the options that depend on the chosen model or dataset."""
+    section = sections.get(str(name))
+    if section is None or not isinstance(given, dict):
+        return []
+    try:
+        section.model_validate(given)
+    except ValidationError as error:
+        return _problems(error, section, prefix)
+    return []
 
 
 def _cross_problems(config: RunConfig) -> list[Problem]:
@@ -153,7 +169,8 @@ def _cross_problems(config: RunConfig) -> list[Problem]:
 def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, Any]:
     """List every dotted key that can be set, with its default (None where there is none).
 
-    The keys of `model_options` depend on the model and are listed for each built-in one.
+    The keys of `model_options` and `data.options` depend on the model and the dataset, and are listed for each
+    built-in one.
     """
     keys: dict[str, Any] = {}
     for name, field in section.model_fields.items():
@@ -165,6 +182,8 @@ def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[s
     if section is RunConfig:
         for options in MODEL_OPTIONS.values():
             keys |= valid_keys(options, "model_options.")
+        for options in DATA_OPTIONS.values():
+            keys |= valid_keys(options, "data.options.")
     return keys
 
 
@@ -249,6 +268,8 @@ def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: 
     values = config.model_dump(mode="json")
     if any(key == "model" and value != config.model for key, value in changes):
         values["model_options"] = {}
+    if any(key == "dataset" and value != config.dataset for key, value in changes):
+        values["data"]["options"] = {}
     problems = [problem for key, value in changes if (problem := _set(values, key, value)) is not None]
     if problems:
         raise ConfigError(problems, source)

@@ -217,7 +217,7 @@ class JournalReader:
         lines = complete.split(b"\n")
         try:
             # One call for the whole chunk: several times faster than a call a line.
-            values = orjson.loads(b"[%b]" % b",".join(lines))
+            values: list[Any] = orjson.loads(b"[%b]" % b",".join(lines))
         except orjson.JSONDecodeError:
             values = [self._parse_line(line) for line in lines]
         if len(values) != len(lines):

@@ -1,17 +1,12 @@
-"""The parts of a run's configuration: frozen, typed tables, and the values each key may take."""
+"""The parts of a run's configuration that every run has: frozen, typed tables."""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from engine.catalog import is_user_reference
-from engine.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from engine.values import DropRate, Fraction, NaturalNumber, NonNegativeNumber, PositiveNumber, Section, Switch
 
 LOSSES = (
     "binary_crossentropy",
@@ -35,56 +30,6 @@ METRICS = (
     "top_k_categorical_accuracy",
 )
 
-_DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
-
-
-def one_of(choices: Iterable[str]) -> AfterValidator:
-    """Return a check that a text is one of some names; its error names the nearest."""
-    valid = frozenset(choices)
-
-    def check(value: str) -> str:
-        if value not in valid:
-            raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}")
-        return value
-
-    return AfterValidator(check)
-
-
-def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
-    """Return a check that a text is one of some names, or a reference to a function of the person's own."""
-    valid = frozenset(choices)
-
-    def check(value: str) -> str:
-        if not is_user_reference(value):
-            if value not in valid:
-                raise ValueError(
-                    f"unknown name '{value}'; {did_you_mean(value, valid)} "
-                    "One of your own is written package.module:function or path/to/file.py:function"
-                )
-            return value
-        place, _, function = value.rpartition(":")
-        if not function.isidentifier() or not (place.endswith(".py") or _DOTTED_NAME.fullmatch(place)):
-            raise ValueError(f"'{value}' is not package.module:function or path/to/file.py:function")
-        return value
-
-    return AfterValidator(check)
-
-
-Count = Annotated[int, Field(strict=True, gt=0)]
-NaturalNumber = Annotated[int, Field(strict=True, ge=0)]
-Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
-DropRate = Annotated[float, Field(strict=True, ge=0, lt=1)]
-PositiveNumber = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
-NonNegativeNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-Switch = Annotated[bool, Field(strict=True)]
-
-
-class Section(BaseModel):
-    """A table of the configuration: frozen, and without keys that it does not know."""
-
-    # An infinite number in the options of a function of one's own stays one: TOML has it.
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")
-
 
 class DataOptions(Section):
     """How the examples are read and split.
@@ -94,54 +39,18 @@ class DataOptions(Section):
         validation_fraction: Share held out for validation, class by class, where the dataset has no
             validation set of its own.
         train_limit: Train on the first so many examples only; 0 means all.
-        cache: Keep decoded examples in memory after the first epoch.
+        cache: Where decoded examples are kept after the first epoch; ``auto`` takes memory while they fit into half
+            of what is free, and a file beside the run otherwise.
         shuffle_buffer: Examples the shuffle draws from; 0 means the whole training set up to 100,000.
-        options: Keyword arguments for a dataset function of the person's own.
+        options: What the dataset has to be told; keyword arguments for a function of the person's own.
     """
 
     pixels: Literal["unit", "raw"] = "unit"
     validation_fraction: Fraction = 0.2
     train_limit: NaturalNumber = 0
-    cache: Switch = True
+    cache: Literal["auto", "memory", "disk", "off"] = "auto"
     shuffle_buffer: NaturalNumber = 0
-    options: dict[str, Any] = {}
-
-
-class CnnOptions(Section):
-    """Options of the built-in `cnn`.
-
-    Args:
-        filters: Filters of each convolution block; each block ends in a pooling of 2.
-        convolutions: Convolutions in each block.
-        kernel_size: Side of the square kernel.
-        padding: ``same`` keeps height and width, ``valid`` loses the border.
-        batch_norm: Normalise after each convolution.
-        hidden: Units of the dense layers before the classifier.
-        dropout: Dropped share before the classifier.
-    """
-
-    filters: Annotated[tuple[Count, ...], Field(min_length=1)] = (32, 64)
-    convolutions: Count = 1
-    kernel_size: Count = 3
-    padding: Literal["valid", "same"] = "valid"
-    batch_norm: Switch = False
-    hidden: tuple[Count, ...] = ()
-    dropout: DropRate = 0.0
-
-
-class MlpOptions(Section):
-    """Options of the built-in `mlp`.
-
-    Args:
-        hidden: Units of each hidden layer.
-        dropout: Dropped share after each hidden layer.
-    """
-
-    hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = (128,)
-    dropout: DropRate = 0.0
-
-
-MODEL_OPTIONS: dict[str, type[Section]] = {"cnn": CnnOptions, "mlp": MlpOptions}
+    options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
 
 
 class OptimizerOptions(Section):
@@ -178,21 +87,47 @@ class Augmentation(Section):
         rotation: Largest rotation either way, in degrees.
         translation: Largest shift either way, as a share of the side.
         zoom: Largest zoom either way, as a share.
+        crop: Largest share of each side that a random crop leaves out; the rest is scaled back to the full size.
         contrast: Largest change of contrast, as a share.
         brightness: Largest change of brightness, as a share of the value range.
+        color: Largest change of saturation, as a share, and of hue, as a tenth of it.
+        erasing: Chance that a random rectangle is blanked out (random erasing, Zhong et al. 2017).
+        mixup: Strength of mixing pairs of images and their labels (mixup's alpha, Zhang et al. 2017).
+        cutmix: Strength of pasting a patch of another image and its label (CutMix's alpha, Yun et al. 2019).
+        placement: Where it happens: in the input ``pipeline``, in the ``model``, or where the accelerator wants it.
     """
 
     flip: Literal["none", "horizontal", "vertical", "both"] = "none"
     rotation: Annotated[float, Field(strict=True, ge=0, le=180)] = 0.0
     translation: DropRate = 0.0
     zoom: DropRate = 0.0
+    crop: DropRate = 0.0
     contrast: DropRate = 0.0
     brightness: DropRate = 0.0
+    color: DropRate = 0.0
+    erasing: Annotated[float, Field(strict=True, ge=0, le=1)] = 0.0
+    mixup: NonNegativeNumber = 0.0
+    cutmix: NonNegativeNumber = 0.0
+    placement: Literal["auto", "pipeline", "model"] = "auto"
 
     @property
     def is_active(self) -> bool:
         """Whether anything is changed at all."""
-        return self != Augmentation()
+        return self != Augmentation(placement=self.placement)
+
+
+class FineTuning(Section):
+    """A second phase that also trains layers of a pretrained base, more gently.
+
+    Args:
+        after_epochs: Epochs before it; 0 means that there is no second phase.
+        from_layer: The base's layers from this number on are trained; negative ones count from the end.
+        learning_rate: How far a step moves the weights in this phase.
+    """
+
+    after_epochs: NaturalNumber = 0
+    from_layer: Annotated[int, Field(strict=True)] = 0
+    learning_rate: PositiveNumber = 1e-5
 
 
 class EarlyStopping(Section):

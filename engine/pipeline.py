@@ -18,7 +18,7 @@ from engine.plan import LARGEST_SHUFFLE
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
-    from engine.datasets import Examples
+    from engine.examples import Examples
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ def build_pipeline(examples: Examples, config: RunConfig, replicas: int) -> Pipe
     """
     batch = config.batch_size * replicas
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
-    train = examples.train.cache() if config.data.cache else examples.train
+    train = examples.train.cache() if config.data.cache != "off" else examples.train
     buffer = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
     train = train.shuffle(buffer, seed=config.seed, reshuffle_each_iteration=True).repeat()
     if config.augmentation.is_active:
@@ -62,7 +62,7 @@ def build_pipeline(examples: Examples, config: RunConfig, replicas: int) -> Pipe
     train = _prepared(train.batch(batch, drop_remainder=True), examples, config)
     validation = examples.validation
     if validation is not None:
-        if config.data.cache:
+        if config.data.cache != "off":
             validation = validation.cache()
         size = _validation_batch(examples.validation_count, batch, replicas)
         # Of an unknown number of examples the last batch might leave a replica empty-handed.
@@ -86,7 +86,9 @@ def _prepared(dataset: Any, examples: Examples, config: RunConfig) -> Any:
         scale = 1.0 / examples.pixel_range if config.data.pixels == "unit" else 1.0
         dataset = dataset.map(lambda x, y: (tf.cast(x, tf.float32) * scale, y), num_parallel_calls=tf.data.AUTOTUNE)
     if config.loss == "categorical_crossentropy" and _has_integer_labels(dataset):
-        dataset = dataset.map(lambda x, y: (x, tf.one_hot(y, examples.classes)), num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.map(
+            lambda x, y: (x, tf.one_hot(y, examples.signature.classes)), num_parallel_calls=tf.data.AUTOTUNE
+        )
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(_options())
 
 

@@ -9,6 +9,7 @@
 ``checkpoints/``       ``best.keras``
 ``tensorboard/``       event files
 ``model.keras``        the saved model
+``inputs.json``        what turns new data into the model's inputs
 ``history.csv``        one row an epoch
 ``summary.json``       the result
 =====================  ==============================================================
@@ -99,6 +100,11 @@ class RunDirectory:
     def model(self) -> Path:
         """The saved model."""
         return self.path / "model.keras"
+
+    @property
+    def inputs(self) -> Path:
+        """What turns new data into the model's inputs."""
+        return self.path / "inputs.json"
 
     @property
     def history(self) -> Path:

@@ -5,6 +5,7 @@ Everything happens in the calling thread: Keras's dtype policy, seed and distrib
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import traceback
@@ -19,7 +20,7 @@ from engine.summary import summarise
 if TYPE_CHECKING:
     from engine.accelerators import Accelerator
     from engine.config import RunConfig
-    from engine.datasets import Examples
+    from engine.examples import Examples
     from engine.journal import JournalWriter
     from engine.pipeline import Pipeline
     from engine.rundir import RunDirectory
@@ -77,13 +78,17 @@ def _train(channel: Channel, config: RunConfig) -> RunFinished:
 
     _enter(channel, Phase.LOADING, config.dataset)
     examples = datasets.load_examples(config, lambda detail: channel.enter(Phase.LOADING, detail))
+    for notice in examples.notices:
+        channel.notice(notice)
+    if examples.record:
+        channel.run.write_private(channel.run.inputs, json.dumps(examples.record))
     data = pipeline.build_pipeline(examples, config, len(accelerator.replicas))
     channel.emit(
         DataReady(
             examples.train_count,
             examples.validation_count,
-            examples.input_shape,
-            examples.classes,
+            examples.signature.shape,
+            examples.signature.classes,
             data.remainder,
         )
     )
@@ -101,11 +106,12 @@ def _fit_and_save(
 ) -> RunFinished:
     from engine import execution, models, pipeline
     from engine.bridge import BridgeCallback
+    from engine.models.compiling import compile_model
 
     replicas = len(accelerator.replicas)
     _enter(channel, Phase.BUILDING, config.model)
-    model = models.build_model(config, examples.input_shape, examples.classes)
-    models.compile_model(model, config, replicas, data.steps_per_epoch)
+    model = models.build_model(config, examples.signature)
+    compile_model(model, config, examples.signature, replicas, data.steps_per_epoch)
     channel.emit(models.describe(model))
 
     _enter(channel, Phase.COMPILING)

@@ -47,7 +47,7 @@ _DATA = {
     "pixels": st.sampled_from(["unit", "raw"]),
     "validation_fraction": st.floats(0.01, 0.99),
     "train_limit": whole,
-    "cache": st.booleans(),
+    "cache": st.sampled_from(["auto", "memory", "disk", "off"]),
     "shuffle_buffer": whole,
     "options": options,
 }

@@ -18,7 +18,7 @@ from engine.config import (
     with_changes,
 )
 from engine.errors import ConfigError
-from engine.options import CnnOptions, MlpOptions
+from engine.model_options import CnnOptions, MlpOptions
 from tests.engine.strategies import configurations
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def test_a_file_that_is_not_text_or_not_there_says_so(tmp_path: Path) -> None:
     [
         ("epochs=5", 5),
         ("optimizer.learning_rate=1e-3", 1e-3),
-        ("data.cache=false", False),
+        ("early_stopping.restore_best_weights=false", False),
         ("steps_per_epoch=all", "all"),
         ("steps_per_epoch='all'", "all"),
         ("model_options.filters=[8, 16]", [8, 16]),

@@ -61,7 +61,7 @@ try:
         "counts": [examples.train_count, examples.validation_count],
         "shape": image.shape.as_list(),
         "types": [image.dtype.name, label.dtype.name],
-        "classes": examples.classes,
+        "classes": examples.signature.classes,
     }
 except DataError as error:
     result = {"what": error.what, "why": error.why, "remedy": error.remedy}
@@ -89,7 +89,7 @@ def test_digits_need_no_network_and_are_split_class_by_class() -> None:
     told: list[str] = []
     examples = load_examples(small_config(), told.append)
     assert told == []
-    assert (examples.train_count, examples.validation_count, examples.input_shape) == (1437, 360, (8, 8, 1))
+    assert (examples.train_count, examples.validation_count, examples.signature.shape) == (1437, 360, (8, 8, 1))
     labels = np.array([int(label) for _, label in examples.validation.as_numpy_iterator()])
     counts = np.bincount(labels, minlength=10)
     assert counts.min() >= 34

@@ -8,13 +8,19 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from engine.datasets import Examples
 from engine.errors import DataError
+from engine.examples import Examples, Input, Signature, Task
 from engine.pipeline import build_pipeline, calibration_batch
 from tests.helpers import small_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def image_signature(shape: tuple[int, ...], classes: int) -> Signature:
+    """The signature of examples with one input and class numbers."""
+    return Signature(Task.CLASSES, {"image": Input(shape)}, classes)
+
 
 ROTATED = {"flip": "both", "rotation": 30.0, "translation": 0.2}
 
@@ -30,8 +36,7 @@ class Source:
             validation=self._dataset(7, "validation_reads", known),
             train_count=count if known else None,
             validation_count=7 if known else None,
-            input_shape=(6, 6, 1),
-            classes=max(10, count),
+            signature=image_signature((6, 6, 1), max(10, count)),
             pixel_range=pixel_range,
         )
 
@@ -102,7 +107,7 @@ def test_the_data_is_read_once_and_then_cached() -> None:
 
 def test_without_a_cache_every_epoch_reads_anew() -> None:
     source = Source(12)
-    pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": False}), 1)
+    pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": "off"}), 1)
     epochs_of(pipeline.train, 3, 4)
     list(pipeline.validation)
     list(pipeline.validation)
@@ -122,7 +127,7 @@ def test_every_epoch_sees_the_same_cached_images_changed_differently() -> None:
 def test_images_of_one_batch_are_changed_differently() -> None:
     image = np.arange(36, dtype=np.float32).reshape(6, 6, 1)
     same = tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(8)
-    examples = Examples(same, None, 8, 0, (6, 6, 1), 10, 0.0)
+    examples = Examples(same, None, 8, 0, image_signature((6, 6, 1), 10), 0.0)
     pipeline = build_pipeline(examples, small_config(batch_size=8, augmentation=ROTATED), 1)
     images = next(iter(pipeline.train))[0].numpy()
     assert len({image.tobytes() for image in images}) >= 6
@@ -143,7 +148,7 @@ def test_each_kind_of_change_changes_images(change: str) -> None:
     value = "both" if change == "flip" else 90.0 if change == "rotation" else 0.5
     generator = np.random.default_rng(1)
     data = (generator.integers(0, 255, (16, 6, 6, 1)).astype(np.uint8), np.arange(16, dtype=np.int32))
-    examples = Examples(tf.data.Dataset.from_tensor_slices(data), None, 16, 0, (6, 6, 1), 16, 255.0)
+    examples = Examples(tf.data.Dataset.from_tensor_slices(data), None, 16, 0, image_signature((6, 6, 1), 16), 255.0)
     pipeline = build_pipeline(examples, small_config(batch_size=16, augmentation={change: value}), 1)
     images = images_by_label(epochs_of(pipeline.train, 1, 1)[0])
     before = {number: data[0][number].astype(np.float32) / 255 for number in range(16)}
@@ -155,7 +160,9 @@ def test_each_kind_of_change_changes_images(change: str) -> None:
 
 def test_changes_are_drawn_independently_of_each_other() -> None:
     image = np.arange(36, dtype=np.float32).reshape(6, 6, 1)
-    examples = Examples(tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(64), None, 64, 0, (6, 6, 1), 10, 0.0)
+    examples = Examples(
+        tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(64), None, 64, 0, image_signature((6, 6, 1), 10)
+    )
     pipeline = build_pipeline(examples, small_config(batch_size=64, augmentation={"flip": "both"}), 1)
     seen = {batch.tobytes() for batch in next(iter(pipeline.train))[0].numpy()}
     assert seen == {flipped.tobytes() for flipped in (image, image[::-1], image[:, ::-1], image[::-1, ::-1])}
@@ -163,7 +170,7 @@ def test_changes_are_drawn_independently_of_each_other() -> None:
 
 def test_only_images_can_be_augmented() -> None:
     rows = tf.data.Dataset.from_tensor_slices((np.zeros((8, 3), np.float32), np.zeros(8, np.int32)))
-    examples = Examples(rows, None, 8, 0, (3,), 2, 0.0)
+    examples = Examples(rows, None, 8, 0, image_signature((3,), 2), 0.0)
     with pytest.raises(DataError, match=r"augmentation needs images.*\(3,\).*\[augmentation\]"):
         build_pipeline(examples, small_config(batch_size=4, augmentation={"flip": "horizontal"}), 1)
 
@@ -172,7 +179,7 @@ def test_only_images_can_be_augmented() -> None:
 def test_pixels_are_floats_of_the_range_that_was_asked_for(pixels: str, largest: float) -> None:
     data = (np.full((8, 6, 6, 1), 16, np.uint8), np.zeros(8, np.int32))
     dataset = tf.data.Dataset.from_tensor_slices(data)
-    examples = Examples(dataset, dataset, 8, 8, (6, 6, 1), 10, 16.0)
+    examples = Examples(dataset, dataset, 8, 8, image_signature((6, 6, 1), 10), 16.0)
     pipeline = build_pipeline(examples, small_config(batch_size=4, data={"pixels": pixels}), 1)
     for images, _ in (next(iter(pipeline.train)), next(iter(pipeline.validation))):
         assert images.dtype == tf.float32
@@ -215,7 +222,7 @@ def leaves_none_empty_handed(size: int, replicas: int) -> bool:
 @pytest.mark.parametrize("count", [8, 9, 17, 41, 100, 360, 1001])
 def test_the_last_validation_batch_leaves_no_replica_empty_handed(count: int, replicas: int, batch: int) -> None:
     dataset = tf.data.Dataset.range(count).map(lambda n: (tf.cast(n, tf.float32), n))
-    examples = Examples(dataset.repeat(), dataset, 1000, count, (), 2, 0.0)
+    examples = Examples(dataset.repeat(), dataset, 1000, count, image_signature((), 2), 0.0)
     config = small_config(batch_size=batch)
     whole = range(replicas, count + replicas, replicas)
     if not any(leaves_none_empty_handed(count % size or size, replicas) for size in whole):

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from engine.config import RunConfig, valid_keys
 from engine.errors import ConfigError, Problem
-from engine.options import MODEL_OPTIONS
+from engine.model_options import MODEL_OPTIONS
 from presets import Preset, all_presets, find_preset
 from presets.catalog import About
 from tui.widgets.draft import Draft, field_of
@@ -61,11 +61,9 @@ def test_an_untouched_draft_is_the_preset(preset: Preset) -> None:
     batch=st.integers(1, 10**6),
     rate=st.floats(1e-12, 1e6),
     filters=st.lists(st.integers(1, 4096), min_size=1, max_size=6),
-    cache=st.booleans(),
+    cache=st.sampled_from(["auto", "memory", "disk", "off"]),
 )
-def test_what_is_typed_is_what_the_configuration_holds(
-    batch: int, rate: float, filters: list[int], cache: bool
-) -> None:
+def test_what_is_typed_is_what_the_configuration_holds(batch: int, rate: float, filters: list[int], cache: str) -> None:
     draft = Draft(find_preset("digits-cnn"))
     draft.set(_spec(draft, "batch_size"), to_text(batch))
     draft.set(_spec(draft, "optimizer.learning_rate"), to_text(rate))

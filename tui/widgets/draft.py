@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from engine.catalog import is_user_reference
 from engine.config import parse_config
 from engine.errors import ConfigError, Problem
-from engine.options import MODEL_OPTIONS
+from engine.model_options import MODEL_OPTIONS
 from tui.widgets.fields import FieldSpec, Kind, fields_of, option_fields, to_text, to_value
 
 if TYPE_CHECKING:

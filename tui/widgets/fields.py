@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from engine.catalog import DATASETS, MODELS
+from engine.catalog import DATASET_NAMES, MODELS
 from engine.config import RunConfig, parse_assignment
-from engine.options import LOSSES, MODEL_OPTIONS
+from engine.model_options import MODEL_OPTIONS
+from engine.options import LOSSES
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -92,7 +93,7 @@ _OWN = {
     "accelerator": OwnValue("simulated replicas …", "Replicas", "sim:", "8"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "dataset": tuple(DATASETS),
+    "dataset": DATASET_NAMES,
     "model": tuple(MODELS),
     "accelerator": ("auto", "cpu", "gpu"),
     "loss": LOSSES,

@@ -1,7 +1,6 @@
-"""Loads the examples of a dataset.
+"""Built-in datasets, which come as arrays through Keras's own loaders and cache, or with scikit-learn.
 
-Built-in datasets come as arrays; a person's own function gives `tf.data` datasets. A damaged download is
-found and named before Keras reads it.
+A damaged download is found and named before Keras reads it.
 """
 
 from __future__ import annotations
@@ -10,16 +9,15 @@ import gzip
 import struct
 import zipfile
 import zlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from engine.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
-from engine.errors import DataError, UserCodeError, one_line
+from engine.errors import DataError, one_line
+from engine.examples import Examples, Input, Signature, Task
 from engine.paths import user_path
-from engine.user_code import call_user_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,35 +26,11 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
 
-
-@dataclass(frozen=True, slots=True)
-class Examples:
-    """Training and validation examples, unbatched.
-
-    Args:
-        train: A `tf.data.Dataset` of (example, label) pairs.
-        validation: Likewise, or None.
-        train_count: Training examples; None when the dataset does not tell.
-        validation_count: Validation examples; None likewise, 0 without validation.
-        input_shape: Shape of one example.
-        classes: Number of classes; 0 when a person's own dataset leaves it to the model.
-        pixel_range: What pixels are divided by to come between 0 and 1; 0 when they are not pixels.
-    """
-
-    train: Any
-    validation: Any
-    train_count: int | None
-    validation_count: int | None
-    input_shape: tuple[int | None, ...]
-    classes: int
-    pixel_range: float
-
-
 _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 
 
-def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Load what a configuration's ``dataset`` names.
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Load a built-in dataset.
 
     Args:
         config: The configuration.
@@ -64,11 +38,8 @@ def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Example
 
     Raises:
         DataError: It cannot be fetched or is damaged.
-        UserCodeError: The person's own function failed or returned the wrong thing.
     """
-    info = DATASETS.get(config.dataset)
-    if info is None:
-        return _own_examples(config)
+    info = DATASETS[config.dataset]
     missing = info.missing_files()
     if missing:
         size = sum(file.download_bytes for file in missing) / 1e6
@@ -86,8 +57,7 @@ def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Example
         validation=tf.data.Dataset.from_tensor_slices((x_val, y_val)),
         train_count=len(x_train),
         validation_count=len(x_val),
-        input_shape=info.input_shape,
-        classes=info.classes,
+        signature=Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes),
         pixel_range=16.0 if info.name == "digits" else 255.0,
     )
 
@@ -183,55 +153,3 @@ def _digits(config: RunConfig) -> _Arrays:
             why=str(error),
         ) from error
     return x_train, y_train.astype(np.int32), x_val, y_val.astype(np.int32)
-
-
-def _own_examples(config: RunConfig) -> Examples:
-    name = config.dataset
-    returned = call_user_function(name, **config.data.options)
-    pair = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
-    for part, dataset in zip(("training", "validation"), pair, strict=True):
-        if not isinstance(dataset, tf.data.Dataset) and not (part == "validation" and dataset is None):
-            raise UserCodeError(
-                f"{name} returned a {type(dataset).__name__} as its {part} data, not a tf.data.Dataset.",
-                remedy="Return (train, validation), unbatched datasets of (example, label); validation may be None.",
-            )
-    train, validation = pair
-    spec = train.element_spec
-    if not (isinstance(spec, tuple) and len(spec) in {2, 3} and hasattr(spec[0], "shape")):
-        raise UserCodeError(
-            f"{name} returned a dataset of {spec}, not of (example, label) pairs.",
-            remedy="Map each element to (example, label), unbatched.",
-        )
-    if spec[0].shape.rank and spec[0].shape[0] is None:
-        raise UserCodeError(
-            f"{name} returned examples of shape {spec[0].shape}, whose first size varies: they look batched.",
-            remedy="Return unbatched datasets; the console batches them for the replicas.",
-        )
-    if not any(True for _ in train.take(1)):
-        raise UserCodeError(f"{name} returned a training dataset without examples.")
-    return Examples(
-        train=train,
-        validation=validation,
-        train_count=_count(train),
-        validation_count=0 if validation is None else _count(validation),
-        input_shape=tuple(spec[0].shape),
-        classes=_count_classes(train, spec[1]),
-        pixel_range=0.0,
-    )
-
-
-def _count(dataset: Any) -> int | None:
-    count = int(dataset.cardinality())
-    return count if count >= 0 else None
-
-
-def _count_classes(dataset: Any, spec: Any) -> int:
-    """Take the width of a one-hot label, or the largest integer label plus one, from up to 10,000 examples."""
-    if spec.shape.rank == 1 and spec.shape[0]:
-        return int(spec.shape[0])
-    if spec.shape.rank == 0 and spec.dtype.is_integer:
-        return (
-            int(dataset.take(10_000).reduce(np.int64(0), lambda top, pair: tf.maximum(top, tf.cast(pair[1], tf.int64))))
-            + 1
-        )
-    return 0

@@ -1,0 +1,76 @@
+"""Datasets of a person's own function."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from engine.errors import UserCodeError
+from engine.examples import Examples, Input, Signature, Task
+from engine.user_code import call_user_function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.config import RunConfig
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
+    """Call the person's function.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before something is downloaded.
+
+    Raises:
+        UserCodeError: It failed or returned the wrong thing.
+    """
+    name = config.dataset
+    returned = call_user_function(name, **config.data.options)
+    pair = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+    for part, dataset in zip(("training", "validation"), pair, strict=True):
+        if not isinstance(dataset, tf.data.Dataset) and not (part == "validation" and dataset is None):
+            raise UserCodeError(
+                f"{name} returned a {type(dataset).__name__} as its {part} data, not a tf.data.Dataset.",
+                remedy="Return (train, validation), unbatched datasets of (example, label); validation may be None.",
+            )
+    train, validation = pair
+    spec = train.element_spec
+    if not (isinstance(spec, tuple) and len(spec) in {2, 3} and hasattr(spec[0], "shape")):
+        raise UserCodeError(
+            f"{name} returned a dataset of {spec}, not of (example, label) pairs.",
+            remedy="Map each element to (example, label), unbatched.",
+        )
+    if spec[0].shape.rank and spec[0].shape[0] is None:
+        raise UserCodeError(
+            f"{name} returned examples of shape {spec[0].shape}, whose first size varies: they look batched.",
+            remedy="Return unbatched datasets; the console batches them for the replicas.",
+        )
+    if not any(True for _ in train.take(1)):
+        raise UserCodeError(f"{name} returned a training dataset without examples.")
+    return Examples(
+        train=train,
+        validation=validation,
+        train_count=_count(train),
+        validation_count=0 if validation is None else _count(validation),
+        signature=Signature(Task.OWN, {"example": Input(tuple(spec[0].shape))}, _count_classes(train, spec[1])),
+    )
+
+
+def _count(dataset: Any) -> int | None:
+    count = int(dataset.cardinality())
+    return count if count >= 0 else None
+
+
+def _count_classes(dataset: Any, spec: Any) -> int:
+    """Take the width of a one-hot label, or the largest integer label plus one, from up to 10,000 examples."""
+    if spec.shape.rank == 1 and spec.shape[0]:
+        return int(spec.shape[0])
+    if spec.shape.rank == 0 and spec.dtype.is_integer:
+        return (
+            int(dataset.take(10_000).reduce(np.int64(0), lambda top, pair: tf.maximum(top, tf.cast(pair[1], tf.int64))))
+            + 1
+        )
+    return 0

@@ -1,0 +1,108 @@
+"""Work that needs TensorFlow and is no run: converting, inspecting, predicting.
+
+`python -P -m engine.job NAME OPTIONS` does it in a process of its own and writes JSON objects to standard output, one
+a line, each with a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``),
+at the end ``result`` (whatever the job says) or ``error`` (``what``, ``why``, ``remedy``). OPTIONS is a JSON object,
+the keyword arguments of the job's `perform`. Whatever native code prints goes to standard error.
+
+SIGINT and SIGTERM end a job with what it finished; a job that can go on later does when it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ConsoleError, one_line
+
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import TextIO
+
+JOBS = {
+    "tfrecord": "engine.jobs.tfrecord",
+    "inspect": "engine.jobs.inspect",
+    "predict": "engine.jobs.predict",
+}
+"""Module of each job; its `perform(reporter, **options)` returns the result as plain values."""
+
+FAILED, INTERRUPTED = 1, 130
+_EVERY_S = 0.1
+
+
+class Reporter:
+    """Tells how far a job is.
+
+    Args:
+        stream: Where to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._told_at = 0.0
+
+    def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
+        """Tell progress, at most ten times a second; the last of something always.
+
+        Args:
+            what: What is being done, such as ``reading images``.
+            done: How much is done.
+            total: Of how much; None when that is not known.
+            unit: Of what, in the plural.
+        """
+        now = time.monotonic()
+        if done == total or now - self._told_at >= _EVERY_S:
+            self._told_at = now
+            self._write({"kind": "progress", "what": what, "done": done, "total": total, "unit": unit})
+
+    def note(self, text: str) -> None:
+        """Tell something that a person should know."""
+        self._write({"kind": "note", "text": text})
+
+    def result(self, values: dict[str, Any]) -> None:
+        """Tell the result."""
+        self._write({"kind": "result", **values})
+
+    def error(self, what: str, why: str = "", remedy: str = "") -> None:
+        """Tell why there is none."""
+        self._write({"kind": "error", "what": what, "why": why, "remedy": remedy})
+
+    def _write(self, values: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(values) + "\n")
+        self._stream.flush()
+
+
+def main(arguments: list[str]) -> int:
+    """Do the job of a name; return the exit code."""
+    # Standard output is kept for what the job says: whatever prints to it meanwhile goes to standard error.
+    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    reporter = Reporter(said)
+    signal.signal(signal.SIGTERM, _interrupt)
+    name, options = arguments
+    try:
+        reporter.result(import_module(JOBS[name]).perform(reporter, **json.loads(options)))
+    except ConsoleError as error:
+        reporter.error(error.what, error.why, error.remedy)
+        return FAILED
+    except (KeyboardInterrupt, BrokenPipeError):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  a bug is told in a sentence, and its traceback goes to the log
+        traceback.print_exc()
+        reporter.error(f"The {name} job met a mistake of its own: {type(error).__name__}: {one_line(error)}")
+        return FAILED
+    return 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

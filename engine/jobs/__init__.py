@@ -1,0 +1,1 @@
+"""The jobs of `engine.job`, one a module."""

@@ -1,0 +1,81 @@
+"""Compiles a model: its optimizer, learning-rate schedule, loss and metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from engine.plan import scaled_learning_rate
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from engine.examples import Signature
+
+
+def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
+    """Return the optimizer with its learning-rate schedule.
+
+    Args:
+        config: The configuration.
+        replicas: Copies of the model.
+        steps_per_epoch: Steps an epoch, for the schedule's length.
+    """
+    options = config.optimizer
+    classes = {
+        "adam": keras.optimizers.Adam,
+        "adamw": keras.optimizers.AdamW,
+        "sgd": keras.optimizers.SGD,
+        "rmsprop": keras.optimizers.RMSprop,
+        "adagrad": keras.optimizers.Adagrad,
+        "adamax": keras.optimizers.Adamax,
+        "nadam": keras.optimizers.Nadam,
+        "lion": keras.optimizers.Lion,
+    }
+    settings: dict[str, Any] = {"learning_rate": _learning_rate(config, replicas, steps_per_epoch)}
+    if options.name in {"sgd", "rmsprop"}:
+        settings["momentum"] = options.momentum
+    if options.weight_decay:
+        settings["weight_decay"] = options.weight_decay
+    if options.clip_norm:
+        settings["clipnorm"] = options.clip_norm
+    return classes[options.name](**settings)
+
+
+def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
+    """Return a number or one of Keras's own schedules, so that the saved model loads without this package."""
+    options = config.optimizer
+    peak = scaled_learning_rate(config, replicas)
+    schedules = keras.optimizers.schedules
+    warmup = round(options.warmup_epochs * steps_per_epoch)
+    decay = max(1, config.epochs * steps_per_epoch - warmup)
+    if options.schedule == "linear":
+        return schedules.PolynomialDecay(peak, decay, end_learning_rate=peak * options.final_fraction)
+    if options.schedule == "exponential":
+        return schedules.ExponentialDecay(peak, decay, options.final_fraction)
+    if options.schedule == "constant" and not warmup:
+        return peak
+    # A cosine that ends where it begins is a constant with a warm-up.
+    alpha = options.final_fraction if options.schedule == "cosine" else 1.0
+    if not warmup:
+        return schedules.CosineDecay(peak, decay, alpha=alpha)
+    return schedules.CosineDecay(0.0, decay, alpha=alpha, warmup_target=peak, warmup_steps=warmup)
+
+
+def compile_model(model: Any, config: RunConfig, signature: Signature, replicas: int, steps_per_epoch: int) -> None:  # noqa: ARG001
+    """Compile a model for one step an execution; `engine.execution` decides on more.
+
+    Args:
+        model: The model.
+        config: The configuration.
+        signature: What is known of the examples.
+        replicas: Copies of the model.
+        steps_per_epoch: Steps an epoch.
+    """
+    model.compile(
+        optimizer=make_optimizer(config, replicas, steps_per_epoch),
+        loss=config.loss,
+        metrics=list(config.metrics),
+        # XLA is not asked for under a strategy: Keras's TPU and GPU builds fail in it (keras#19448).
+        jit_compile=False if replicas > 1 else "auto",
+    )
