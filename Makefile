@@ -12,7 +12,7 @@ help:
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
-	@echo "make docs        write docs/configuration.md and docs/events.md from the code"
+	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
 	@echo "make screenshot  draw docs/live.svg and docs/setup.svg anew"
 
 $(READY): pyproject.toml

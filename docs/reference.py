@@ -1,4 +1,4 @@
-"""Writes ``docs/configuration.md`` and ``docs/events.md`` from the code they describe: ``make docs``.
+"""Writes ``configuration.md``, ``events.md`` and ``presets.md`` of ``docs/`` from what they describe: ``make docs``.
 
 `tests/test_docs.py` fails when a page is not what this script writes.
 """
@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from engine import events
-from engine.catalog import DATASETS, MODELS
+from engine.catalog import DATASETS, FORMATS, MODELS
 from engine.config import RunConfig
+from engine.data_options import DATA_OPTIONS
 from engine.model_options import MODEL_OPTIONS
 from engine.options import LOSSES, METRICS
+from presets.catalog import all_presets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
+
+    from presets.catalog import Preset
 
 DOCS = Path(__file__).parent
 _SECTIONS = {
@@ -30,10 +34,56 @@ _SECTIONS = {
     "model_options": "Options of the built-in models",
     "optimizer": "Optimizer and learning rate",
     "augmentation": "Augmentation",
+    "fine_tuning": "Fine-tuning",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
 }
+_PRESETS_HEAD = """\
+# Presets
+
+A preset is one TOML file: a [configuration](configuration.md) and a table `[preset]` that says what it reproduces, the
+score and the time to expect, and the command. `tpu-console presets` lists them all, yours included.
+"""
+_PRESETS_TAIL = """\
+## Writing one
+
+The setup screen saves what its form says as a preset (<kbd>Ctrl</kbd>+<kbd>S</kbd>). By hand, put a file into
+`~/.config/tpu-console/presets` (`$TPU_CONSOLE_HOME/presets` when that is set); its name without `.toml` is the
+preset's.
+A file of the same name as a preset that comes with `tpu-console` takes its place.
+
+`~/.config/tpu-console/presets/digits-mlp.toml`:
+
+```toml
+dataset = "digits"
+model = "mlp"
+batch_size = 32
+epochs = 30
+
+[model_options]
+hidden = [128, 64]
+
+[optimizer]
+schedule = "cosine"
+
+[preset]
+title = "Digits with dense layers"
+expected_score = "validation accuracy about 0.97"
+command = "tpu-console run digits-mlp"
+```
+
+```
+tpu-console run digits-mlp
+```
+
+A file elsewhere is run by its path, or offered beside the others with `--preset-file`:
+
+```
+tpu-console run ./digits-mlp.toml
+tpu-console --preset-file ./digits-mlp.toml
+```
+"""
 _CONFIGURATION_HEAD = """\
 # Configuration
 
@@ -50,6 +100,11 @@ A preset file may also hold a table `[preset]` with `title`, `reproduces`, `expe
 _MODEL_OPTIONS_HEAD = """\
 What stands here depends on `model`. For a function of your own these are its keyword arguments, whatever they are.
 When `--set model=…` chooses another model, the options of the one before are dropped.
+"""
+_DATA_OPTIONS_HEAD = """\
+What stands here depends on `dataset`. The built-in datasets have no options; for a function of your own these are its
+keyword arguments, whatever they are. When `--set dataset=…` chooses another dataset, the options of the one before are
+dropped. [datasets.md](datasets.md) has what the files look like.
 """
 _OWN_NAMES = """\
 A dataset or model of your own is written `package.module:function` or `path/to/file.py:function`; see
@@ -96,6 +151,8 @@ def configuration_page() -> str:
             continue
         section = type(RunConfig.model_fields[name].default)
         parts += [f"{_summary(section)}\n", _keys(section, section.model_json_schema())]
+        if name == "data":
+            parts += ["## Options of the datasets of files: `[data.options]`\n", _data_options()]
     parts.append(_names())
     return "\n".join(parts)
 
@@ -104,6 +161,13 @@ def _model_options() -> str:
     text = [_MODEL_OPTIONS_HEAD]
     for name, options in MODEL_OPTIONS.items():
         text += [f'For `model = "{name}"`, {MODELS[name]}:\n', _keys(options, options.model_json_schema())]
+    return "\n".join(text)
+
+
+def _data_options() -> str:
+    text = [_DATA_OPTIONS_HEAD]
+    for name, options in DATA_OPTIONS.items():
+        text += [f'For `dataset = "{name}"`, {FORMATS[name]}:\n', _keys(options, options.model_json_schema())]
     return "\n".join(text)
 
 
@@ -116,6 +180,8 @@ def _names() -> str:
             f"Metrics: {_listed(METRICS)}.\n",
             "Datasets:\n",
             _table(("dataset", "what", "download"), data),
+            "Formats of your own files, see [datasets.md](datasets.md):\n",
+            _table(("dataset", "what"), [(f"`{name}`", what) for name, what in FORMATS.items()]),
             "Models:\n",
             _table(("model", "what"), [(f"`{name}`", what) for name, what in MODELS.items()]),
             _OWN_NAMES,
@@ -152,6 +218,8 @@ def _kind(schema: Mapping[str, Any]) -> str:
             return f"whole number{_bounds(schema)}"
         case "number":
             return f"number{_bounds(schema)}"
+        case "array" if "prefixItems" in schema:
+            return f"list of {len(schema['prefixItems'])}, each a {_kind(schema['prefixItems'][0])}"
         case "array":
             return f"list of {_kind(schema['items'])}"
         case "object":
@@ -170,7 +238,7 @@ def events_page() -> str:
     parts = [_EVENTS_HEAD, f"Phases, in their order: {_listed(events.Phase)}.\n"]
     for event in get_args(events.Event):
         parts += [f"## {event.__name__}\n", f"{_summary(event)}\n", _fields(event)]
-    for part in (events.Replica, events.ReplicaMemory):
+    for part in (events.Replica, events.ReplicaMemory, events.Sample):
         parts += [f"## {part.__name__}, inside other events\n", f"{_summary(part)}\n", _fields(part)]
     return "\n".join(parts)
 
@@ -231,7 +299,28 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
-PAGES = {"configuration.md": configuration_page, "events.md": events_page}
+def presets_page() -> str:
+    """Write the page on the presets from what each says of itself."""
+    found, _ = all_presets()
+    own = [preset for preset in found if preset.is_builtin]
+    return "\n".join([_PRESETS_HEAD, *(_preset(preset) for preset in own), _PRESETS_TAIL])
+
+
+def _preset(preset: Preset) -> str:
+    about, config = preset.about, preset.config
+    size = f"{config.batch_size} a replica, {config.epochs} epochs at most"
+    facts = {
+        "Reproduces": about.reproduces,
+        "Expected score": about.expected_score,
+        "Expected time": about.expected_time,
+        "Data": about.data,
+        "Trains": f"`{config.model}` on `{config.dataset}`, {size}",
+    }
+    listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items())
+    return f"## {preset.name}\n\n{about.title}.\n\n{listed}\n```\n{about.command}\n```\n"
+
+
+PAGES = {"configuration.md": configuration_page, "events.md": events_page, "presets.md": presets_page}
 
 
 def main() -> None:

@@ -39,6 +39,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         replica_batch: Examples a step and replica; None when unknown.
         execution_reason: Why so many steps are sent at once.
         monitor: The metric that says which epoch is best; by default ``val_loss`` where measured, else ``loss``.
+        epochs: Epochs of the run, where the engine trains it in several `fit`; None to go by `fit`.
         clock: Monotonic seconds.
 
     Example::
@@ -57,19 +58,27 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         replica_batch: int | None = None,
         execution_reason: str = "",
         monitor: str = "",
+        epochs: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
         self._target = run
         self._global_batch = global_batch
         self._replica_batch = replica_batch
-        self._execution_reason = execution_reason
+        self.execution_reason = execution_reason
         self._monitor = monitor
+        self._epochs = epochs
         self._clock = clock
         self._notebook: NotebookRun | None = None
         self._lock = threading.Lock()
         self._channel: Channel
+        self._goes_on = False
         self._reset()
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ended, over every `fit` of the run."""
+        return self._epoch
 
     def _reset(self) -> None:
         self._began = self._clock()
@@ -94,16 +103,21 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         else:
             self._notebook = NotebookRun(self._target)
             self._channel = self._notebook.channel
-        self._reset()
+        if self._goes_on:
+            self._first_execution_s = None  # the model was compiled anew; steps and seconds go on
+            self._steps_behind = 1
+        else:
+            self._reset()
+        self._goes_on = self._notebook is None
         params = self.params or {}
         self._channel.emit(
             FitStarted(
-                epochs=int(params.get("epochs") or 1),
+                epochs=self._epochs or int(params.get("epochs") or 1),
                 steps_per_epoch=_positive(params.get("steps")),
                 global_batch=self._global_batch,
                 replica_batch=self._replica_batch,
                 steps_per_execution=int(getattr(self.model, "steps_per_execution", 1) or 1),
-                execution_reason=self._execution_reason,
+                execution_reason=self.execution_reason,
                 monitor=self._monitor,
             )
         )

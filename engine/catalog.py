@@ -19,7 +19,7 @@ class CachedFile:
     """One file of a dataset in Keras's cache.
 
     Args:
-        path: Where it is expected, relative to Keras's home folder.
+        path: Where Keras expects it, relative to its home folder; an archive keeps its content but not its name.
         url: Where it comes from.
         download_bytes: How much is fetched. Not a check: mirrors hold the same data compressed otherwise.
     """
@@ -76,6 +76,9 @@ _FASHION_SIZES = {
     "t10k-images-idx3-ubyte.gz": 4_422_102,
 }
 
+_CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_LICENCE = "none stated by its publisher (Krizhevsky 2009), who asks to be cited"
+
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
@@ -109,6 +112,34 @@ DATASETS: dict[str, DatasetInfo] = {
             files=tuple(
                 CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
                 for name, size in _FASHION_SIZES.items()
+            ),
+        ),
+        DatasetInfo(
+            name="cifar10",
+            title="60,000 32×32 colour photos of things in 10 classes",
+            train_examples=50_000,
+            validation_examples=10_000,
+            input_shape=(32, 32, 3),
+            classes=10,
+            licence=_CIFAR_LICENCE,
+            files=(
+                CachedFile(
+                    "datasets/cifar-10-batches-py-target_archive", _CIFAR_URL + "cifar-10-python.tar.gz", 170_498_071
+                ),
+            ),
+        ),
+        DatasetInfo(
+            name="cifar100",
+            title="60,000 32×32 colour photos of things in 100 classes",
+            train_examples=50_000,
+            validation_examples=10_000,
+            input_shape=(32, 32, 3),
+            classes=100,
+            licence=_CIFAR_LICENCE,
+            files=(
+                CachedFile(
+                    "datasets/cifar-100-python-target_archive", _CIFAR_URL + "cifar-100-python.tar.gz", 169_001_437
+                ),
             ),
         ),
     )

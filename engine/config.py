@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tomli_w
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from engine.catalog import DATASET_NAMES, MODELS
+from engine.catalog import DATASET_NAMES, DATASETS, MODELS
 from engine.data_options import DATA_OPTIONS
 from engine.errors import ConfigError, Problem, did_you_mean
 from engine.model_options import MODEL_OPTIONS
@@ -34,6 +34,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+# Keras has layers of these names.
+_RESIZING = {
+    f"augmentation.{name}" for name in ("height", "width", "random_height", "random_width", "resize", "resizing")
+}
+_RESIZES = (
+    "would change the images' height or width, and a program for a TPU is compiled for one size; "
+    "augmentation.zoom and augmentation.crop keep the size"
+)
 _ACCELERATOR = re.compile(r"auto|cpu|gpu|sim:[1-9][0-9]?")
 
 
@@ -99,6 +107,12 @@ class RunConfig(Section):
         return value
 
     @property
+    def effective_loss(self) -> str:
+        """The loss that is trained with: labels that are mixed or smoothed are a share for each class."""
+        is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
+        return self.loss.removeprefix("sparse_") if is_soft else self.loss
+
+    @property
     def simulated_replicas(self) -> int:
         """The N of ``sim:N``, or 0."""
         return int(self.accelerator.removeprefix("sim:")) if self.accelerator.startswith("sim:") else 0
@@ -139,8 +153,10 @@ def _option_problems(
 ) -> list[Problem]:
     """Check the options that depend on the chosen model or dataset."""
     section = sections.get(str(name))
-    if section is None or not isinstance(given, dict):
+    if not isinstance(given, dict) or (section is None and name not in DATASETS):
         return []
+    if section is None:
+        return [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
     try:
         section.model_validate(given)
     except ValidationError as error:
@@ -159,11 +175,45 @@ def _cross_problems(config: RunConfig) -> list[Problem]:
     if config.optimizer.warmup_epochs and config.optimizer.schedule in {"linear", "exponential"}:
         message = f"works with the schedules constant and cosine, not with {config.optimizer.schedule}"
         problems.append(Problem("optimizer.warmup_epochs", message))
+    problems += _label_problems(config)
+    problems += _fine_tuning_problems(config)
     return problems + [
         Problem(key, f"'{name}' is not measured by this run; {did_you_mean(name, names)}")
         for key, name in watched.items()
         if name not in names
     ]
+
+
+def _label_problems(config: RunConfig) -> list[Problem]:
+    """Check what becomes of labels that are mixed or smoothed."""
+    problems = []
+    if config.label_smoothing and not config.effective_loss.endswith(
+        ("binary_crossentropy", "categorical_crossentropy")
+    ):
+        problems.append(Problem("label_smoothing", f"works with crossentropy losses, not with {config.loss}"))
+    sparse = [name for name in config.metrics if name.startswith("sparse_")]
+    if sparse and config.effective_loss != config.loss:
+        cause = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
+        message = f"'{sparse[0]}' needs class numbers, and {cause} make shares of them; use "
+        problems.append(Problem("metrics", f"{message}'{sparse[0].removeprefix('sparse_')}'"))
+    return problems
+
+
+def _fine_tuning_problems(config: RunConfig) -> list[Problem]:
+    key, first = "fine_tuning.after_epochs", config.fine_tuning.after_epochs
+    if not first:
+        return []
+    problems = []
+    if config.model not in {"application", "hub"}:
+        problems.append(Problem(key, f"needs the model application or hub, which have a base; not {config.model}"))
+    elif config.model_options.get("trainable", "none") not in ("none", False):
+        problems.append(Problem(key, "needs a base that is frozen until then: leave model_options.trainable away"))
+    if config.model == "hub" and config.fine_tuning.from_layer:
+        message = "a SavedModel has no layers to choose from: all of it is trained, or nothing"
+        problems.append(Problem("fine_tuning.from_layer", message))
+    if first >= config.epochs:
+        problems.append(Problem(key, f"is {first}, which leaves nothing of {config.epochs} epochs for it"))
+    return problems
 
 
 def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, Any]:
@@ -196,7 +246,8 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
         key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
         if detail["type"] == "extra_forbidden":
             choices = valid_keys(section, prefix)
-            found[key] = f"unknown key; {did_you_mean(key, choices)}"
+            resizing = key in _RESIZING
+            found[key] = _RESIZES if resizing else f"unknown key; {did_you_mean(key, choices)}"
         elif detail["type"] == "missing":
             found[key] = "is required"
         else:

@@ -13,6 +13,8 @@ Path = Annotated[str, Field(min_length=1)]
 
 ImageSize = tuple[Count, Count]
 Column = Annotated[str, Field(min_length=1)]
+VocabularySize = Annotated[int, Field(strict=True, ge=10)]
+WordCount = Annotated[int, Field(strict=True, ge=2)]
 
 
 class ImageCsvOptions(Section):
@@ -23,6 +25,7 @@ class ImageCsvOptions(Section):
         images: Folder of the images; a relative one is taken from the CSV's own folder.
         id_column: Column with the file names, with or without their ending; by default the first one.
         label_columns: The column of labels, or one column per class with probabilities; by default all others.
+        classes: The classes of one column of labels, in the order of their numbers; by default those that occur.
         image_size: Height and width that every image is brought to.
         resize: How: ``stretch`` changes the proportions, ``crop`` cuts the edges off, ``pad`` adds black ones.
         skip_bad: Leave out files that are missing or cannot be read, instead of refusing to start.
@@ -32,6 +35,7 @@ class ImageCsvOptions(Section):
     images: Path = "images"
     id_column: str = ""
     label_columns: tuple[Column, ...] = ()
+    classes: tuple[Column, ...] = ()
     image_size: ImageSize = (128, 128)
     resize: Literal["stretch", "crop", "pad"] = "stretch"
     skip_bad: Switch = False
@@ -80,17 +84,17 @@ class TextPairsOptions(Section):
     """
 
     path: Path
-    vocabulary: Count = 15_000
-    length: Count = 20
+    vocabulary: VocabularySize = 15_000
+    length: WordCount = 20
     limit: NaturalNumber = 0
 
 
 class TextCsvOptions(Section):
-    """Options of `text-csv`: a table of texts and labels.
+    """Options of `text-csv`: a table of texts and labels; ``.gz`` is read too.
 
     Args:
         path: The CSV file.
-        text_column: Column of the texts.
+        text_column: Column of the texts; HTML tags in them are dropped.
         label_column: Column of the labels.
         vocabulary: Most words kept; the rest become one unknown word.
         length: Words of a text; longer ones are cut, shorter ones filled up.
@@ -99,19 +103,20 @@ class TextCsvOptions(Section):
     path: Path
     text_column: Column = "text"
     label_column: Column = "label"
-    vocabulary: Count = 20_000
-    length: Count = 200
+    vocabulary: VocabularySize = 20_000
+    length: WordCount = 200
 
 
 class RatingsCsvOptions(Section):
-    """Options of `ratings-csv`: who rated what how well, and when.
+    """Options of `ratings-csv`: who rated what how well, and when; ``.gz`` is read too.
 
     Args:
-        path: The CSV file.
+        path: The file, with ``,``, ``;``, tabs or ``::`` between columns; without a head it has these in this order:
+            user, item, rating, time.
         user_column: Column of the users.
         item_column: Column of the items.
         rating_column: Column of the ratings.
-        time_column: Column of the times; by default there is none.
+        time_column: Column of the times, which only ``split = "time"`` reads.
         split: ``time`` holds out each user's last ratings, ``random`` any.
     """
 
@@ -119,7 +124,7 @@ class RatingsCsvOptions(Section):
     user_column: Column = "userId"
     item_column: Column = "movieId"
     rating_column: Column = "rating"
-    time_column: str = "timestamp"
+    time_column: Column = "timestamp"
     split: Literal["time", "random"] = "random"
 
 

@@ -63,6 +63,21 @@ class ReplicaMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Sample:
+    """One sentence of the validation data and what the model makes of it.
+
+    Args:
+        source: The sentence.
+        expected: Its translation in the data.
+        predicted: The model's translation, in lower case and without punctuation.
+    """
+
+    source: str
+    expected: str
+    predicted: str
+
+
+@dataclass(frozen=True, slots=True)
 class RunStarted:
     """The first event of every run.
 
@@ -123,6 +138,8 @@ class DataReady:
         input_shape: Shape of one example.
         classes: Number of classes.
         remainder: Examples an epoch leaves out because the last batch would not be full.
+        cache: Where decoded examples are kept after the first epoch, and why.
+        augmentation: Where images are changed at random, and why; empty when they are not.
     """
 
     train_examples: int | None
@@ -130,6 +147,8 @@ class DataReady:
     input_shape: tuple[int | None, ...]
     classes: int
     remainder: int = 0
+    cache: str = ""
+    augmentation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +244,19 @@ class EpochEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Translated:
+    """A few sentences of the validation data were translated, the same ones after every epoch.
+
+    Args:
+        epoch: The epoch that ended, from 1.
+        samples: The sentences.
+    """
+
+    epoch: int
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MemorySampled:
     """Device memory, sampled outside the training thread."""
 
@@ -311,6 +343,7 @@ Event = (
     | FitStarted
     | Progress
     | EpochEnded
+    | Translated
     | MemorySampled
     | CheckpointSaved
     | Noticed

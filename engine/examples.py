@@ -46,12 +46,14 @@ class Signature:
         inputs: The model's inputs by name. A single one is handed over as it is, several as a dictionary.
         classes: Number of classes; 0 where there are none, or where a person's own dataset leaves it to the model.
         sizes: Other sizes by name, such as ``vocabulary``, ``users`` or ``items``.
+        label_mean: Mean of the training labels, where they are ratings; a model begins there.
     """
 
     task: Task
     inputs: Mapping[str, Input]
     classes: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
+    label_mean: float = 0.0
 
     @property
     def shape(self) -> tuple[int | None, ...]:

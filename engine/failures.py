@@ -17,6 +17,9 @@ _INSTALLED = tuple(
     {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
 )
 
+# What `engine.datasets.images` says of a file that only decoding finds damaged.
+_UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
+
 
 def explain(error: BaseException, log: str) -> RunFailed:
     """Make a run's last event of what ended it.
@@ -45,6 +48,8 @@ def explain(error: BaseException, log: str) -> RunFailed:
         )
     where = own_line(error)
     if _is_tensorflow(error, "OpError"):
+        if (image := _UNREADABLE_IMAGE.search(str(error))) is not None:
+            return RunFailed(image[1], "", "Replace the file, or remove it from the dataset.", log)
         return RunFailed(
             f"{type(error).__name__}: {_graph_message(str(error))}",
             where,

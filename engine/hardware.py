@@ -12,16 +12,47 @@ _PCI_GOOGLE = "0x1ae0"
 
 
 @dataclass(frozen=True, slots=True)
+class TpuChip:
+    """A generation of TPU chips.
+
+    Args:
+        name: As Google names it, such as ``v5e``.
+        cores: Devices that a framework sees on one chip.
+        hbm_gib: Memory of one device in GiB.
+    """
+
+    name: str
+    cores: int
+    hbm_gib: int
+
+
+_V2, _V3 = TpuChip("v2", 2, 8), TpuChip("v3", 2, 16)
+_BY_DEVICE = {
+    "0x005e": TpuChip("v4", 1, 32),
+    "0x0062": TpuChip("v5p", 1, 95),
+    "0x0063": TpuChip("v5e", 1, 16),
+    "0x006f": TpuChip("v6e", 1, 32),
+    "0x0076": TpuChip("7x", 2, 192),
+}
+CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
+"""Every generation by its name."""
+
+
+@dataclass(frozen=True, slots=True)
 class Hardware:
     """Accelerators seen on this machine.
 
     Args:
         gpus: Names of the NVIDIA GPUs.
         tpu: The device that shows a TPU, or empty.
+        tpu_kind: Generation of the TPU, such as ``v5e``; empty where it cannot be told.
+        tpu_chips: TPU chips on this machine; 0 where there are none.
     """
 
     gpus: tuple[str, ...] = ()
     tpu: str = ""
+    tpu_kind: str = ""
+    tpu_chips: int = 0
 
 
 def detect_hardware(root: Path = Path("/")) -> Hardware:
@@ -30,33 +61,67 @@ def detect_hardware(root: Path = Path("/")) -> Hardware:
     Args:
         root: Where ``/dev``, ``/proc`` and ``/sys`` are found.
     """
-    return Hardware(gpus=_gpus(root), tpu=_tpu(root))
+    on_pci = tpu_pci_devices(root)
+    accel = numbered_devices(root, "accel")
+    kinds = sorted({chip.name for chip in on_pci.values()})
+    # A chip of two cores may be two functions of one PCI device: 0000:00:04.0 and .1.
+    chips = len({address.partition(".")[0] for address in on_pci}) or len(accel)
+    tpu = f"/{accel[0]}" if accel else f"PCI device {min(on_pci)}" if on_pci else ""
+    return Hardware(gpus=_gpus(root), tpu=tpu, tpu_kind="/".join(kinds), tpu_chips=chips)
+
+
+def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
+    """Find the TPU chips on the PCI bus.
+
+    The vendor alone says little: network cards and disks of Google's virtual machines carry it too. The device
+    numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
+    `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
+
+    Args:
+        root: Where ``/sys`` is found.
+
+    Returns:
+        The chip of every TPU's PCI address.
+    """
+    found = {}
+    for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):
+        if _word(vendor) != _PCI_GOOGLE:
+            continue
+        device = _word(vendor.with_name("device"))
+        chip = _BY_DEVICE.get(device)
+        if device == "0x0027":
+            chip = _V2 if _word(vendor.with_name("subsystem_device")) == "0x004e" else _V3
+        if chip is not None:
+            found[vendor.parent.name] = chip
+    return found
+
+
+def numbered_devices(root: Path, prefix: str) -> list[str]:
+    """List the device files ``/dev/<prefix>N`` in order, such as ``dev/accel0``.
+
+    Args:
+        root: Where ``/dev`` is found.
+        prefix: Their names without the number, such as ``accel`` or ``vfio/``.
+    """
+    folder, _, start = f"dev/{prefix}".rpartition("/")
+    numbers = [path.name.removeprefix(start) for path in root.glob(f"{folder}/{start}*")]
+    return [f"{folder}/{start}{number}" for number in sorted((n for n in numbers if n.isdigit()), key=int)]
+
+
+def _word(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _gpus(root: Path) -> tuple[str, ...]:
     described = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     if described:
         return tuple(_gpu_name(path) for path in described)
-    return tuple("NVIDIA GPU" for path in root.glob("dev/nvidia[0-9]*") if path.name[6:].isdigit())
+    return tuple("NVIDIA GPU" for _ in numbered_devices(root, "nvidia"))
 
 
 def _gpu_name(information: Path) -> str:
-    try:
-        lines = information.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return "NVIDIA GPU"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")]
+    names = [line.partition(":")[2].strip() for line in _word(information).splitlines() if line.startswith("Model:")]
     return names[0] if names else "NVIDIA GPU"
-
-
-def _tpu(root: Path) -> str:
-    accel = sorted(path for path in root.glob("dev/accel*") if path.name[5:].isdigit())
-    if accel:
-        return f"/dev/{accel[0].name}"
-    for vendor in root.glob("sys/bus/pci/devices/*/vendor"):
-        try:
-            if vendor.read_text(encoding="utf-8").strip() == _PCI_GOOGLE:
-                return f"PCI device {vendor.parent.name}"
-        except OSError:
-            continue
-    return ""

@@ -2,8 +2,9 @@
 
 `python -P -m engine.job NAME OPTIONS` does it in a process of its own and writes JSON objects to standard output, one
 a line, each with a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``),
-at the end ``result`` (whatever the job says) or ``error`` (``what``, ``why``, ``remedy``). OPTIONS is a JSON object,
-the keyword arguments of the job's `perform`. Whatever native code prints goes to standard error.
+at the end ``result`` (whatever the job says) or ``error`` (``what``, ``why``, ``remedy``, and ``has_log``, whether a
+traceback went to standard error). OPTIONS is a JSON object, the keyword arguments of the job's `perform`. Whatever
+native code prints goes to standard error.
 
 SIGINT and SIGTERM end a job with what it finished; a job that can go on later does when it is started again.
 """
@@ -46,9 +47,10 @@ class Reporter:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._told_at = 0.0
+        self._told = ""
 
     def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
-        """Tell progress, at most ten times a second; the last of something always.
+        """Tell progress, at most ten times a second; the first and the last of something always.
 
         Args:
             what: What is being done, such as ``reading images``.
@@ -57,8 +59,8 @@ class Reporter:
             unit: Of what, in the plural.
         """
         now = time.monotonic()
-        if done == total or now - self._told_at >= _EVERY_S:
-            self._told_at = now
+        if what != self._told or done == total or now - self._told_at >= _EVERY_S:
+            self._told_at, self._told = now, what
             self._write({"kind": "progress", "what": what, "done": done, "total": total, "unit": unit})
 
     def note(self, text: str) -> None:
@@ -67,11 +69,11 @@ class Reporter:
 
     def result(self, values: dict[str, Any]) -> None:
         """Tell the result."""
-        self._write({"kind": "result", **values})
+        self._write({**values, "kind": "result"})
 
-    def error(self, what: str, why: str = "", remedy: str = "") -> None:
+    def error(self, what: str, why: str = "", remedy: str = "", *, has_log: bool = False) -> None:
         """Tell why there is none."""
-        self._write({"kind": "error", "what": what, "why": why, "remedy": remedy})
+        self._write({"kind": "error", "what": what, "why": why, "remedy": remedy, "has_log": has_log})
 
     def _write(self, values: dict[str, Any]) -> None:
         self._stream.write(json.dumps(values) + "\n")
@@ -95,7 +97,8 @@ def main(arguments: list[str]) -> int:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001  a bug is told in a sentence, and its traceback goes to the log
         traceback.print_exc()
-        reporter.error(f"The {name} job met a mistake of its own: {type(error).__name__}: {one_line(error)}")
+        text = f"The {name} job met a mistake of its own: {type(error).__name__}: {one_line(error)}"
+        reporter.error(text, has_log=True)
         return FAILED
     return 0
 

@@ -64,7 +64,7 @@ class ApplicationOptions(Section):
     """Options of `application`: a model of `keras.applications` with a classifier of its own.
 
     Args:
-        name: The model, such as ``EfficientNetB0`` or ``ResNet50``.
+        name: The model, such as ``EfficientNetB0`` or ``ResNet50``; it gets its pixels as it was trained on them.
         weights: ``imagenet`` fetches the published weights, ``none`` begins at random, a path reads a file.
         trainable: Which part of the base is trained from the start: ``none``, ``all``, or ``from`` a layer on.
         from_layer: With ``from``, the number of the first layer that is trained; negative ones count from the end.
@@ -86,8 +86,8 @@ class HubOptions(Section):
     Args:
         path: A folder, a ``gs://`` path, or the address of the model.
         trainable: Train its weights as well, where it allows that.
-        signature: Which of its functions to call; by default the model itself, else its only signature.
-        image_scale: What pixels between 0 and 1 become before it: ``unit`` leaves them, ``signed`` is -1 to 1.
+        signature: Which of its functions to call; by default the model itself, else its usual or only signature.
+        image_scale: What its publisher wants of pixels: ``unit`` is 0 to 1, ``signed`` -1 to 1, ``raw`` 0 to 255.
         hidden: Units of the dense layers before the classifier.
         dropout: Dropped share before the classifier.
     """
@@ -95,7 +95,7 @@ class HubOptions(Section):
     path: Annotated[str, Field(min_length=1)]
     trainable: Switch = False
     signature: str = ""
-    image_scale: Literal["unit", "signed"] = "unit"
+    image_scale: Literal["unit", "signed", "raw"] = "unit"
     hidden: tuple[Count, ...] = ()
     dropout: DropRate = 0.0
 
@@ -105,10 +105,11 @@ class TransformerOptions(Section):
 
     Args:
         layers: Layers of the encoder, and as many of the decoder.
-        width: Size of the embeddings; must divide by `heads`.
-        heads: Attention heads.
+        width: Size of the embeddings.
+        heads: Attention heads; each gets an equal share of `width`.
         hidden: Units of the dense layer inside each layer.
-        dropout: Dropped share.
+        dropout: Dropped share, after each part of a layer.
+        final_dropout: Dropped share before the last layer, which chooses the word.
     """
 
     layers: Count = 1
@@ -116,6 +117,7 @@ class TransformerOptions(Section):
     heads: Count = 8
     hidden: Count = 2048
     dropout: DropRate = 0.1
+    final_dropout: DropRate = 0.0
 
 
 class TextOptions(Section):
@@ -125,6 +127,7 @@ class TextOptions(Section):
         width: Size of the embeddings.
         filters: Filters of each convolution.
         kernel_size: Words that a convolution looks at.
+        stride: Words that a convolution moves on by.
         hidden: Units of the dense layer before the classifier.
         dropout: Dropped share.
     """
@@ -132,6 +135,7 @@ class TextOptions(Section):
     width: Count = 128
     filters: tuple[Count, ...] = (128, 128)
     kernel_size: Count = 7
+    stride: Count = 3
     hidden: Count = 128
     dropout: DropRate = 0.5
 
@@ -142,13 +146,13 @@ class RecommenderOptions(Section):
     Args:
         kind: ``factors`` multiplies two embeddings and adds biases, ``towers`` puts dense layers over each first.
         width: Size of the embeddings.
-        hidden: Units of the dense layers of each tower.
+        hidden: Units of the dense layers of each tower; ``factors`` has none.
         regularisation: L2 penalty on the embeddings.
     """
 
     kind: Literal["factors", "towers"] = "factors"
     width: Count = 32
-    hidden: tuple[Count, ...] = (64, 32)
+    hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = (64, 32)
     regularisation: NonNegativeNumber = 1e-6
 
 

@@ -25,6 +25,7 @@ METRICS = (
     "categorical_accuracy",
     "mean_absolute_error",
     "mean_squared_error",
+    "root_mean_squared_error",
     "sparse_categorical_accuracy",
     "sparse_top_k_categorical_accuracy",
     "top_k_categorical_accuracy",
@@ -40,8 +41,9 @@ class DataOptions(Section):
             validation set of its own.
         train_limit: Train on the first so many examples only; 0 means all.
         cache: Where decoded examples are kept after the first epoch; ``auto`` takes memory while they fit into half
-            of what is free, and a file beside the run otherwise.
-        shuffle_buffer: Examples the shuffle draws from; 0 means the whole training set up to 100,000.
+            of what is free, a file beside the run otherwise, and keeps none where their number is not known.
+        shuffle_buffer: Examples the shuffle draws from; 0 means the whole training set up to 100,000, or fewer where
+            memory has no room for them.
         options: What the dataset has to be told; keyword arguments for a function of the person's own.
     """
 
@@ -115,14 +117,19 @@ class Augmentation(Section):
         """Whether anything is changed at all."""
         return self != Augmentation(placement=self.placement)
 
+    @property
+    def mixes_labels(self) -> bool:
+        """Whether labels become shares of several classes."""
+        return bool(self.mixup or self.cutmix)
+
 
 class FineTuning(Section):
     """A second phase that also trains layers of a pretrained base, more gently.
 
     Args:
-        after_epochs: Epochs before it; 0 means that there is no second phase.
+        after_epochs: Epochs before it, unless patience runs out earlier; 0 means that there is no second phase.
         from_layer: The base's layers from this number on are trained; negative ones count from the end.
-        learning_rate: How far a step moves the weights in this phase.
+        learning_rate: How far a step moves the weights in this phase, at its peak.
     """
 
     after_epochs: NaturalNumber = 0

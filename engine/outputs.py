@@ -120,9 +120,10 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             writer.flush()
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """Close the files."""
+        """Close the files; another `fit` of the run goes on in new ones."""
         for writer in self._writers.values():
             writer.close()
+        self._writers.clear()
 
 
 def history_csv(epochs: Sequence[EpochEnded]) -> str:

@@ -1,11 +1,12 @@
-"""The input pipeline: cache → shuffle → repeat → augment → batch(drop the remainder) → prefetch.
+"""The input pipeline: cache → shuffle → repeat → batch (the remainder dropped) → augment → prefetch.
 
 Augmentation comes after the cache, so that every epoch sees new changes of the same cached examples, and only
-training data is augmented.
+training data is augmented. It works on whole batches, which is faster; each image still has draws of its own.
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,23 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from engine.augmentation import augmenter
+from engine.augmentation.placement import choose_placement
+from engine.caching import choose_cache, room_beside
 from engine.errors import DataError
 from engine.plan import LARGEST_SHUFFLE
+from engine.weights import sample_weights, training_weights
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from engine.augmentation.placement import Placement
+    from engine.caching import Cache, Room
     from engine.config import RunConfig
     from engine.examples import Examples
+
+_BATCHES_AT_ONCE_BYTES = 1 << 30
+"""Most memory for the batches that are prepared at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +38,15 @@ class Pipeline:
     """Batched data, ready for `fit`.
 
     Args:
-        train: Endless batches of (examples, labels); batches have a static shape.
+        train: Endless batches of (examples, labels), and sample weights if there are any; of a static shape.
         validation: Batches of one pass over the validation data, or None.
         steps_per_epoch: Training steps an epoch.
         global_batch: Examples a step over all replicas.
         remainder: Examples that an epoch over the whole dataset leaves out.
+        calibration: Makes an endless dataset of one training batch, which draws nothing from the run's own shuffling.
+        cache: Where decoded examples are kept, and why.
+        placement: Where images are changed at random, and why.
+        notices: What a person should know.
     """
 
     train: Any
@@ -38,62 +54,190 @@ class Pipeline:
     steps_per_epoch: int
     global_batch: int
     remainder: int
+    calibration: Callable[[], Any]
+    cache: Cache
+    placement: Placement
+    notices: tuple[str, ...] = ()
 
 
-def build_pipeline(examples: Examples, config: RunConfig, replicas: int) -> Pipeline:
+def build_pipeline(
+    examples: Examples,
+    config: RunConfig,
+    replicas: int,
+    accelerator: str = "cpu",
+    cache_folder: Path | None = None,
+    room: Room | None = None,
+) -> Pipeline:
     """Build the pipeline of a run.
 
     Args:
         examples: What was loaded.
         config: The configuration.
         replicas: Copies of the model; each gets ``config.batch_size`` examples a step.
+        accelerator: Its name; augmentation is placed by it.
+        cache_folder: A folder of the run's own that may be made to keep decoded examples in; None when there is none.
+        room: Memory and disk there is for them; what is free now by default.
 
     Raises:
-        DataError: A batch does not fit, or the number of steps cannot be known.
+        DataError: A batch does not fit, the number of steps cannot be known, examples differ in size, or something
+            that the configuration asks for does not go with them.
     """
+    _check_shapes(examples, config)
+    _check_labels(examples, config)
     batch = config.batch_size * replicas
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
-    train = examples.train.cache() if config.data.cache != "off" else examples.train
-    buffer = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
-    train = train.shuffle(buffer, seed=config.seed, reshuffle_each_iteration=True).repeat()
-    if config.augmentation.is_active:
-        change = augmenter(config.augmentation, examples, config.seed)
-        train = train.map(change, num_parallel_calls=tf.data.AUTOTUNE)
-    train = _prepared(train.batch(batch, drop_remainder=True), examples, config)
+    placement = choose_placement(config.augmentation, accelerator)
+    cache = choose_cache(
+        config.data.cache, _total_count(examples), _example_bytes(examples.train), room or room_beside(cache_folder)
+    )
+    weights = training_weights(examples) if config.class_weight == "balanced" else None
+    shuffled, notice = _shuffled(_cached(examples.train, cache, cache_folder, "train"), examples, config, cache)
+    train = shuffled.repeat().batch(batch, drop_remainder=True)
+    in_pipeline = config.augmentation.is_active and not placement.in_model
+    train = _prepared(train, examples, config, weights, augmented=in_pipeline)
     validation = examples.validation
     if validation is not None:
-        if config.data.cache != "off":
-            validation = validation.cache()
+        validation = _cached(validation, cache, cache_folder, "validation")
         size = _validation_batch(examples.validation_count, batch, replicas)
         # Of an unknown number of examples the last batch might leave a replica empty-handed.
         drop = examples.validation_count is None and replicas > 1
         validation = _prepared(validation.batch(size, drop_remainder=drop), examples, config)
-    return Pipeline(train, validation, steps, batch, remainder)
+
+    def calibration() -> Any:
+        first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
+        return _prepared(first, examples, config, weights).take(1).cache().repeat()
+
+    notices = tuple(text for text in (cache.notice, notice) if text)
+    return Pipeline(train, validation, steps, batch, remainder, calibration, cache, placement, notices)
 
 
-def calibration_batch(examples: Examples, config: RunConfig, batch: int) -> Any:
-    """Return an endless dataset of one training batch, which draws nothing from the run's own shuffling."""
-    first = _prepared(examples.train.take(batch).repeat().batch(batch, drop_remainder=True), examples, config)
-    return first.take(1).cache().repeat()
+def largest_pixel(examples: Examples, config: RunConfig) -> float:
+    """Return the largest value of a pixel as the model gets it."""
+    return 1.0 if examples.pixel_range and config.data.pixels == "unit" else _largest_stored(examples)
 
 
-def _prepared(dataset: Any, examples: Examples, config: RunConfig) -> Any:
-    """Convert batches of pixels to float, labels to what the loss takes, and fetch ahead.
+def _largest_stored(examples: Examples) -> float:
+    """Return the largest value of a pixel in the dataset; where it does not tell, its number format does."""
+    images = tf.nest.flatten(examples.train.element_spec[0])[0]
+    return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
+
+
+def _check_shapes(examples: Examples, config: RunConfig) -> None:
+    for part in tf.nest.flatten(examples.train.element_spec[0]):
+        if part.shape.rank is None or None in part.shape.as_list():
+            raise DataError(
+                f"The examples of {config.dataset} have shape {part.shape}: their size differs or is not known.",
+                why="Batches need examples of one size, and a TPU's program is compiled for it.",
+                remedy="Bring them to one size in the dataset function, as tf.image.resize or tf.ensure_shape does.",
+            )
+
+
+def _check_labels(examples: Examples, config: RunConfig) -> None:
+    """Check that labels can become a share for each class, where mixing or smoothing makes shares of them."""
+    if config.effective_loss == config.loss:
+        return
+    label, classes = examples.train.element_spec[1], examples.signature.classes
+    is_number = label.shape.rank == 0 and label.dtype.is_integer
+    if classes and (is_number or label.shape.as_list() == [classes]):
+        return
+    key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
+    raise DataError(
+        f"{key} needs examples of one class each and their number; the labels of {config.dataset} are of shape "
+        f"{label.shape}, with {classes or 'an unknown number of'} classes.",
+        remedy="Set it to 0, or return one-hot labels from the dataset function.",
+    )
+
+
+def _total_count(examples: Examples) -> int | None:
+    if examples.train_count is None or examples.validation_count is None:
+        return None
+    return examples.train_count + examples.validation_count
+
+
+def _example_bytes(dataset: Any) -> int | None:
+    """Return the bytes of one example with its label; None when they differ."""
+    total = 0
+    for part in tf.nest.flatten(dataset.element_spec):
+        elements = part.shape.num_elements()
+        if elements is None or part.dtype == tf.string:
+            return None
+        total += elements * part.dtype.size
+    return total
+
+
+def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
+    if cache.kind == "memory":
+        return dataset.cache()
+    if cache.kind == "off" or folder is None:
+        return dataset
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return dataset.cache(str(folder / name))
+
+
+def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache) -> tuple[Any, str]:
+    """Shuffle, holding no more examples than memory has room for; say so when that is less than all."""
+    wanted = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
+    buffer, notice = wanted, ""
+    if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < wanted:
+        buffer = max(1, cache.shuffle_most)
+        notice = (
+            f"Each example is drawn from {buffer:,} at a time instead of {wanted:,}: more do not fit into memory. "
+            "data.shuffle_buffer sets another number."
+        )
+    return dataset.shuffle(buffer, seed=config.seed, reshuffle_each_iteration=True), notice
+
+
+def _prepared(
+    dataset: Any, examples: Examples, config: RunConfig, weights: Any = None, *, augmented: bool = False
+) -> Any:
+    """Make of batches what the model and its loss take, and fetch ahead.
 
     Pixels stay bytes until here: a quarter of the size to cache, shuffle and copy.
+
+    Args:
+        dataset: Batches.
+        examples: What was loaded.
+        config: The configuration.
+        weights: The weight of each class, for training data where classes are weighted.
+        augmented: Whether images are changed at random.
     """
-    if examples.pixel_range:
-        scale = 1.0 / examples.pixel_range if config.data.pixels == "unit" else 1.0
-        dataset = dataset.map(lambda x, y: (tf.cast(x, tf.float32) * scale, y), num_parallel_calls=tf.data.AUTOTUNE)
-    if config.loss == "categorical_crossentropy" and _has_integer_labels(dataset):
-        dataset = dataset.map(
-            lambda x, y: (x, tf.one_hot(y, examples.signature.classes)), num_parallel_calls=tf.data.AUTOTUNE
-        )
+    classes = examples.signature.classes
+    one_hot = config.effective_loss == "categorical_crossentropy" and _has_integer_labels(dataset)
+    top = _largest_stored(examples)
+    scale = largest_pixel(examples, config) / top
+    change = augmenter(config.augmentation, examples.signature.shape, top, scale, config.seed) if augmented else None
+
+    def prepare(number: Any, element: Any) -> Any:
+        inputs, labels, *given = element
+        if one_hot:
+            labels = tf.one_hot(labels, classes)
+        if change is not None:
+            inputs, (labels, *given) = change(number, inputs, (labels, *given))
+        elif examples.pixel_range:
+            inputs = tf.cast(inputs, tf.float32) * scale
+        if weights is not None:
+            balance = sample_weights(labels, weights)
+            given = [balance * tf.cast(given[0], tf.float32) if given else balance]
+        return (inputs, labels, *given)
+
+    if one_hot or augmented or examples.pixel_range or weights is not None:
+        calls = _parallel_calls(dataset)
+        if change is None:
+            dataset = dataset.map(lambda *element: prepare(0, element), num_parallel_calls=calls)
+        else:
+            dataset = dataset.enumerate().map(prepare, num_parallel_calls=calls)
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(_options())
 
 
+def _parallel_calls(batches: Any) -> int:
+    """Return how many batches are prepared at once: one a core, unless they are so large that memory would not do."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    values = sum(part.shape.num_elements() or 1 for part in tf.nest.flatten(batches.element_spec))
+    return max(1, min(cores, _BATCHES_AT_ONCE_BYTES // (4 * values)))
+
+
 def _options() -> Any:
-    """Switch the tuning thread off; AUTOTUNE then means one parallel call a core, and prefetching tunes itself.
+    """Switch the tuning thread off; prefetching then still tunes itself.
 
     That thread sleeps up to a minute at a time, and an iterator's end waits for it: `fit` returned 8 s late
     after a 35 s run on TensorFlow 2.21, and would hold a TPU that long.

@@ -1,6 +1,7 @@
 """What a configuration amounts to before anything is loaded: replicas, batches, steps, learning rate, advice.
 
-Pure arithmetic on `RunConfig`, the catalog and what the machine has; fast enough to run at every key press.
+Arithmetic on `RunConfig`, the catalog, what the machine has and what `engine.survey` counted of the person's own
+files; fast enough to run at every key press.
 """
 
 from __future__ import annotations
@@ -12,10 +13,18 @@ from typing import TYPE_CHECKING
 from engine.catalog import DATASETS, DatasetInfo
 from engine.config import flat_values, parse_assignment
 from engine.paths import user_path
+from engine.survey import survey
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.hardware import Hardware
+    from engine.survey import Survey
+
+_UNEVEN = 5
+"""From how many times the smallest class's examples on the largest one is worth a word."""
+
+_NAMED = 5
+"""Most classes that a sentence names."""
 
 LARGEST_SHUFFLE = 100_000
 """Examples the shuffle draws from when the configuration does not say."""
@@ -53,7 +62,7 @@ class Plan:
         replicas: Copies of the model that share a step's batch.
         replica_batch: Examples a step and replica.
         global_batch: Examples a step.
-        train_examples: Examples to train on; None for a dataset of one's own.
+        train_examples: Examples to train on; None where only the run itself finds out.
         steps_per_epoch: Steps an epoch; None when the data has to tell.
         images_per_epoch: Examples an epoch; None likewise.
         remainder: Examples that an epoch over the whole dataset leaves out.
@@ -79,16 +88,18 @@ class Plan:
 
 
 def train_examples_of(config: RunConfig) -> int | None:
-    """Return the number of training examples after the split and the limit; None for one's own dataset."""
+    """Return the number of training examples after the split and the limit; None where only a run finds out."""
     info = DATASETS.get(config.dataset)
     if info is None:
-        return None
-    count = info.train_examples
-    if info.name == "digits":
+        found = survey(config)
+        count = None if found is None else found.train(config.data.validation_fraction)
+    elif info.name == "digits":
         # scikit-learn's train_test_split rounds the held-out part up.
         total = info.train_examples + info.validation_examples
         count = total - -int(-total * config.data.validation_fraction // 1)
-    return min(count, config.data.train_limit or count)
+    else:
+        count = info.train_examples
+    return None if count is None else min(count, config.data.train_limit or count)
 
 
 def scaled_learning_rate(config: RunConfig, replicas: int) -> float:
@@ -114,6 +125,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         remainder = examples % global_batch if config.steps_per_epoch == "all" else 0
     if (info := DATASETS.get(config.dataset)) is not None:
         advice += _download_advice(info)
+    if (found := survey(config)) is not None:
+        advice += _file_advice(config, found)
     advice += _scaling_advice(config, replicas)
     order = list(Severity)[::-1]
     return Plan(
@@ -196,6 +209,35 @@ def _download_advice(info: DatasetInfo) -> list[Advice]:
     return [Advice(Severity.WARNING, text)]
 
 
+def _file_advice(config: RunConfig, found: Survey) -> list[Advice]:
+    """Say what is wrong with a person's own files, or what is worth knowing of them."""
+    if found.problems:
+        return [Advice(Severity.ERROR, _sentence(problem.message), problem.key) for problem in found.problems]
+    if found.unknown:
+        text = f"{config.data.options['path']} {found.unknown}; its examples are counted when the run starts."
+        return [Advice(Severity.INFO, text, "data.options.path")]
+    advice = []
+    if (alone := [name for name, count in found.classes.items() if count == 1]) and found.validation is None:
+        named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
+        kinds = "One class has" if len(alone) == 1 else f"{len(alone):,} classes have"
+        text = f"{kinds} a single example, which is trained on and not validated: {named}."
+        advice.append(Advice(Severity.WARNING, text, "data.options.path"))
+    counts = [count for count in found.classes.values() if count]
+    if counts and max(counts) >= _UNEVEN * min(counts) and config.class_weight == "none":
+        largest = max(found.classes, key=lambda name: found.classes[name])
+        smallest = min(found.classes, key=lambda name: found.classes[name] or max(counts))
+        text = (
+            f"{largest} has {max(counts):,} examples and {smallest} {min(counts):,}; "
+            "class_weight=balanced counts those of rare classes for more."
+        )
+        advice.append(Advice(Severity.INFO, text, "class_weight"))
+    return advice
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
+
+
 def _scaling_advice(config: RunConfig, replicas: int) -> list[Advice]:
     if replicas == 1 or config.optimizer.scale_with_replicas:
         return []
@@ -221,9 +263,9 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     words = ["tpu-console", "run", preset]
     short = {"epochs": "--epochs", "batch_size": "--batch-size", "accelerator": "--accelerator"}
     before, after = flat_values(base), flat_values(config)
-    for section in ("model_options", "data.options"):
+    for section, chooser in (("model_options", "model"), ("data.options", "dataset")):
         there = {key for key in before if key.startswith(f"{section}.")}
-        is_emptied = section == "model_options" and config.model != base.model  # `with_changes` does it then
+        is_emptied = after[chooser] != before[chooser]  # `with_changes` does it then
         if is_emptied or there - after.keys():
             words += [] if is_emptied else ["--set", f"{section}={{}}"]
             before = {key: value for key, value in before.items() if key not in there}

@@ -8,10 +8,13 @@
 ``control/``           requests from consoles, one file each
 ``checkpoints/``       ``best.keras``
 ``tensorboard/``       event files
+``cache/``             decoded examples while training, where memory has no room for them
 ``model.keras``        the saved model
+``hub/``               the SavedModel that a model on TensorFlow Hub's features reads
 ``inputs.json``        what turns new data into the model's inputs
 ``history.csv``        one row an epoch
 ``summary.json``       the result
+``report.json``        how well each class is told
 =====================  ==============================================================
 
 Folders are private to the user (0700), files likewise (0600).
@@ -97,9 +100,19 @@ class RunDirectory:
         return self.path / "tensorboard"
 
     @property
+    def cache(self) -> Path:
+        """Decoded examples; deleted when the run ends."""
+        return self.path / "cache"
+
+    @property
     def model(self) -> Path:
         """The saved model."""
         return self.path / "model.keras"
+
+    @property
+    def hub(self) -> Path:
+        """The SavedModel inside a model that stands on TensorFlow Hub's features; `model` does not load without it."""
+        return self.path / "hub"
 
     @property
     def inputs(self) -> Path:
@@ -115,6 +128,11 @@ class RunDirectory:
     def summary(self) -> Path:
         """The result."""
         return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """How well each class is told."""
+        return self.path / "report.json"
 
     def write_private(self, path: Path, text: str) -> None:
         """Write a file whole or not at all, readable by the user only.

@@ -31,6 +31,7 @@ from engine.events import (
     RunFinished,
     RunStarted,
     StopRequested,
+    Translated,
 )
 from engine.journal import decode
 from engine.series import Series
@@ -108,6 +109,7 @@ class RunState:
         train: Training metrics, one point a progress event.
         validation: Validation metrics (named without ``val_``), one point a validated epoch.
         epochs: The epochs that ended.
+        translated: The newest translations of a few sentences.
         memory: The newest memory figures by replica number.
         checkpoint: The newest checkpoint.
         notices: What a person should know, oldest first.
@@ -132,6 +134,7 @@ class RunState:
     train: Curves = field(default_factory=Curves)
     validation: Curves = field(default_factory=Curves)
     epochs: tuple[EpochEnded, ...] = ()
+    translated: Translated | None = None
     memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
     checkpoint: CheckpointSaved | None = None
     notices: tuple[str, ...] = ()
@@ -186,6 +189,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
         case EpochEnded():
             return _with_epoch(state, event)
+        case Translated():
+            return replace(state, translated=event)
         case MemorySampled():
             return replace(state, memory={memory.index: memory for memory in event.replicas})
         case AcceleratorReady():

@@ -9,28 +9,38 @@ from engine.watch import RunFollower
 
 if TYPE_CHECKING:
     from engine.channel import Channel
+    from engine.scores import ClassReport
 
 
-def summarise(channel: Channel, outcome: str, reason: str) -> tuple[RunState, dict[str, Any]]:
+def summarise(
+    channel: Channel, outcome: str, reason: str, classes: ClassReport | None = None
+) -> tuple[RunState, dict[str, Any]]:
     """Return the run's state and what ``summary.json`` holds.
 
     Args:
         channel: The run, whose training has ended.
         outcome: ``completed``, ``early`` or ``stopped``.
         reason: One sentence.
+        classes: The scores class by class, where there are any.
     """
+    state = state_of(channel)
+    return state, summary_of(state, outcome, reason, classes)
+
+
+def state_of(channel: Channel) -> RunState:
+    """Return what is known of a run by its journal so far."""
     channel.journal.flush()
-    state = RunFollower(channel.run).catch_up().state
-    return state, summary_of(state, outcome, reason)
+    return RunFollower(channel.run).catch_up().state
 
 
-def summary_of(state: RunState, outcome: str, reason: str) -> dict[str, Any]:
+def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
     """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric.
 
     Args:
         state: The run's state after training.
         outcome: How it ended.
         reason: One sentence.
+        classes: The scores class by class, where there are any.
     """
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor)
@@ -53,4 +63,5 @@ def summary_of(state: RunState, outcome: str, reason: str) -> dict[str, Any]:
         "monitor": monitor,
         "best": {"epoch": best.epoch, **best.logs} if best else None,
         "final": state.epochs[-1].logs if state.epochs else None,
+        "classes": classes.brief() if classes is not None else None,
     }

@@ -11,6 +11,7 @@ import socket
 import traceback
 from typing import TYPE_CHECKING, Any
 
+from engine.caching import discard_cache, discard_left_caches
 from engine.channel import Channel
 from engine.errors import DataError
 from engine.events import DataReady, Phase, RunFinished, RunStarted
@@ -18,12 +19,15 @@ from engine.failures import explain
 from engine.summary import summarise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.accelerators import Accelerator
     from engine.config import RunConfig
     from engine.examples import Examples
     from engine.journal import JournalWriter
     from engine.pipeline import Pipeline
     from engine.rundir import RunDirectory
+    from engine.scores import ClassReport
     from engine.stopping import StopToken
 
 
@@ -59,6 +63,7 @@ def train_and_report(
         channel.emit(explain(error, run.log.name))
         return False
     finally:
+        discard_cache(run)
         journal.flush()
     return True
 
@@ -82,7 +87,12 @@ def _train(channel: Channel, config: RunConfig) -> RunFinished:
         channel.notice(notice)
     if examples.record:
         channel.run.write_private(channel.run.inputs, json.dumps(examples.record))
-    data = pipeline.build_pipeline(examples, config, len(accelerator.replicas))
+    discard_left_caches(channel.run.path.parent)
+    data = pipeline.build_pipeline(
+        examples, config, len(accelerator.replicas), accelerator.name, cache_folder=channel.run.cache
+    )
+    for notice in data.notices:
+        channel.notice(notice)
     channel.emit(
         DataReady(
             examples.train_count,
@@ -90,6 +100,8 @@ def _train(channel: Channel, config: RunConfig) -> RunFinished:
             examples.signature.shape,
             examples.signature.classes,
             data.remainder,
+            data.cache.reason,
+            data.placement.reason,
         )
     )
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
@@ -104,58 +116,83 @@ def _train(channel: Channel, config: RunConfig) -> RunFinished:
 def _fit_and_save(
     channel: Channel, config: RunConfig, accelerator: Accelerator, examples: Examples, data: Pipeline
 ) -> RunFinished:
-    from engine import execution, models, pipeline
     from engine.bridge import BridgeCallback
-    from engine.models.compiling import compile_model
+    from engine.fine_tuning import training_phases, unfreeze
+    from engine.report import report_classes
 
-    replicas = len(accelerator.replicas)
-    _enter(channel, Phase.BUILDING, config.model)
-    model = models.build_model(config, examples.signature)
-    compile_model(model, config, examples.signature, replicas, data.steps_per_epoch)
-    channel.emit(models.describe(model))
-
-    _enter(channel, Phase.COMPILING)
-    chosen = execution.choose_execution(
-        model,
-        config.steps_per_execution,
-        replicas,
-        data.steps_per_epoch,
-        lambda: pipeline.calibration_batch(examples, config, data.global_batch),
-    )
-    model.steps_per_execution = chosen.steps
+    model = _build(channel, config, examples, data)
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
         channel,
         global_batch=data.global_batch,
         replica_batch=config.batch_size,
-        execution_reason=chosen.reason,
         monitor=monitor,
+        epochs=config.epochs,
     )
     stopping = _early_stopping(config)
-    if channel.should_stop():
-        raise StoppedError
-    model.fit(
-        data.train,
-        epochs=config.epochs,
-        steps_per_epoch=data.steps_per_epoch,
-        validation_data=data.validation,
-        validation_freq=config.validation_freq,
-        callbacks=[bridge, *([stopping] if stopping else []), *_keepers(channel, config, monitor)],
-        shuffle=False,
-        verbose=0,
+    callbacks = [bridge, *([stopping] if stopping else []), *_keepers(channel, config, monitor, examples)]
+    for phase in training_phases(config):
+        if phase.is_fine_tuning:
+            if channel.should_stop():
+                break
+            channel.notice(unfreeze(model, config))
+        bridge.execution_reason = _compile(channel, model, phase.config, len(accelerator.replicas), examples, data)
+        if channel.should_stop() and not phase.is_fine_tuning:
+            raise StoppedError
+        model.fit(
+            data.train,
+            initial_epoch=bridge.epochs_done,
+            epochs=phase.last_epoch,
+            steps_per_epoch=data.steps_per_epoch,
+            validation_data=data.validation,
+            validation_freq=config.validation_freq,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+    return _save(channel, model, stopping, lambda: report_classes(channel, model, data.validation, examples, config))
+
+
+def _build(channel: Channel, config: RunConfig, examples: Examples, data: Pipeline) -> Any:
+    from engine import models
+    from engine.augmentation.placement import with_augmentation
+    from engine.pipeline import largest_pixel
+
+    _enter(channel, Phase.BUILDING, config.model)
+    model = models.build_model(config, examples.signature, channel.run.hub)
+    if data.placement.in_model:
+        model = with_augmentation(model, config.augmentation, largest_pixel(examples, config), config.seed)
+    channel.emit(models.describe(model))
+    return model
+
+
+def _compile(channel: Channel, model: Any, config: RunConfig, replicas: int, examples: Examples, data: Pipeline) -> str:
+    """Compile the model, and choose how many steps are sent at once; return why so many."""
+    from engine import execution
+    from engine.models.compiling import compile_model
+
+    channel.enter(Phase.COMPILING)
+    compile_model(model, config, examples.signature, replicas, data.steps_per_epoch)
+    chosen = execution.choose_execution(
+        model, config.steps_per_execution, replicas, data.steps_per_epoch, data.calibration
     )
-    return _save(channel, model, stopping)
+    model.steps_per_execution = chosen.steps
+    return chosen.reason
 
 
-def _keepers(channel: Channel, config: RunConfig, monitor: str) -> list[Any]:
-    """Return the callbacks that write files at an epoch's end."""
-    from engine import outputs
+def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
+    """Return the callbacks that write files or tell samples at an epoch's end."""
+    from engine import outputs, samples
 
     keepers: list[Any] = [outputs.BestCheckpoint(channel, monitor)] if config.checkpoint.enabled else []
-    return [*keepers, outputs.EpochSummaries(channel)] if config.tensorboard.enabled else keepers
+    if config.tensorboard.enabled:
+        keepers.append(outputs.EpochSummaries(channel))
+    if "samples" in examples.record:
+        keepers.append(samples.TranslationSamples(channel, examples.record))
+    return keepers
 
 
-def _save(channel: Channel, model: Any, stopping: Any) -> RunFinished:
+def _save(channel: Channel, model: Any, stopping: Any, score_classes: Callable[[], ClassReport | None]) -> RunFinished:
     from engine import outputs
 
     channel.enter(Phase.SAVING)
@@ -166,7 +203,7 @@ def _save(channel: Channel, model: Any, stopping: Any) -> RunFinished:
     elif stopping is not None and stopping.stopped_epoch:
         outcome = "early"
         reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
-    state, summary = summarise(channel, outcome, reason)
+    state, summary = summarise(channel, outcome, reason, score_classes())
     outputs.write_outputs(channel.run, state.epochs, summary)
     return RunFinished(outcome, reason, summary)
 
@@ -186,12 +223,12 @@ def _monitor(config: RunConfig, *, has_validation: bool) -> str:
 
 
 def _early_stopping(config: RunConfig) -> Any:
-    import keras
+    from engine.fine_tuning import Patience
 
     options = config.early_stopping
     if not options.patience:
         return None
-    return keras.callbacks.EarlyStopping(
+    return Patience(
         monitor=options.monitor,
         patience=options.patience,
         min_delta=options.min_delta,

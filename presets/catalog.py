@@ -33,6 +33,7 @@ class About(BaseModel):
         reproduces: The published example it follows, or what it shows.
         expected_score: The score to expect, and which one.
         expected_time: The time to expect, and on what.
+        data: Where its data comes from and where to put it; by default it is fetched or installed by itself.
         command: The command that runs it.
     """
 
@@ -42,6 +43,7 @@ class About(BaseModel):
     reproduces: Text = "your own"
     expected_score: Text = "not stated"
     expected_time: Text = "not stated"
+    data: Text = "comes by itself"
     command: Text = ""
 
 

@@ -31,7 +31,7 @@ def reference() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["configuration.md", "events.md"])
+@pytest.mark.parametrize("name", ["configuration.md", "events.md", "presets.md"])
 def test_generated_pages_are_what_the_code_says(reference: Any, name: str) -> None:
     written = (ROOT / "docs" / name).read_text(encoding="utf-8")
     assert written == reference.PAGES[name](), f"docs/{name} is out of date: run `make docs`"
@@ -69,7 +69,7 @@ def test_the_module_map_is_complete() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     parts = [path for package in ("engine", "tui") for path in (ROOT / package).iterdir()]
     modules = {f"{path.parent.name}.{path.stem}" for path in parts if path.suffix == ".py"}
-    packages = {f"tui.{path.name}" for path in parts if (path / "__init__.py").exists()}
+    packages = {f"{path.parent.name}.{path.name}" for path in parts if (path / "__init__.py").exists()}
     named = {name for name in modules | packages if not name.endswith("__init__")}
     assert [name for name in sorted(named) if f"`{name}`" not in text] == []
 

@@ -10,7 +10,20 @@ import pytest
 
 FRAMEWORKS = ("tensorflow", "keras", "jax", "torch", "pandas", "sklearn", "tensorflow_hub")
 TERMINAL = ("textual", "click", "rich", "plotext", "textual_plotext", "tui", "presets")
-TRAINS = ("accelerators", "augmentation", "bridge", "datasets", "memory", "models", "outputs", "pipeline")
+TRAINS = (
+    "accelerators",
+    "augmentation",
+    "bridge",
+    "datasets",
+    "fine_tuning",
+    "memory",
+    "models",
+    "outputs",
+    "pipeline",
+    "report",
+    "samples",
+    "weights",
+)
 ROOT = Path(__file__).parent.parent
 LIGHT = sorted(f"engine.{path.stem}" for path in (ROOT / "engine").glob("[!_]*.py") if path.stem not in TRAINS)
 

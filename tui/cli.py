@@ -13,8 +13,12 @@ import click
 
 from engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean
 from tui.commands.completion import PROGRAM, completion
+from tui.commands.converting import tfrecord
+from tui.commands.doctor import doctor
+from tui.commands.inspecting import inspect
 from tui.commands.listing import presets, runs
 from tui.commands.options import examples, preset_file_option, screen_options
+from tui.commands.predicting import predict
 from tui.commands.showing import show
 from tui.commands.training import run, stop
 from tui.commands.watching import NoTerminalError, attach, open_console
@@ -87,7 +91,7 @@ def cli(
     return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
 
 
-for _command in (run, attach, stop, runs, show, presets, completion):
+for _command in (run, attach, stop, runs, show, predict, presets, inspect, tfrecord, doctor, completion):
     cli.add_command(_command)
 
 

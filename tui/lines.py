@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.config import RunConfig
-    from engine.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed
+    from engine.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed, Sample
     from engine.plan import Plan
     from engine.rundir import RunDirectory
     from engine.state import RunState
@@ -85,7 +85,10 @@ def _devices(ready: AcceleratorReady) -> str:
 
 
 def _data(data: DataReady) -> str:
-    parts = [shape(data.input_shape), plural(data.classes, "class", "classes")]
+    # Several inputs have no single shape, and not everything that is learnt has classes.
+    parts = [shape(data.input_shape)] if data.input_shape else []
+    if data.classes:
+        parts.append(plural(data.classes, "class", "classes"))
     if data.validation_examples is not None:
         parts.insert(0, f"{data.validation_examples:,} for validation")
     if data.train_examples is not None:
@@ -124,6 +127,11 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool) -> s
         parts.append(f"lr {event.learning_rate:.1e}")
     parts += _metrics(event.logs)
     return "  ".join(parts) + (" ★" if is_best else "")
+
+
+def sample_line(sample: Sample) -> str:
+    """Say how a held-out sentence was translated, and what was expected."""
+    return labelled("sample", f"{sample.source} → {sample.predicted or '…'}  (expected: {sample.expected})")
 
 
 def _metrics(logs: dict[str, float]) -> list[str]:
@@ -192,6 +200,7 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
         "best model": run.checkpoints / "best.keras",
         "history": run.history,
         "summary": run.summary,
+        "class report": run.report,
         "tensorboard": run.tensorboard,
         "log": run.log,
     }

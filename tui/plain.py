@@ -10,7 +10,7 @@ import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from engine.events import EpochEnded, Noticed, Phase, PhaseStarted, RunFinished, RunStarted, StopRequested
+from engine.events import EpochEnded, Noticed, Phase, PhaseStarted, RunFinished, RunStarted, StopRequested, Translated
 from engine.journal import decode
 from engine.paths import user_path
 from engine.state import RunState, best_epoch, fold
@@ -21,6 +21,7 @@ from tui.lines import (
     labelled,
     phase_line,
     progress_line,
+    sample_line,
     settled,
     waiting_line,
 )
@@ -98,6 +99,8 @@ class PlainPrinter:
                 return [*ended, *self._training_begins(event)]
             case EpochEnded():
                 return [self._epoch(event)]
+            case Translated():
+                return [sample_line(sample) for sample in event.samples]
             case Noticed():
                 return [labelled("note", event.message)]
             case StopRequested():

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
+from engine.datasets.class_names import CLASS_NAMES
 from engine.errors import DataError, one_line
 from engine.examples import Examples, Input, Signature, Task
 from engine.paths import user_path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
 
+_CHUNK_BYTES = 1 << 22
 _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 
 
@@ -59,6 +61,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         validation_count=len(x_val),
         signature=Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes),
         pixel_range=16.0 if info.name == "digits" else 255.0,
+        class_names=CLASS_NAMES[info.name],
     )
 
 
@@ -67,9 +70,14 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
         return _digits(config)
     import keras
 
-    module = {"mnist": keras.datasets.mnist, "fashion-mnist": keras.datasets.fashion_mnist}[info.name]
+    modules = {
+        "mnist": keras.datasets.mnist,
+        "fashion-mnist": keras.datasets.fashion_mnist,
+        "cifar10": keras.datasets.cifar10,
+        "cifar100": keras.datasets.cifar100,
+    }
     try:
-        (x_train, y_train), (x_val, y_val) = module.load_data()
+        (x_train, y_train), (x_val, y_val) = modules[info.name].load_data()
     except Exception as error:  # noqa: BLE001  Keras raises a bare Exception for a failed download
         _raise_for_load(info, error)
     if len(x_train) != info.train_examples or len(x_train) != len(y_train):
@@ -77,7 +85,17 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
             f"{info.name} has {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}.",
             remedy=_fetch_again(info),
         )
-    return x_train[..., np.newaxis], y_train.astype(np.int32), x_val[..., np.newaxis], y_val.astype(np.int32)
+    return _images(x_train, info), _labels(y_train), _images(x_val, info), _labels(y_val)
+
+
+def _images(values: NDArray[Any], info: DatasetInfo) -> NDArray[Any]:
+    """Give grey pictures the axis for channels that Keras leaves out."""
+    return values.reshape(-1, *info.input_shape)
+
+
+def _labels(values: NDArray[Any]) -> NDArray[Any]:
+    """Make one row of the labels, which Keras gives for CIFAR as a column."""
+    return values.reshape(-1).astype(np.int32)
 
 
 def _fetch_again(info: DatasetInfo) -> str:
@@ -108,7 +126,9 @@ def _check_file(file: CachedFile) -> None:
         DataError: It is damaged.
     """
     try:
-        if file.path.endswith(".gz"):
+        if file.url.endswith(".tar.gz"):
+            _check_archive(file)
+        elif file.url.endswith(".gz"):
             _check_idx(file)
         else:
             with zipfile.ZipFile(file.location) as archive:
@@ -120,6 +140,18 @@ def _check_file(file: CachedFile) -> None:
             why=f"{type(error).__name__}: {error}.",
             remedy=f"Delete it, and it is fetched again from {file.url}",
         ) from error
+
+
+def _check_archive(file: CachedFile) -> None:
+    """Unpack an archive into nothing: at its end gzip compares what came out with its checksum and length.
+
+    Keras goes on to compare its hash with the published one, and fetches it anew without a word when they differ.
+    """
+    with gzip.open(file.location, "rb") as stream:
+        if stream.read(1) == b"":
+            raise ValueError("there is nothing in it")
+        while stream.read(_CHUNK_BYTES):
+            pass
 
 
 def _check_idx(file: CachedFile) -> None:

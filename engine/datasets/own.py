@@ -43,7 +43,8 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
             f"{name} returned a dataset of {spec}, not of (example, label) pairs.",
             remedy="Map each element to (example, label), unbatched.",
         )
-    if spec[0].shape.rank and spec[0].shape[0] is None:
+    shape = tuple(spec[0].shape) if spec[0].shape.rank is not None else ()
+    if shape[:1] == (None,) and shape[:2] != (None, None):  # images whose height and width vary are another matter
         raise UserCodeError(
             f"{name} returned examples of shape {spec[0].shape}, whose first size varies: they look batched.",
             remedy="Return unbatched datasets; the console batches them for the replicas.",
@@ -55,7 +56,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
         validation=validation,
         train_count=_count(train),
         validation_count=0 if validation is None else _count(validation),
-        signature=Signature(Task.OWN, {"example": Input(tuple(spec[0].shape))}, _count_classes(train, spec[1])),
+        signature=Signature(Task.OWN, {"example": Input(shape)}, _count_classes(train, spec[1])),
     )
 
 

@@ -1,1 +1,1 @@
-"""The jobs of `engine.job`, one a module."""
+"""The jobs of `engine.job`, and what they alone need."""

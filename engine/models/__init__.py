@@ -14,6 +14,8 @@ from engine.events import ModelBuilt
 from engine.user_code import call_user_function
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from engine.config import RunConfig
     from engine.examples import Signature
 
@@ -30,12 +32,14 @@ _BUILDERS = {
 }
 
 
-def build_model(config: RunConfig, signature: Signature) -> Any:
+def build_model(config: RunConfig, signature: Signature, saved_model: Path | None = None) -> Any:
     """Return the uncompiled model of a configuration.
 
     Args:
         config: The configuration.
         signature: What the model has to know of the examples.
+        saved_model: Where `hub` keeps the SavedModel that the model needs whenever it is read; None for a folder
+            that the system clears away some day.
 
     Raises:
         DataError: The model does not fit the examples.
@@ -43,7 +47,8 @@ def build_model(config: RunConfig, signature: Signature) -> Any:
     """
     if config.model in _BUILDERS:
         module, function = _BUILDERS[config.model]
-        return getattr(import_module(f"engine.models.{module}"), function)(config, signature)
+        build = getattr(import_module(f"engine.models.{module}"), function)
+        return build(config, signature, saved_model) if config.model == "hub" else build(config, signature)
     model = call_user_function(config.model, signature.shape, signature.classes, **config.model_options)
     if not isinstance(model, keras.Model):
         raise UserCodeError(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from engine.errors import DataError
-from engine.model_options import CnnOptions, MlpOptions
+from engine.errors import DataError, one_line
+from engine.model_options import CnnOptions, MlpOptions, VggOptions
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
@@ -21,23 +21,8 @@ def cnn(config: RunConfig, signature: Signature) -> Any:
         DataError: The examples are not images, or too small for it.
     """
     options = CnnOptions.model_validate(config.model_options)
-    return _cnn(options, signature.shape, signature.classes)
-
-
-def mlp(config: RunConfig, signature: Signature) -> Any:
-    """Build `mlp`."""
-    options = MlpOptions.model_validate(config.model_options)
-    return _mlp(options, signature.shape, signature.classes)
-
-
-def _cnn(options: CnnOptions, input_shape: tuple[int | None, ...], classes: int) -> Any:
     layers = keras.layers
-    if len(input_shape) != 3:
-        raise DataError(
-            f"The model 'cnn' needs images of shape (height, width, channels); the examples have shape {input_shape}.",
-            remedy="Use model = 'mlp', or a model of your own.",
-        )
-    stack: list[Any] = [keras.Input(input_shape)]
+    stack: list[Any] = [keras.Input(image_shape("cnn", signature))]
     for filters in options.filters:
         for index in range(options.convolutions):
             stack.append(layers.Conv2D(filters, options.kernel_size, padding=options.padding))
@@ -51,13 +36,67 @@ def _cnn(options: CnnOptions, input_shape: tuple[int | None, ...], classes: int)
     stack += [layers.Dense(units, activation="relu") for units in options.hidden]
     if options.dropout:
         stack.append(layers.Dropout(options.dropout))
+    remedy = "Use fewer filters, or model_options.padding='same'"
+    return _stacked("cnn", [*stack, classifier(signature.classes)], signature, remedy)
+
+
+def vgg(config: RunConfig, signature: Signature) -> Any:
+    """Build `vgg`: blocks of two convolutions, the second of which loses the border, as in Keras's CIFAR-10 example.
+
+    Raises:
+        DataError: The examples are not images, or too small for it.
+    """
+    options = VggOptions.model_validate(config.model_options)
+    layers = keras.layers
+    stack: list[Any] = [keras.Input(image_shape("vgg", signature))]
+    for filters in options.filters:
+        stack += [
+            layers.Conv2D(filters, 3, padding="same", activation="relu"),
+            layers.Conv2D(filters, 3, activation="relu"),
+            layers.MaxPooling2D(2),
+        ]
+        if options.block_dropout:
+            stack.append(layers.Dropout(options.block_dropout))
+    stack += [layers.Flatten(), layers.Dense(options.hidden, activation="relu")]
+    if options.dropout:
+        stack.append(layers.Dropout(options.dropout))
+    return _stacked("vgg", [*stack, classifier(signature.classes)], signature, "Use fewer filters")
+
+
+def mlp(config: RunConfig, signature: Signature) -> Any:
+    """Build `mlp`."""
+    options = MlpOptions.model_validate(config.model_options)
+    return _mlp(options, signature.shape, signature.classes)
+
+
+def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
+    """Return the shape of the examples, which a model takes for images: (height, width, channels).
+
+    Raises:
+        DataError: They are not images.
+    """
+    if len(signature.shape) != 3:
+        shapes = " and ".join(str(given.shape) for given in signature.inputs.values())
+        raise DataError(
+            f"The model '{model}' needs images of shape (height, width, channels); the examples have shape {shapes}.",
+            remedy="Use model = 'mlp', or a model of your own.",
+        )
+    return signature.shape
+
+
+def _stacked(name: str, stack: list[Any], signature: Signature, remedy: str) -> Any:
+    """Make a model of blocks of convolutions.
+
+    Raises:
+        DataError: The images are too small for so many blocks.
+    """
     try:
-        return keras.Sequential([*stack, classifier(classes)], name="cnn")
+        return keras.Sequential(stack, name=name)
     except ValueError as error:
         raise DataError(
-            f"The model 'cnn' cannot be built for examples of shape {input_shape}.",
-            why=" ".join(str(error).split())[:300],
-            remedy="Use fewer filters, or model_options.padding='same': each block halves height and width.",
+            f"The model '{name}' cannot be built for examples of shape {signature.shape}.",
+            why=one_line(error, 300),
+            remedy=f"{remedy}: each block halves height and width.",
         ) from error
 
 

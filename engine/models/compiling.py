@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from engine.datasets.vocabulary import PADDING
+from engine.examples import Task
 from engine.plan import scaled_learning_rate
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
     return schedules.CosineDecay(0.0, decay, alpha=alpha, warmup_target=peak, warmup_steps=warmup)
 
 
-def compile_model(model: Any, config: RunConfig, signature: Signature, replicas: int, steps_per_epoch: int) -> None:  # noqa: ARG001
+def compile_model(model: Any, config: RunConfig, signature: Signature, replicas: int, steps_per_epoch: int) -> None:
     """Compile a model for one step an execution; `engine.execution` decides on more.
 
     Args:
@@ -72,10 +74,27 @@ def compile_model(model: Any, config: RunConfig, signature: Signature, replicas:
         replicas: Copies of the model.
         steps_per_epoch: Steps an epoch.
     """
+    is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
-        loss=config.loss,
-        metrics=list(config.metrics),
+        loss=_translation_loss() if is_translation else _loss(config),
+        # The weight of a place in a sentence is 1 for a word and 0 for padding.
+        **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
         # XLA is not asked for under a strategy: Keras's TPU and GPU builds fail in it (keras#19448).
         jit_compile=False if replicas > 1 else "auto",
     )
+
+
+def _translation_loss() -> Any:
+    """Return the mean over the words of a batch; padding counts neither above nor below the line."""
+    return keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
+
+
+def _loss(config: RunConfig) -> Any:
+    if not config.label_smoothing:
+        return config.effective_loss
+    classes = {
+        "binary_crossentropy": keras.losses.BinaryCrossentropy,
+        "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
+    }
+    return classes[config.effective_loss](label_smoothing=config.label_smoothing)

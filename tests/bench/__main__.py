@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import first_frame, first_step, key_press, long_run, small_steps, throughput
+from tests.bench import first_frame, first_step, jpeg, key_press, long_run, small_steps, throughput
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import as_markdown, as_text, machine_facts
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ITEMS: dict[str, Callable[[Bench], Section]] = {
     "throughput": throughput.measure,
+    "jpeg": jpeg.measure,
     "small-steps": small_steps.measure,
     "first-frame": first_frame.measure,
     "first-step": first_step.measure,

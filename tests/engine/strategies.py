@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from engine.catalog import DATASETS
 from engine.config import parse_config
-from engine.events import Event, Replica, ReplicaMemory
+from engine.events import Event, Replica, ReplicaMemory, Sample
 from engine.options import LOSSES, METRICS
 
 if TYPE_CHECKING:
@@ -49,7 +49,18 @@ _DATA = {
     "train_limit": whole,
     "cache": st.sampled_from(["auto", "memory", "disk", "off"]),
     "shuffle_buffer": whole,
-    "options": options,
+}
+_texts = st.text(min_size=1, max_size=12)
+_IMAGE_FILES = {
+    "image_size": st.lists(counts, min_size=2, max_size=2),
+    "resize": st.sampled_from(["stretch", "crop", "pad"]),
+    "skip_bad": st.booleans(),
+}
+_DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "image-csv": {"images": _texts, "label_columns": st.lists(_texts, max_size=3), **_IMAGE_FILES},
+    "image-folder": {"validation_path": st.text(max_size=12), **_IMAGE_FILES},
+    "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
+    "ratings-csv": {"user_column": _texts, "split": st.sampled_from(["time", "random"])},
 }
 _AUGMENTATION = _section(
     flip=st.sampled_from(["none", "horizontal", "vertical", "both"]),
@@ -87,8 +98,9 @@ def configurations(draw: st.DrawFn) -> RunConfig:
     model = draw(st.sampled_from(["cnn", "mlp"]) | own_functions)
     metrics = draw(st.lists(st.sampled_from(METRICS), max_size=3, unique=True))
     measured = st.sampled_from([p + name for name in ["loss", *metrics] for p in ("", "val_")])
+    dataset = draw(st.sampled_from([*DATASETS, *_DATA_OPTIONS]) | own_functions)
     values = {
-        "dataset": draw(st.sampled_from(sorted(DATASETS)) | own_functions),
+        "dataset": dataset,
         "model": model,
         "batch_size": draw(counts),
         "epochs": draw(counts),
@@ -108,12 +120,22 @@ def configurations(draw: st.DrawFn) -> RunConfig:
             precision=st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16"]),
             steps_per_execution=counts | st.just("auto"),
             seed=whole,
-            data=_section(**_DATA),
             augmentation=_AUGMENTATION,
             tensorboard=_section(enabled=st.booleans()),
         )
     )
+    values["data"] = draw(_section(**_DATA)) | draw(_data_options(dataset))
     return parse_config(values)
+
+
+def _data_options(dataset: str) -> st.SearchStrategy[dict[str, Any]]:
+    """The part of ``[data]`` that depends on the dataset."""
+    if dataset in DATASETS:
+        return st.just({})
+    if dataset not in _DATA_OPTIONS:
+        return _section(options=options)
+    fields = st.fixed_dictionaries({"path": _texts}, optional=_DATA_OPTIONS[dataset])
+    return fields.map(lambda given: {"options": given})
 
 
 json_values = st.recursive(
@@ -141,7 +163,7 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(st.text(max_size=6), of_type(arguments[1]), max_size=3)
     if origin is tuple:
         return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
-    assert hint in {Replica, ReplicaMemory, *EVENT_CLASSES}, hint
+    assert hint in {Replica, ReplicaMemory, Sample, *EVENT_CLASSES}, hint
     return st.builds(hint, **{name: of_type(inner) for name, inner in get_type_hints(hint).items()})
 
 

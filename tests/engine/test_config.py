@@ -274,12 +274,24 @@ def test_a_metric_that_is_not_measured_cannot_be_watched() -> None:
     assert "is not measured by this run" in found["checkpoint.monitor"]
 
 
+def test_a_built_in_dataset_has_no_options() -> None:
+    found = problems(REQUIRED | {"data": {"options": {"path": "x"}}})
+    assert found == {"data.options.path": "digits has no options"}
+
+
+def test_options_go_with_the_dataset_they_were_for() -> None:
+    files = parse_config(REQUIRED | {"dataset": "image-folder", "data": {"options": {"path": "photos"}}})
+    assert with_changes(files, [("dataset", "digits")]).data.options == {}
+    changed = with_changes(files, [("dataset", "tfrecord"), ("data.options.path", "shards")])
+    assert changed.data.options == {"path": "shards"}
+
+
 def test_valid_keys_holds_every_key_that_can_be_set() -> None:
     keys = valid_keys()
     assert {"epochs", "optimizer.learning_rate", "data.options", "model_options.filters"} <= keys.keys()
     assert keys["optimizer.learning_rate"] == 1e-3
     config = parse_config(REQUIRED)
     for key, default in keys.items():
-        if default is not None and not key.startswith("model_options."):
+        if default is not None and not key.startswith(("model_options.", "data.options.")):
             plain = list(default) if isinstance(default, tuple) else default
             assert with_changes(config, [(key, plain)]).model_fields_set

@@ -31,6 +31,8 @@ class ResourceExhaustedError(OpError):
 
 ResourceExhaustedError.__module__ = OpError.__module__
 
+DAMAGED = "The image file /data/a b.jpg is damaged: its header is right, but it cannot be decoded."
+
 GRAPH = """Graph execution error:
 
 Detected at node compile_loss/SparseSoftmaxCrossEntropyWithLogits defined at (most recent call last):
@@ -75,6 +77,12 @@ def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
     assert told.what.startswith("OpError: Received a label value of 11 which is outside the valid range of [0, 10).")
     assert "\n" not in told.what
     assert "labels" in told.remedy
+
+
+def test_an_image_that_cannot_be_decoded_is_named_alone() -> None:
+    told = explain(OpError(f"Graph execution error:\n\nassertion failed: [{DAMAGED}] [[{{node scan}}]]"), LOG)
+    assert (told.what, told.why) == (DAMAGED, "")
+    assert "Replace the file" in told.remedy
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "first\nsecond"])

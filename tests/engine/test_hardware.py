@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.hardware import Hardware, detect_hardware
+from engine.hardware import Hardware, detect_hardware, numbered_devices
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,13 +48,43 @@ def test_a_description_without_a_model_is_a_gpu_all_the_same(tmp_path: Path) -> 
     assert detect_hardware(tmp_path).gpus == ("NVIDIA GPU",)
 
 
+def put_card(root: Path, address: str, device: str, subsystem: str = "0x0000", vendor: str = "0x1ae0") -> None:
+    for file, text in {"vendor": vendor, "device": device, "subsystem_device": subsystem}.items():
+        put(root / "sys/bus/pci/devices" / address / file, f"{text}\n")
+
+
+def test_a_tpu_is_seen_by_its_device(tmp_path: Path) -> None:
+    for number in (0, 1, 10, 2):
+        put(tmp_path / f"dev/accel{number}")
+    assert detect_hardware(tmp_path) == Hardware(tpu="/dev/accel0", tpu_chips=4)
+    assert numbered_devices(tmp_path, "accel") == ["dev/accel0", "dev/accel1", "dev/accel2", "dev/accel10"]
+
+
+def test_google_s_network_card_and_disk_are_no_tpu(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:00:03.0", "0x0042")
+    put_card(tmp_path, "0000:00:04.0", "0x001f")
+    put_card(tmp_path, "0000:00:05.0", "0x0063", vendor="0x8086")
+    assert detect_hardware(tmp_path) == Hardware()
+
+
 @pytest.mark.parametrize(
-    ("file", "text", "tpu"),
+    ("device", "subsystem", "kind"),
     [
-        ("dev/accel0", "", "/dev/accel0"),
-        ("sys/bus/pci/devices/0000:00:05.0/vendor", "0x1ae0\n", "PCI device 0000:00:05.0"),
+        ("0x0027", "0x004e", "v2"),
+        ("0x0027", "0x004f", "v3"),
+        ("0x005e", "0x0000", "v4"),
+        ("0x0063", "0x0000", "v5e"),
+        ("0x0062", "0x0000", "v5p"),
+        ("0x006f", "0x0000", "v6e"),
     ],
 )
-def test_a_tpu_is_seen_by_its_device_or_its_vendor(tmp_path: Path, file: str, text: str, tpu: str) -> None:
-    put(tmp_path / file, text)
-    assert detect_hardware(tmp_path) == Hardware(tpu=tpu)
+def test_the_generation_is_told_by_the_pci_numbers(tmp_path: Path, device: str, subsystem: str, kind: str) -> None:
+    put_card(tmp_path, "0000:00:05.0", device, subsystem)
+    put_card(tmp_path, "0000:00:06.0", device, subsystem)
+    assert detect_hardware(tmp_path) == Hardware(tpu="PCI device 0000:00:05.0", tpu_kind=kind, tpu_chips=2)
+
+
+def test_a_chip_of_two_functions_is_one_chip(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:00:05.0", "0x0076")
+    put_card(tmp_path, "0000:00:05.1", "0x0076")
+    assert detect_hardware(tmp_path) == Hardware(tpu="PCI device 0000:00:05.0", tpu_kind="7x", tpu_chips=1)

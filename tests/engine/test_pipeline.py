@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from engine.caching import Room
+from engine.datasets import load_examples
 from engine.errors import DataError
 from engine.examples import Examples, Input, Signature, Task
-from engine.pipeline import build_pipeline, calibration_batch
-from tests.helpers import small_config
+from engine.pipeline import build_pipeline
+from tests.helpers import private_mode, small_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 def image_signature(shape: tuple[int, ...], classes: int) -> Signature:
@@ -143,7 +147,10 @@ def test_validation_images_are_never_changed() -> None:
         assert label.numpy().tolist() == also.numpy().tolist()
 
 
-@pytest.mark.parametrize("change", ["flip", "rotation", "translation", "zoom", "contrast", "brightness"])
+@pytest.mark.parametrize(
+    "change",
+    ["flip", "rotation", "translation", "zoom", "crop", "contrast", "brightness", "erasing"],
+)
 def test_each_kind_of_change_changes_images(change: str) -> None:
     value = "both" if change == "flip" else 90.0 if change == "rotation" else 0.5
     generator = np.random.default_rng(1)
@@ -166,6 +173,121 @@ def test_changes_are_drawn_independently_of_each_other() -> None:
     pipeline = build_pipeline(examples, small_config(batch_size=64, augmentation={"flip": "both"}), 1)
     seen = {batch.tobytes() for batch in next(iter(pipeline.train))[0].numpy()}
     assert seen == {flipped.tobytes() for flipped in (image, image[::-1], image[:, ::-1], image[::-1, ::-1])}
+
+
+def test_two_runs_of_one_seed_see_the_same_batches() -> None:
+    def batches(seed: int) -> list[bytes]:
+        changes = ROTATED | {"contrast": 0.3, "erasing": 0.5, "mixup": 0.3, "cutmix": 1.0}
+        config = small_config(batch_size=4, seed=seed, augmentation=changes)
+        epochs = epochs_of(build_pipeline(Source(12).examples, config, 1).train, 3, 2)
+        return [images.tobytes() + labels.tobytes() for epoch in epochs for images, labels in epoch]
+
+    assert batches(1) == batches(1)
+    assert len(set(batches(1)) | set(batches(2))) == 12
+
+
+def test_mixed_labels_are_shares_for_training_and_one_hot_for_validation() -> None:
+    config = small_config(batch_size=8, augmentation={"mixup": 1.0})
+    pipeline = build_pipeline(Source(16).examples, config, 1)
+    train, validation = next(iter(pipeline.train))[1].numpy(), next(iter(pipeline.validation))[1].numpy()
+    assert train.shape == (8, 16)
+    assert np.allclose(train.sum(axis=1), 1)
+    assert 0 < np.sort(train, axis=1)[:, -2].max() < 1  # two classes share
+    assert np.array_equal(validation, np.eye(16)[:7])
+
+
+def test_smoothed_labels_are_one_hot_until_the_loss() -> None:
+    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, label_smoothing=0.1), 1)
+    for labels in (next(iter(data))[1].numpy() for data in (pipeline.train, pipeline.validation)):
+        assert labels.shape == (4, 10)
+        assert set(np.unique(labels)) == {0, 1}
+
+
+def test_labels_that_need_classes_are_refused_without_their_number() -> None:
+    examples = replace(Source(8).examples, signature=image_signature((6, 6, 1), 0))
+    with pytest.raises(
+        DataError, match=r"label_smoothing needs examples of one class each.*an unknown number of classes"
+    ):
+        build_pipeline(examples, small_config(batch_size=4, label_smoothing=0.1), 1)
+
+
+def test_sentences_have_no_labels_to_smooth() -> None:
+    words = tf.data.Dataset.from_tensor_slices((np.zeros((8, 5), np.int32), np.zeros((8, 6), np.int32)))
+    signature = Signature(Task.TRANSLATION, {"source": Input((5,), "int32")})
+    with pytest.raises(DataError, match=r"label_smoothing needs .* shape \(6,\)"):
+        build_pipeline(Examples(words, None, 8, 0, signature), small_config(batch_size=4, label_smoothing=0.1), 1)
+
+
+@pytest.mark.parametrize("shape", [(None, None, 3), (6, None, 3), None])
+def test_examples_of_different_sizes_are_refused(shape: tuple[int | None, ...] | None) -> None:
+    source = Source(8).examples
+    vague = tf.data.Dataset.from_generator(
+        lambda: iter(()), output_signature=(tf.TensorSpec(shape, tf.float32), tf.TensorSpec((), tf.int32))
+    )
+    with pytest.raises(DataError, match=r"have shape .*: their size differs.*TPU.*one size.*tf\.image\.resize"):
+        build_pipeline(replace(source, train=vague), small_config(batch_size=4), 1)
+
+
+@pytest.mark.parametrize("shape", ["[None, None, 3]", "None"])
+def test_a_person_s_images_of_different_sizes_are_refused_with_the_reason(shape: str, tmp_path: Path) -> None:
+    code = f"""
+import tensorflow as tf
+
+def photos():
+    spec = (tf.TensorSpec({shape}, tf.uint8), tf.TensorSpec([], tf.int32))
+    made = lambda: ((tf.zeros((size, size + 1, 3)), 0) for size in range(3, 9))
+    return tf.data.Dataset.from_generator(made, output_signature=spec)
+"""
+    (tmp_path / "data.py").write_text(code, encoding="utf-8")
+    config = small_config(dataset=f"{tmp_path / 'data.py'}:photos", batch_size=2, steps_per_epoch=2)
+    examples = load_examples(config, lambda _: None)
+    with pytest.raises(DataError, match=r"photos have shape .*: their size differs or is not known.*one size"):
+        build_pipeline(examples, config, 1)
+
+
+def test_a_file_keeps_examples_as_memory_does(tmp_path: Path) -> None:
+    source = Source(12)
+    config = small_config(batch_size=4, data={"cache": "disk"})
+    pipeline = build_pipeline(source.examples, config, 1, cache_folder=tmp_path / "cache")
+    held = build_pipeline(Source(12).examples, small_config(batch_size=4), 1)
+    assert [labels(epoch) for epoch in epochs_of(pipeline.train, 3, 4)] == [
+        labels(epoch) for epoch in epochs_of(held.train, 3, 4)
+    ]
+    for _ in range(2):
+        assert labels(list(pipeline.validation)) == list(range(7))
+    assert (source.reads, source.validation_reads) == (12, 7)
+    assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) > 12 * 6 * 6 * 4
+    assert private_mode(tmp_path / "cache") == 0o700
+
+
+def test_what_a_crash_left_locked_breaks_no_other_run(tmp_path: Path) -> None:
+    config = small_config(batch_size=4, data={"cache": "disk", "shuffle_buffer": 1})
+    first = build_pipeline(Source(1000).examples, config, 1, cache_folder=tmp_path / "first")
+    iterator = iter(first.train)
+    next(iterator)  # and no further: what it wrote stays locked
+    assert any(file.name.endswith(".lockfile") for file in (tmp_path / "first").iterdir())
+    second = build_pipeline(Source(12).examples, config, 1, cache_folder=tmp_path / "second")
+    assert sorted(labels(epochs_of(second.train, 3, 1)[0])) == list(range(12))
+
+
+def test_a_shuffle_takes_no_more_memory_than_there_is() -> None:
+    each = 6 * 6 * 4 + 4 + 256
+    config = small_config(batch_size=4, data={"cache": "off"})
+    pipeline = build_pipeline(Source(100).examples, config, 1, room=Room(memory_bytes=8 * 10 * each, disk_bytes=0))
+    (notice,) = pipeline.notices
+    assert notice.startswith("Each example is drawn from 10 at a time instead of 100: more do not fit into memory.")
+    first = labels(epochs_of(pipeline.train, 25, 1)[0])
+    assert sorted(first) == list(range(100))
+    assert max(number - place for place, number in enumerate(first)) < 10
+
+
+def test_changes_placed_in_the_model_are_not_made_here_as_well() -> None:
+    config = small_config(batch_size=8, augmentation={"flip": "both", "placement": "model"})
+    pipeline = build_pipeline(Source(8).examples, config, 1)
+    plain = build_pipeline(Source(8).examples, small_config(batch_size=8), 1)
+    assert pipeline.placement.in_model
+    changed, same = (images_by_label(epochs_of(data.train, 1, 1)[0]) for data in (pipeline, plain))
+    assert all(np.array_equal(changed[label], same[label]) for label in range(8))
 
 
 def test_only_images_can_be_augmented() -> None:
@@ -240,7 +362,7 @@ def test_timing_reads_a_batch_of_its_own_and_leaves_the_run_s_order_alone() -> N
     source = Source(100)
     config = small_config(batch_size=4)
     pipeline = build_pipeline(source.examples, config, 1)
-    first = epochs_of(calibration_batch(source.examples, config, 4), 5, 1)[0]
+    first = epochs_of(pipeline.calibration(), 5, 1)[0]
     assert len({image.tobytes() for image, _ in first}) == 1
     assert source.reads <= 12  # the batch, and what was fetched ahead
     undisturbed = build_pipeline(Source(100).examples, config, 1)

@@ -204,3 +204,12 @@ def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
     assert "--accelerator sim:2" in command
     assert "--set 'model_options.filters=[8, 16]'" in command
     assert "--set 'name=\"true\"'" in command
+
+
+def test_the_command_need_not_empty_what_another_dataset_leaves_behind() -> None:
+    files = config(dataset="image-folder", data={"options": {"path": "photos", "skip_bad": True}})
+    assert run_command(config(), files, "photos") == "tpu-console run photos --set dataset=digits"
+    command = run_command(files, config(), "digits-cnn")
+    assert command.endswith(
+        "--set dataset=image-folder --set data.options.path=photos --set data.options.skip_bad=true"
+    )

@@ -13,13 +13,27 @@ from click.testing import CliRunner
 
 from engine.config import valid_keys
 from engine.rundir import create_run
+from tests.helpers import ROOT
 from tui.cli import cli
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-COMMANDS = ["run", "attach", "stop", "runs", "show", "presets", "completion"]
+COMMANDS = [
+    "run",
+    "attach",
+    "stop",
+    "runs",
+    "show",
+    "predict",
+    "presets",
+    "inspect",
+    "tfrecord",
+    "doctor",
+    "completion",
+]
+BUILTIN = [path.stem for path in (ROOT / "presets").glob("*.toml")]
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +130,7 @@ def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_pa
     broken.write_text('dataset = "digits"\nmodel = "cnn"\nbatch_size = 0\nepohs = 3\n')
     code, out, err = call("presets", "--preset-file", str(broken))
     assert code == 0
-    assert [line.split()[0] for line in out.splitlines()[1:]] == ["digits-cnn", "fashion-mnist-cnn", "mnist-mlp"]
+    assert [line.split()[0] for line in out.splitlines()[1:]] == sorted(BUILTIN)
     assert len(err.splitlines()) == 3  # batch_size, epochs missing, epohs unknown
     assert err.count("broken.toml: ") == 3
 
@@ -129,9 +143,7 @@ def test_presets_tell_whose_they_are(call: Any, home: Path) -> None:
     assert next(line.split()[1] for line in out.splitlines() if line.startswith("mine")) == "yours"
     found = json.loads(call("presets", "--json")[1])
     assert {preset["name"]: preset["yours"] for preset in found} == {
-        "digits-cnn": False,
-        "fashion-mnist-cnn": False,
-        "mnist-mlp": False,
+        **dict.fromkeys(BUILTIN, False),
         "mine": True,
     }
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from engine.config import RunConfig, valid_keys
+from engine.config import RunConfig, parse_config, valid_keys
+from engine.data_options import DATA_OPTIONS
 from engine.errors import ConfigError, Problem
-from engine.model_options import MODEL_OPTIONS
 from presets import Preset, all_presets, find_preset
 from presets.catalog import About
 from tui.widgets.draft import Draft, field_of
-from tui.widgets.fields import GROUPS, FieldSpec, Kind, fields_of, option_fields, to_text, to_value
+from tui.widgets.fields import GROUPS, OPTION_TABLES, FieldSpec, Kind, fields_of, option_fields, to_text, to_value
 
 
 def _spec(draft: Draft, key: str) -> FieldSpec:
@@ -27,8 +27,11 @@ def digits() -> Draft:
 
 
 def test_every_key_of_the_configuration_has_a_field_with_a_group_and_a_help() -> None:
-    specs = [*fields_of(), *(spec for model in MODEL_OPTIONS for spec in option_fields(model))]
-    assert {spec.key for spec in specs} == valid_keys().keys() - {"model_options"}
+    options = [
+        spec for table in OPTION_TABLES.values() for name in table.sections for spec in option_fields(table, name)
+    ]
+    specs = [*fields_of(), *options]
+    assert {spec.key for spec in specs} == valid_keys().keys() - OPTION_TABLES.keys()
     assert all(spec.help and spec.group in GROUPS for spec in specs)
 
 
@@ -129,16 +132,61 @@ def test_a_model_of_ones_own_takes_free_keyword_arguments(digits: Draft) -> None
 
 
 def test_keyword_arguments_read_back_what_they_write() -> None:
-    spec = option_fields("mine.py:build")[0]
+    spec = option_fields(OPTION_TABLES["model_options"], "mine.py:build")[0]
     values = {"units": [64, 32], "name": 'a, "b"', "rate": 0.5, "deep": {"x": 1}}
     assert to_value(spec, to_text(values)) == values
 
 
-def test_dataset_options_are_asked_for_only_with_a_dataset_of_ones_own(digits: Draft) -> None:
-    assert all(spec.key != "data.options" for spec in digits.fields())
+def test_a_dataset_of_ones_own_takes_free_keyword_arguments_and_a_built_in_one_none(digits: Draft) -> None:
+    assert not [spec for spec in digits.fields() if spec.key.startswith("data.options")]
     digits.set(_spec(digits, "dataset"), "data.py:load")
     digits.set(_spec(digits, "data.options"), "size=3")
     assert digits.config().data.options == {"size": 3}
+
+
+@pytest.mark.parametrize("name", DATA_OPTIONS)
+def test_a_dataset_of_files_asks_for_its_path_at_once(digits: Draft, name: str) -> None:
+    digits.set(_spec(digits, "dataset"), name)
+    keys = [spec.key for spec in digits.fields() if spec.is_essential]
+    assert keys[:2] == ["dataset", "data.options.path"]
+    with pytest.raises(ConfigError) as caught:
+        digits.config()
+    assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [
+        _spec(digits, "data.options.path")
+    ]
+    digits.set(_spec(digits, "data.options.path"), "somewhere")
+    assert digits.config().data.options == {"path": "somewhere"}
+
+
+def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
+    digits.set(_spec(digits, "dataset"), "image-csv")
+    digits.set(_spec(digits, "data.options.path"), "train.csv")
+    digits.set(_spec(digits, "data.options.label_columns"), "2020, healthy")
+    digits.set(_spec(digits, "data.options.image_size"), "64, 96")
+    digits.set(_spec(digits, "dataset"), "digits")
+    assert digits.config().data.options == {}
+    digits.set(_spec(digits, "dataset"), "image-folder")
+    assert digits.text(_spec(digits, "data.options.path")) == ""
+    digits.set(_spec(digits, "dataset"), "image-csv")
+    expected = {"path": "train.csv", "label_columns": ["2020", "healthy"], "image_size": [64, 96]}
+    assert digits.config().data.options == expected
+
+
+def test_an_emptied_size_means_the_default(digits: Draft) -> None:
+    digits.set(_spec(digits, "dataset"), "image-folder")
+    digits.set(_spec(digits, "data.options.path"), "photos")
+    digits.set(_spec(digits, "data.options.image_size"), "")
+    assert digits.config().data.options == {"path": "photos"}
+
+
+def test_a_preset_on_files_is_untouched_at_first() -> None:
+    options = {"path": "photos", "image_size": [64, 64], "skip_bad": True}
+    values = {"dataset": "image-folder", "model": "cnn", "batch_size": 8, "epochs": 1, "data": {"options": options}}
+    draft = Draft(Preset("photos", About(title="Photos"), parse_config(values), Path("photos.toml")))
+    assert not draft.is_edited
+    assert draft.config() == parse_config(values)
+    draft.set(_spec(draft, "data.options.skip_bad"), "false")
+    assert draft.config().data.options == options | {"skip_bad": False}
 
 
 def test_reset_goes_back_to_the_preset(digits: Draft) -> None:

@@ -8,7 +8,8 @@ from textual.widgets import Checkbox, Input, Select, Static
 
 from engine.catalog import DATASETS
 from engine.hardware import Hardware
-from presets import find_preset, load_preset
+from presets import all_presets, find_preset, load_preset
+from tests.images import write_image_folder
 from tests.tui.live_fakes import until
 from tui.screens.setup import SetupScreen
 from tui.widgets.field_row import FieldRow
@@ -192,6 +193,43 @@ async def test_another_model_brings_its_options() -> None:
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path, size: tuple[int, int]) -> None:
+    photos = write_image_folder(tmp_path / "p", per_class=20)
+    app = Host()
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, app)
+        app.row("dataset").query_one(Select).value = "image-folder"
+        await until(pilot, lambda: "data.options.path" in app.keys)
+        assert [row.spec.key for row in app.setup.query(FieldRow)][:2] == ["dataset", "data.options.path"]
+        path = app.row("data.options.path")
+        await until(pilot, lambda: path.has_class("-invalid"))
+        assert "is required" in str(path.query_one(".problem", Static).render())
+
+        path.query_one(Input).value = str(tmp_path / "nowhere")
+        await until(pilot, lambda: "is not there" in str(path.query_one(".problem", Static).render()))
+        path.query_one(Input).value = str(photos)
+        await until(pilot, lambda: not path.has_class("-invalid"))
+        assert f"{48 // DIGITS.batch_size} steps × {DIGITS.batch_size} = 48 images" in app.figures()
+        assert f"data.options.path={photos}" in app.panel.command
+
+
+async def test_what_was_typed_for_one_dataset_is_kept_while_another_is_tried() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        app.row("dataset").query_one(Select).value = "text-pairs"
+        await until(pilot, lambda: "data.options.path" in app.keys)
+        app.row("data.options.path").query_one(Input).value = "spa.txt"
+        await until(pilot, lambda: "spa.txt" in str(app.panel.query_one("#plan-trouble", Static).render()))
+        app.row("dataset").query_one(Select).value = "digits"
+        await until(pilot, lambda: "data.options.path" not in app.keys)
+        assert app.panel.command == "tpu-console run digits-cnn"
+        app.row("dataset").query_one(Select).value = "text-pairs"
+        await until(pilot, lambda: "data.options.path" in app.keys)
+        assert app.row("data.options.path").text == "spa.txt"
+
+
 async def test_a_model_of_ones_own_is_asked_for() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -256,12 +294,14 @@ async def test_each_preset_keeps_what_was_typed() -> None:
 
 
 async def test_presets_turned_over_quickly_end_on_the_last_one() -> None:
+    names = [preset.name for preset in all_presets()[0]]
+    last = find_preset(names[names.index("digits-cnn") + 2])
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
         await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
-        await until(pilot, lambda: app.panel.command == "tpu-console run mnist-mlp")
-        assert app.row("batch_size").text == str(find_preset("mnist-mlp").config.batch_size)
+        await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
+        assert app.row("batch_size").text == str(last.config.batch_size)
 
 
 async def test_the_arrow_keys_go_from_field_to_field() -> None:
@@ -321,7 +361,8 @@ async def test_a_broken_preset_file_is_listed_with_its_mistakes(tmp_path: Path) 
         detail = app.setup.query_one("#detail Static", Static)
         await until(pilot, lambda: "did you mean 'digits'?" in " ".join(str(detail.render()).split()))
         assert "batch_size" in str(detail.render())
-        assert "✖ bad.toml" in str(app.setup.query_one(PresetList).get_option_at_index(3).prompt)
+        presets = app.setup.query_one(PresetList)
+        assert "✖ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
         assert app.panel.command == "tpu-console run digits-cnn"
 
 

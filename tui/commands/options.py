@@ -13,17 +13,20 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
-EXIT_CODES = """\b
-Exit codes:
-  0    finished, or stopped and saved when it was asked to
-  1    the run failed
-  2    bad usage or configuration
-  130  interrupted"""
 
+def examples(
+    *lines: str, done: str = "finished, or stopped and saved when it was asked to", failed: str = "the run failed"
+) -> str:
+    """Write a command's examples and exit codes for the end of its help.
 
-def examples(*lines: str) -> str:
-    """Write a command's examples and exit codes for the end of its help."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", EXIT_CODES])
+    Args:
+        lines: The examples.
+        done: What exit code 0 means.
+        failed: What exit code 1 means.
+    """
+    meanings = {0: done, 1: failed, 2: "bad usage or configuration", 130: "interrupted"}
+    codes = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
+    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", "\b", "Exit codes:", *codes])
 
 
 def _complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

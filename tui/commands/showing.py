@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.errors import ConsoleError
+from engine.scores import read_report
 from tui.commands.options import examples, json_option, run_argument
 from tui.output import say
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from engine.config import RunConfig
     from presets.catalog import Preset
     from tui.overview import Overview
+
+_MISTAKES = 5
 
 _SOURCES = {
     "host": "started by tpu-console",
@@ -56,6 +60,7 @@ def _sections(overview: Overview, config: RunConfig | None) -> list[str]:
         "Machine": _machine(overview),
         "Time": _times(overview),
         "Epochs": _epochs(overview),
+        "Classes": _classes(overview),
         "Notes": [f"  {notice}" for notice in overview.state.notices],
         "Files": _files(overview),
         "Failure": _failure(overview),
@@ -181,6 +186,32 @@ def _epochs(overview: Overview) -> list[str]:
     return [f"  {line}" for line in table([*columns, Column("", 0)], rows, None)]
 
 
+def _classes(overview: Overview) -> list[str]:
+    """Show how each class is told from the others, for what a terminal has room."""
+    from tui.confusion import headline, matrix_lines, mistake_text, score_lines
+    from tui.output import width_of_output
+
+    try:
+        report = read_report(overview.run)
+    except ConsoleError as error:
+        return [f"  {error.what}"]
+    if report is None:
+        return []
+    width = width_of_output()
+    room = None if width is None else width - 2
+    blocks = [
+        [headline(report)],
+        score_lines(report, room),
+        matrix_lines(report, room),
+        [mistake_text(one) for one in report.mistakes[:_MISTAKES]],
+    ]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines += [*([""] if lines else []), *(f"  {line}" for line in block)]
+    return lines
+
+
 def _files(overview: Overview) -> list[str]:
     from engine.paths import user_path
     from tui.lines import output_pairs
@@ -209,6 +240,10 @@ def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
 
     from tui.lines import output_places
 
+    try:
+        report = read_report(overview.run)
+    except ConsoleError:
+        report = None
     state = overview.state
     parts = {
         "machine": state.accelerator,
@@ -223,6 +258,7 @@ def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
         **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
         "phase_seconds": dict(state.phase_s),
         "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
+        "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),
         "files": {name: str(path) for name, path in output_places(overview.run).items()},
     }

@@ -54,7 +54,10 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         facts.append(("strategy", ready.strategy))
         facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
     if (data := state.data) is not None:
-        facts.append(("one example", f"shape {data.input_shape}, {data.classes} classes"))
+        classes = [f"{data.classes:,} classes"] if data.classes else []
+        shapes = [f"shape {data.input_shape}"] if data.input_shape else []  # several inputs have no single one
+        if shapes or classes:
+            facts.append(("one example", ", ".join([*shapes, *classes])))
         if data.remainder:
             facts.append(("left out", f"{data.remainder:,} examples an epoch, others every time"))
     if (model := state.model) is not None:

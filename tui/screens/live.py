@@ -12,15 +12,18 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer
 
+from engine.errors import ConsoleError
 from engine.events import RunFinished
 from engine.heart import request_stop
+from engine.scores import read_report
 from engine.watch import Snapshot
 from tui.charts.curve import Axis
 from tui.charts.raster import Marker
 from tui.farewell import farewell_to
 from tui.screens.details import details_dialog
-from tui.screens.dialogs import Question
-from tui.screens.live_keys import BOTTOM_PANES, CHARTS, KEYS, MARKERS, PANES, SMOOTHINGS, after
+from tui.screens.dialogs import Question, error_dialog
+from tui.screens.live_keys import BOTTOM_PANES, CHARTS, KEYS, MARKERS, PANES, SAMPLES, SMOOTHINGS, after
+from tui.screens.report import ReportScreen
 from tui.watcher import RunWatcher, WatchUpdate
 from tui.widgets.chart_pane import ChartPane, curves_of, title_of
 from tui.widgets.epoch_table import EpochTable
@@ -31,7 +34,8 @@ from tui.widgets.pane_tabs import PaneTabs
 from tui.widgets.replica_panel import ReplicaPanel
 from tui.widgets.rows_pane import RowsPane
 from tui.widgets.run_header import RunHeader
-from tui.widgets.verdict import VerdictBox, verdict_on
+from tui.widgets.samples_pane import SamplesPane
+from tui.widgets.verdict import VerdictBox, has_classes, verdict_on
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -107,6 +111,7 @@ class LiveScreen(Screen[None]):
         self._clock: Timer | None = None
         self._turns = 0
         self._drawn_state: RunState | None = None
+        self._bottom_panes: tuple[str, ...] = BOTTOM_PANES
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
@@ -201,6 +206,7 @@ class LiveScreen(Screen[None]):
             self._drawn_state = state
             self.query_one(EpochTable).show(state, header.view.pace)
             self.query_one(ReplicaPanel).show(state)
+            self._draw_samples(state)
             self._draw_charts(state)
 
     def _draw_charts(self, state: RunState) -> None:
@@ -210,6 +216,20 @@ class LiveScreen(Screen[None]):
         metrics.title = title_of(others)
         metrics.show(others)
         metrics.set_class(bool(loss) and not others, "-empty")
+
+    def _draw_samples(self, state: RunState) -> None:
+        """Show translations; their pane comes with the first ones."""
+        if state.translated is None:
+            return
+        if SAMPLES not in self._bottom_panes:
+            self._bottom_panes = (*BOTTOM_PANES, SAMPLES)
+            pane = SamplesPane()
+            pane.glyphs = self.glyphs
+            side = self.query_one("#side")
+            side.mount(pane, before="#log")
+            side.add_class("-samples")
+            self.query_one(PaneTabs).add(SAMPLES)
+        self.query_one(SamplesPane).show(state.translated)
 
     def _turn(self) -> None:
         """Move what moves by itself: a spinner four times a second, clocks once."""
@@ -249,7 +269,7 @@ class LiveScreen(Screen[None]):
 
     def watch_bottom_pane(self, name: str) -> None:
         """Show it, where one is seen at a time."""
-        for other in BOTTOM_PANES:
+        for other in self._bottom_panes:
             self.set_class(other == name, f"-pane-{other}")
         for tabs in self.query(PaneTabs):
             tabs.current = name
@@ -260,13 +280,15 @@ class LiveScreen(Screen[None]):
         for pane in self.query(".pane"):
             pane.set_class(pane.id == name, "-zoom")
         self.query("#charts").set_class(name in CHARTS, "-holds")
-        self.query("#bottom").set_class(name in BOTTOM_PANES, "-holds")
-        self.query("#side").set_class(name in BOTTOM_PANES[1:], "-holds")
+        self.query("#bottom").set_class(name in self._bottom_panes, "-holds")
+        self.query("#side").set_class(name in self._bottom_panes[1:], "-holds")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to stop once the run is over."""
+        """There is nothing to stop once the run is over, and no scores of the classes before."""
         if action == "stop" and self.is_over:
             return None
+        if action == "classes" and not has_classes(self.snapshot.state):
+            return False
         return super().check_action(action, parameters)
 
     def action_smooth(self) -> None:
@@ -288,13 +310,14 @@ class LiveScreen(Screen[None]):
 
     def action_pane(self) -> None:
         """Show and enter the next lower pane."""
+        panes = self._bottom_panes
         if self.zoomed:
-            self.zoomed = after(PANES, self.zoomed)
+            self.zoomed = after((*CHARTS, *panes), self.zoomed)
             return
         here = self.focused.id if self.focused is not None else ""
         is_single = self.query_one(PaneTabs).display
-        if is_single or here in BOTTOM_PANES:
-            self.bottom_pane = after(BOTTOM_PANES, here if here in BOTTOM_PANES else self.bottom_pane)
+        if is_single or here in panes:
+            self.bottom_pane = after(panes, here if here in panes else self.bottom_pane)
         self.query_one(f"#{self.bottom_pane}").focus()
 
     def action_zoom(self, name: str = "") -> None:
@@ -302,8 +325,10 @@ class LiveScreen(Screen[None]):
         if not name:
             here = self.focused.id if self.focused is not None else None
             name = self.zoomed or (here if here in PANES else "loss")
+        if name == SAMPLES and name not in self._bottom_panes:
+            return
         self.zoomed = "" if self.zoomed == name else name
-        if self.zoomed in BOTTOM_PANES:
+        if self.zoomed in self._bottom_panes:
             self.bottom_pane = self.zoomed
 
     def action_unzoom(self) -> None:
@@ -317,6 +342,17 @@ class LiveScreen(Screen[None]):
     def action_details(self) -> None:
         """Show what has no place of its own."""
         self.app.push_screen(details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest)))
+
+    def action_classes(self) -> None:
+        """Show how well each class is told from the others."""
+        try:
+            report = read_report(self.run_directory)
+            if report is None:
+                raise ConsoleError(f"The report of the classes is gone: {self.run_directory.report.name}.")
+        except ConsoleError as error:
+            self.app.push_screen(error_dialog(error))
+            return
+        self.app.push_screen(ReportScreen(self.run_directory.run_id, report, self.marker))
 
     def action_stop(self) -> None:
         """Ask, then ask the run to stop."""

@@ -15,7 +15,9 @@ SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
 MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
 CHARTS = ("loss", "metrics")
 BOTTOM_PANES = ("epochs", "replicas", "log")
-PANES = (*CHARTS, *BOTTOM_PANES)
+SAMPLES = "samples"
+"""The lower pane that only runs with samples have, behind the others."""
+PANES = (*CHARTS, *BOTTOM_PANES, SAMPLES)
 
 KEYS: list[BindingType] = [
     Binding("s", "smooth", "smooth", tooltip="Smooth the training curves: off, a little, more, and off again."),
@@ -23,11 +25,16 @@ KEYS: list[BindingType] = [
     Binding("x", "axis", "axis", tooltip="Draw the charts over steps, epochs or time."),
     Binding("m", "marker", "dots", tooltip="Draw with braille dots, blocks or plain ASCII, as your font allows."),
     Binding("z", "zoom", "zoom", tooltip="Give the pane you are in the whole screen; again or escape goes back."),
-    Binding("p", "pane", "pane", tooltip="Go to the next lower pane: epochs, replicas, log."),
+    Binding(
+        "p", "pane", "pane", tooltip="Go to the next lower pane: epochs, replicas, log, and samples if there are any."
+    ),
     Binding("k", "stop", "stop", tooltip="Stop training after the current steps and save what it has (asks first)."),
     Binding("d,q", "app.leave", "detach", tooltip="Leave the console; training goes on without it."),
     Binding("n", "app.new_run", "new", tooltip="Set up another run; this one goes on."),
     Binding("i", "details", "info", tooltip="Show the run's details: notices, versions, phases, files."),
+    Binding(
+        "c", "classes", show=False, tooltip="After the end: how well each class is told, and the confusion matrix."
+    ),
     Binding("question_mark,f1", "app.help", "help", tooltip="Explain every key and every figure."),
     *(
         Binding(str(number), f"zoom('{name}')", show=False, tooltip=f"Zoom the {name} pane, or go back.")

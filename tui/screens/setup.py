@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from engine.catalog import OFFLINE_PRESETS
 from engine.errors import ConfigError, Problem
 from engine.hardware import Hardware, detect_hardware
 from engine.plan import Plan, Severity, make_plan
@@ -58,6 +59,7 @@ class SetupScreen(Screen[None]):
         Binding("ctrl+o,f4", "toggle_all", "All fields", tooltip="Show every choice, or only those that matter most."),
         Binding("f6", "reset", "Reset", show=False, tooltip="Set the form back to the preset."),
         Binding("ctrl+l,f7", "runs", "Runs", tooltip="Show past and running runs, and open one."),
+        Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
         Binding("f1", "app.help", "Help", tooltip="Explain every key and every figure."),
         Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
     ]
@@ -114,7 +116,8 @@ class SetupScreen(Screen[None]):
         """Fill the list; the form and the look at the hardware come after the first frame."""
         self.call_after_refresh(self._fill)
 
-    def _fill(self, chosen: str = "") -> None:
+    def _fill(self, chosen: str = OFFLINE_PRESETS[0]) -> None:
+        """Show the presets, at first the one that trains without a download."""
         presets, broken = all_presets(self._preset_files)
         self.query_one(PresetList).show(presets, broken, chosen)
         self._look_for_hardware()
@@ -233,3 +236,9 @@ class SetupScreen(Screen[None]):
         from tui.screens.runs import RunsScreen
 
         self.app.push_screen(RunsScreen())
+
+    def action_doctor(self) -> None:
+        """Check this machine."""
+        from tui.screens.doctor import DoctorScreen
+
+        self.app.push_screen(DoctorScreen())

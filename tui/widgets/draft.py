@@ -1,21 +1,20 @@
 """What a person has typed into the run form: texts by field, and the configuration they amount to.
 
-Knows no Textual. Nothing typed is lost: neither an invalid text nor the options of a model not chosen now.
+Knows no Textual. Nothing typed is lost: neither an invalid text nor the options of a model or dataset not chosen now.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.catalog import is_user_reference
 from engine.config import parse_config
 from engine.errors import ConfigError, Problem
-from engine.model_options import MODEL_OPTIONS
-from tui.widgets.fields import FieldSpec, Kind, fields_of, option_fields, to_text, to_value
+from tui.widgets.fields import OPTION_TABLES, fields_of, option_fields, to_text, to_value
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
     from presets import Preset
+    from tui.widgets.fields import FieldSpec, OptionTable
 
 
 class Draft:
@@ -31,20 +30,14 @@ class Draft:
         self._texts: dict[str, str] = {}
 
     @property
-    def model(self) -> str:
-        """The model's text."""
-        return self._texts.get("model", self.preset.config.model)
-
-    @property
     def is_edited(self) -> bool:
         """Whether anything differs from the preset."""
         return any(self.is_changed(spec) for spec in self.fields())
 
     def fields(self) -> tuple[FieldSpec, ...]:
-        """Return the fields that mean something for the chosen model and dataset."""
-        dataset = self._texts.get("dataset", self.preset.config.dataset)
-        general = [spec for spec in fields_of() if spec.key != "data.options" or is_user_reference(dataset)]
-        return (*general, *option_fields(self.model))
+        """Return the fields that mean something for the chosen model and dataset, their options right after them."""
+        options = {table.chooser: option_fields(table, self._choice(table)) for table in OPTION_TABLES.values()}
+        return tuple(field for spec in fields_of() for field in (spec, *options.get(spec.key, ())))
 
     def text(self, spec: FieldSpec) -> str:
         """Return a field's text."""
@@ -92,36 +85,50 @@ class Draft:
             return
         value = to_value(spec, text)
         *sections, last = spec.key.split(".")
-        if sections == ["model_options"] and text == spec.default and last not in self._base_options():
+        table = OPTION_TABLES.get(".".join(sections))
+        if table is not None and text == spec.default and last not in self._base_options(table):
             return  # a default that nobody asked for would only make the command longer
         for name in sections:
             values = values.setdefault(name, {})
         values[last] = value
 
-    def _base_options(self) -> dict[str, Any]:
-        """Return the preset's model options while its model is the chosen one."""
-        return self._base["model_options"] if self.model == self.preset.config.model else {}
+    def _choice(self, table: OptionTable) -> str:
+        """Return the text of the choice that a table of options depends on."""
+        name: str = self._texts.get(table.chooser, self._base[table.chooser])
+        return name
+
+    def _base_options(self, table: OptionTable) -> dict[str, Any]:
+        """Return the preset's options while its model or dataset is the chosen one."""
+        if self._choice(table) != self._base[table.chooser]:
+            return {}
+        options: dict[str, Any] = self._base_value(table.key)
+        return options
+
+    def _base_value(self, key: str) -> Any:
+        value: Any = self._base
+        for name in key.split("."):
+            value = value[name]
+        return value
 
     def _original(self, spec: FieldSpec) -> str:
-        if spec.key.startswith("model_options"):
-            return self._original_option(spec)
-        value: Any = self._base
-        for name in spec.key.split("."):
-            value = value[name]
-        return to_text(value)
-
-    def _original_option(self, spec: FieldSpec) -> str:
-        options = self._base_options()
-        if spec.kind is Kind.KEYWORDS and spec.key == "model_options":
+        table = _table_of(spec)
+        if table is None:
+            return to_text(self._base_value(spec.key))
+        options = self._base_options(table)
+        if spec.key == table.key:
             return to_text(options)
-        name = spec.key.partition(".")[2]
+        name = spec.key.removeprefix(f"{table.key}.")
         return to_text(options[name]) if name in options else spec.default
 
     def _slot(self, spec: FieldSpec) -> str:
-        # Each built-in model keeps the options typed for it while another one is tried.
-        if not spec.key.startswith("model_options"):
-            return spec.key
-        return f"{self.model if self.model in MODEL_OPTIONS else 'own'}:{spec.key}"
+        # Each built-in model and dataset keeps the options typed for it while another one is tried.
+        table = _table_of(spec)
+        return spec.key if table is None else f"{table.slot(self._choice(table))}:{spec.key}"
+
+
+def _table_of(spec: FieldSpec) -> OptionTable | None:
+    tables = OPTION_TABLES.values()
+    return next((table for table in tables if f"{spec.key}.".startswith(f"{table.key}.")), None)
 
 
 def field_of(problem: Problem, fields: tuple[FieldSpec, ...]) -> FieldSpec | None:

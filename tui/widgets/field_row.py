@@ -94,7 +94,7 @@ class FieldRow(Container):
                 value = self._listed(self._initial)
                 yield Choice(self._options(), value=value, allow_blank=False, compact=True, classes="control")
             case _:
-                empty = spec.default or ("none" if spec.kind in {Kind.LIST, Kind.KEYWORDS} else "")
+                empty = spec.default or ("none" if spec.kind in {Kind.LIST, Kind.NAMES, Kind.KEYWORDS} else "")
                 yield Input(self._initial, placeholder=empty, compact=True, classes="control")
         yield Static(spec.help, classes="hint", markup=False)
         if spec.own is not None:

@@ -12,16 +12,19 @@ import tomllib
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 
-from engine.catalog import DATASET_NAMES, MODELS
+from engine.catalog import DATASET_NAMES, MODELS, is_user_reference
 from engine.config import RunConfig, parse_assignment
+from engine.data_options import DATA_OPTIONS
 from engine.model_options import MODEL_OPTIONS
-from engine.options import LOSSES
+from engine.options import LOSSES, DataOptions
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pydantic.fields import FieldInfo
 
 
@@ -31,6 +34,7 @@ class Kind(StrEnum):
     TEXT = "text"
     NUMBER = "number"
     LIST = "list"
+    NAMES = "names"
     SWITCH = "switch"
     CHOICE = "choice"
     OPEN_CHOICE = "open choice"
@@ -84,7 +88,39 @@ class FieldSpec:
 
 
 ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")
-"""The handful of keys that decide most of what a run does."""
+"""The handful of keys that decide most of what a run does; what has no default joins them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionTable:
+    """A table of the configuration whose keys depend on a choice.
+
+    Args:
+        key: The table's dotted key.
+        chooser: Key of the choice.
+        group: The heading its fields stand under.
+        sections: The options of each name that has any.
+        holder: The section whose docstring says what the table is.
+    """
+
+    key: str
+    chooser: str
+    group: str
+    sections: Mapping[str, type[BaseModel]]
+    holder: type[BaseModel]
+
+    def slot(self, name: str) -> str:
+        """Return under which name the options of a choice are remembered: all functions of one's own share one."""
+        return name if name in self.sections else "own"
+
+
+OPTION_TABLES = {
+    table.key: table
+    for table in (
+        OptionTable("data.options", "dataset", "Data", DATA_OPTIONS, DataOptions),
+        OptionTable("model_options", "model", "Model", MODEL_OPTIONS, RunConfig),
+    )
+}
 
 _OWN_FUNCTION = OwnValue("my own function …", "Function", "", "package.module:function or file.py:function")
 _OWN = {
@@ -104,6 +140,7 @@ _GROUPS = {
     "model": "Model",
     "model_options": "Model",
     "optimizer": "Optimizer and schedule",
+    "fine_tuning": "Fine-tuning",
     "accelerator": "Accelerator",
     "precision": "Accelerator",
     "steps_per_execution": "Accelerator",
@@ -133,18 +170,25 @@ def fields_of(section: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[F
         key = prefix + name
         if isinstance(info.default, BaseModel):
             specs += fields_of(type(info.default), f"{key}.")
-        elif key != "model_options":  # its fields depend on the model: see `option_fields`
+        elif key not in OPTION_TABLES:  # their fields depend on a choice: see `option_fields`
             specs.append(_field(key, info, helps.get(name, "")))
     return tuple(sorted(specs, key=lambda spec: (_group_order(spec.group), not spec.is_essential)))
 
 
-def option_fields(model: str) -> tuple[FieldSpec, ...]:
-    """Return the fields of a model's options; one free field for a model of the person's own."""
-    section = MODEL_OPTIONS.get(model)
+def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
+    """Return the fields of the options of a model or dataset.
+
+    Args:
+        table: The options' table.
+        name: The chosen model or dataset. One of the person's own has one free field; one without options has none.
+    """
+    section = table.sections.get(name)
     if section is not None:
-        return fields_of(section, "model_options.")
-    help_text = _args_of(RunConfig).get("model_options", "")
-    return (FieldSpec("model_options", "Model", "Keyword arguments", help_text, Kind.KEYWORDS),)
+        return fields_of(section, f"{table.key}.")
+    if not is_user_reference(name):
+        return ()
+    help_text = _args_of(table.holder).get(table.key.rpartition(".")[2], "")
+    return (FieldSpec(table.key, table.group, "Keyword arguments", help_text, Kind.KEYWORDS),)
 
 
 def _group_order(group: str) -> int:
@@ -163,8 +207,8 @@ def _field(key: str, info: FieldInfo, help_text: str) -> FieldSpec:
         choices=choices,
         own=_OWN.get(key),
         default="" if info.is_required() else to_text(info.default),
-        empty_is_default=kind is not Kind.LIST or any(getattr(m, "min_length", 0) for m in info.metadata),
-        is_essential=key in ESSENTIAL,
+        empty_is_default=not _may_be_empty(info),
+        is_essential=key in ESSENTIAL or info.is_required(),
     )
 
 
@@ -177,10 +221,20 @@ def _kind(key: str, annotation: Any) -> tuple[Kind, tuple[str, ...]]:
     if annotation is bool:
         return Kind.SWITCH, ()
     if origin is tuple:
-        return Kind.LIST, ()
+        return (Kind.NAMES if _is_text(get_args(annotation)[0]) else Kind.LIST), ()
     if origin is dict:
         return Kind.KEYWORDS, ()
     return (Kind.TEXT if annotation is str else Kind.NUMBER), ()
+
+
+def _is_text(annotation: Any) -> bool:
+    return annotation is str or (get_origin(annotation) is Annotated and get_args(annotation)[0] is str)
+
+
+def _may_be_empty(info: FieldInfo) -> bool:
+    """Whether an empty text is a value of its own: a list of any length, none included."""
+    is_open = get_origin(info.annotation) is tuple and get_args(info.annotation)[-1] is Ellipsis
+    return is_open and not any(getattr(m, "min_length", 0) for m in info.metadata)
 
 
 @cache
@@ -220,8 +274,9 @@ def to_value(spec: FieldSpec, text: str) -> object:
     text = text.strip()
     if spec.kind is Kind.SWITCH:
         return text == "true"
-    if spec.kind is Kind.LIST:
-        return [_number(item.strip()) for item in text.split(",") if item.strip()]
+    if spec.kind in {Kind.LIST, Kind.NAMES}:
+        items = [item.strip() for item in text.split(",") if item.strip()]
+        return items if spec.kind is Kind.NAMES else [_number(item) for item in items]
     if spec.kind is Kind.KEYWORDS:
         return _keywords(text)
     return _number(text) if spec.kind is Kind.NUMBER else text

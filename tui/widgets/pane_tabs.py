@@ -42,8 +42,16 @@ class PaneTabs(Widget):
 
     def __init__(self, names: Sequence[str], first_number: int) -> None:
         super().__init__(id="tabs")
-        self._labels = {name: f" {number} {name} " for number, name in enumerate(names, first_number)}
+        self._first_number = first_number
+        self._labels: dict[str, str] = {}
+        for name in names:
+            self.add(name)
         self.set_reactive(PaneTabs.current, names[0])
+
+    def add(self, name: str) -> None:
+        """Put another name behind the others."""
+        self._labels[name] = f" {self._first_number + len(self._labels)} {name} "
+        self.refresh()
 
     def render(self) -> Content:
         """The names; brackets would be read as markup by people, so the chosen one is reversed."""

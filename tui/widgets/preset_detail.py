@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from engine.catalog import DATASETS, MODELS
+from engine.catalog import DATASETS, FORMATS, MODELS
 from engine.errors import ConfigError
 from engine.paths import user_path
+from engine.survey import survey
 from tui.figures import shape, size
 from tui.widgets.plan_text import Entry, laid_out, problem_entries
 
@@ -70,7 +71,7 @@ def describe(preset: Preset) -> list[Entry]:
     facts = [
         ("Score", preset.about.expected_score),
         ("Time", preset.about.expected_time),
-        *_data(preset.config.dataset),
+        *_data(preset),
         ("Model", _model(preset.config.model)),
         ("Shows", preset.about.reproduces),
     ]
@@ -80,10 +81,10 @@ def describe(preset: Preset) -> list[Entry]:
     return [title, *(Entry(label.ljust(8), text) for label, text in facts)]
 
 
-def _data(dataset: str) -> list[tuple[str, str]]:
-    info = DATASETS.get(dataset)
+def _data(preset: Preset) -> list[tuple[str, str]]:
+    info = DATASETS.get(preset.config.dataset)
     if info is None:
-        return [("Data", dataset)]
+        return _files(preset)
     missing = info.missing_files()
     if missing:
         state = f"not on this machine yet; {size(sum(file.download_bytes for file in missing))} to download"
@@ -94,6 +95,25 @@ def _data(dataset: str) -> list[tuple[str, str]]:
         f"{shape(info.input_shape)}, {info.classes} classes"
     )
     return [("Data", info.title), ("", sizes), ("", state), ("Licence", info.licence)]
+
+
+def _files(preset: Preset) -> list[tuple[str, str]]:
+    """Describe a dataset of files: what they are, what is there of them, and where they come from."""
+    config = preset.config
+    found = survey(config)
+    if found is None:
+        return [("Data", config.dataset)]
+    if found.problems:
+        told = found.problems[0].message
+        state = "not on this machine yet" if "is not there; looked for" in told else told
+    elif (train := found.train(config.data.validation_fraction)) is None:
+        state = found.unknown
+    else:
+        state = f"there: {train:,} to train on, {found.held_out(config.data.validation_fraction):,} to validate on"
+        state += f", {len(found.classes):,} classes" if found.classes else ""
+    path = str(config.data.options["path"])
+    about = [("", text) for text in (path, state, preset.about.data) if text]
+    return [("Data", f"{config.dataset}: {FORMATS[config.dataset]}"), *about]
 
 
 def _model(model: str) -> str:

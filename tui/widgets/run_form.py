@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
@@ -16,13 +17,15 @@ from tui.widgets.field_row import FieldRow
 from tui.widgets.fields import GROUPS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.events import DescendantFocus
+    from textual.widget import Widget
 
     from engine.errors import Problem
+    from tui.widgets.fields import FieldSpec
 
 
 class FieldList(VerticalScroll, can_focus=False):
@@ -219,7 +222,23 @@ class RunForm(Vertical):
             else:
                 await row.remove()
         for group in self.query(FieldGroup):
-            missing = [spec for spec in wanted if spec.group == group.title and spec not in there]
-            if missing:
-                rows = [FieldRow(spec, draft.text(spec), self._labels.get(spec.key)) for spec in missing]
-                await group.mount_all(rows)
+            await _fill(group, [spec for spec in wanted if spec.group == group.title], there, self._new_row)
+
+    def _new_row(self, spec: FieldSpec) -> FieldRow:
+        text = self._draft.text(spec) if self._draft is not None else ""
+        return FieldRow(spec, text, self._labels.get(spec.key))
+
+
+async def _fill(
+    group: FieldGroup,
+    wanted: Sequence[FieldSpec],
+    there: Mapping[FieldSpec, FieldRow],
+    new_row: Callable[[FieldSpec], FieldRow],
+) -> None:
+    """Add the fields that a group lacks, each behind the one that it follows."""
+    above: Widget = group.query_one(".heading")
+    for is_there, specs in groupby(wanted, there.__contains__):
+        rows = [there[spec] if is_there else new_row(spec) for spec in specs]
+        if not is_there:
+            await group.mount_all(rows, after=above)
+        above = rows[-1]

@@ -11,7 +11,9 @@ from textual.widgets import Static
 
 from engine.events import RunFailed, RunFinished
 from engine.paths import user_path
+from engine.scores import Mistake
 from engine.state import best_epoch
+from tui.confusion import taken_text
 from tui.widgets.figures import Glyphs, clock, plain, score
 
 if TYPE_CHECKING:
@@ -78,8 +80,25 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Verdict:
         "stopped": f"Stopped after {counted}, as asked.",
     }.get(end.outcome, f"Finished: {counted}.")
     why = end.reason if end.outcome in {"early", "stopped"} else ""
-    facts = (("best", best_score(state)), ("why", why), ("model", _model_path(run, state)))
+    facts = (("best", best_score(state)), ("why", why), ("classes", _classes(end)), ("model", _model_path(run, state)))
     return Verdict("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
+
+
+def has_classes(state: RunState) -> bool:
+    """Tell whether the run left scores of its classes."""
+    return isinstance(state.end, RunFinished) and isinstance(state.end.summary.get("classes"), dict)
+
+
+def _classes(end: RunFinished) -> str:
+    """Say in a sentence how evenly the classes are told, and which is mistaken most; empty where it is not known."""
+    try:
+        scores = end.summary["classes"]
+        text = f"balanced accuracy {scores['balanced_accuracy']:.4f}"
+        if scores["mistakes"]:
+            text += f"; {taken_text(Mistake(**scores['mistakes'][0]))}"
+    except (KeyError, TypeError, ValueError):
+        return ""
+    return f"{text}; c shows all"
 
 
 def best_score(state: RunState) -> str:

@@ -1,0 +1,100 @@
+"""Splits examples into training and validation, class by class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_NAMED = 10
+"""Most classes that a notice names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Which examples train, and which validate.
+
+    Args:
+        train: Indices of the training examples, in random order.
+        validation: Likewise, of the validation examples; may be empty.
+        class_counts: Examples of each class by part, for the run's record.
+        notices: Classes that are too small to be split, by name.
+    """
+
+    train: NDArray[np.intp]
+    validation: NDArray[np.intp]
+    class_counts: dict[str, list[int]]
+    notices: tuple[str, ...]
+
+
+def stratified_split(
+    labels: NDArray[Any], class_names: Sequence[str], fraction: float, seed: int, train_limit: int = 0
+) -> Split:
+    """Split examples so that each class has about the same share in both parts.
+
+    A class with a single example is trained on; of any other one at least one example is in each part.
+
+    Args:
+        labels: The class number of each example, shape ``(examples,)``.
+        class_names: Names of the classes, by number.
+        fraction: Share to hold out for validation.
+        seed: The same seed gives the same split.
+        train_limit: Keep only so many training examples; 0 means all.
+    """
+    from sklearn.model_selection import train_test_split
+
+    classes = len(class_names)
+    counts = np.bincount(labels, minlength=classes)
+    indices = np.arange(len(labels))
+    divisible = indices[counts[labels] > 1]
+    kinds = int((counts > 1).sum())
+    # scikit-learn wants room for every class in both parts.
+    held_out = min(max(round(fraction * len(labels)), kinds), len(divisible) - kinds)
+    validation = divisible[:0]
+    if held_out:
+        kept, validation = train_test_split(
+            divisible, test_size=held_out, random_state=seed, stratify=labels[divisible]
+        )
+        validation = _with_every_class(kept, validation, labels)
+    train = np.random.default_rng(seed).permutation(np.setdiff1d(indices, validation))
+    train = train[: train_limit or None]
+    return Split(
+        train,
+        validation,
+        counts_by_class(labels[train], labels[validation], classes),
+        _notices(counts, class_names),
+    )
+
+
+def counts_by_class(train: NDArray[Any], validation: NDArray[Any], classes: int) -> dict[str, list[int]]:
+    """Count the examples of each class in both parts, given their class numbers."""
+    parts = {"train": train, "validation": validation}
+    return {name: np.bincount(labels, minlength=classes).tolist() for name, labels in parts.items()}
+
+
+def _with_every_class(train: NDArray[np.intp], validation: NDArray[np.intp], labels: NDArray[Any]) -> NDArray[np.intp]:
+    """Exchange single examples until every class is in both parts; scikit-learn's rounding leaves small ones out."""
+    for _ in range(2):
+        for number in np.setdiff1d(labels[train], labels[validation]):
+            largest = np.bincount(labels[validation]).argmax()
+            given, taken = np.argmax(labels[train] == number), np.argmax(labels[validation] == largest)
+            train[given], validation[taken] = validation[taken], train[given]
+        train, validation = validation, train
+    return validation
+
+
+def _notices(counts: NDArray[np.intp], class_names: Sequence[str]) -> tuple[str, ...]:
+    single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
+    if not single:
+        return ()
+    more = f" and {len(single) - _NAMED:,} more" if len(single) > _NAMED else ""
+    named = ", ".join(single[:_NAMED]) + more
+    if len(single) == 1:
+        return (f"The class '{named}' has one example: it is trained on and not validated.",)
+    return (f"{len(single):,} classes have one example each, which is trained on and not validated: {named}.",)

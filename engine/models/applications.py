@@ -1,0 +1,200 @@
+"""The classification models of `keras.applications`, with their own preprocessing inside and a new classifier.
+
+The model takes pixels as ``data.pixels`` scales them. What its family wants of them is done by Keras layers that are
+part of the model, so that a saved model takes the same pixels and loads without this package.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from engine.errors import DataError, one_line
+from engine.model_options import ApplicationOptions
+from engine.models.basic import classifier, image_shape
+from engine.paths import keras_home
+from engine.places import locate
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from engine.examples import Signature
+
+# What `preprocess_input` of each family does to pixels from 0 to 255, as Keras's `imagenet_utils` names it; families
+# with "none" have it inside already. The longest beginning of a name counts.
+_PREPROCESSING = {
+    "ConvNeXt": "none",
+    "DenseNet": "torch",
+    "EfficientNet": "none",
+    "Inception": "tf",
+    "MobileNet": "tf",
+    "MobileNetV3": "none",
+    "NASNet": "tf",
+    "ResNet": "caffe",
+    "VGG": "caffe",
+    "Xception": "tf",
+}
+_MEAN_RGB, _DEVIATION_RGB = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_MEAN_BGR = (103.939, 116.779, 123.68)
+
+_SMALLEST_SIDES = {"Inception": 75, "Xception": 71}
+_SMALLEST_SIDE = 32
+# The published weights of these are only taken for images of this very size.
+_FIXED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
+# Files that Keras keeps under another name than their address has.
+_RENAMED = {
+    "NASNet-large-no-top.h5": "nasnet_large_no_top.h5",
+    "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5",
+}
+
+
+def application(config: RunConfig, signature: Signature) -> Any:
+    """Build `application`.
+
+    Raises:
+        DataError: The examples are not images of a size it takes, or its weights cannot be had.
+    """
+    options = ApplicationOptions.model_validate(config.model_options)
+    shape = image_shape("application", signature)
+    _check_shape(options, shape)
+    base = _base(options, (shape[0], shape[1], 3))
+    _set_trainable(base, options)
+    inputs = keras.Input(shape)
+    pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
+    prepared = preprocessed(pixels, options.name, 255.0 if config.data.pixels == "unit" else 1.0)
+    # Batch normalisation of pretrained layers keeps its own statistics: with those of a small dataset they lose
+    # what they learnt (Keras transfer learning guide). False is kept in the graph, a later phase does not change it.
+    features = base(prepared) if options.trainable == "all" else base(prepared, training=False)
+    if options.dropout:
+        features = keras.layers.Dropout(options.dropout)(features)
+    return keras.Model(inputs, classifier(signature.classes)(features), name="application")
+
+
+def smallest_side(name: str) -> int:
+    """Return the least height and width of images that a model takes."""
+    return next((side for start, side in _SMALLEST_SIDES.items() if name.startswith(start)), _SMALLEST_SIDE)
+
+
+def preprocessing_of(name: str) -> str:
+    """Return what a model wants of its pixels: ``caffe``, ``tf``, ``torch``, or ``none`` where it sees to it itself."""
+    if re.fullmatch(r"ResNet\d+V2", name):
+        return "tf"
+    return _PREPROCESSING[max((start for start in _PREPROCESSING if name.startswith(start)), key=len)]
+
+
+def preprocessed(pixels: Any, name: str, scale: float) -> Any:
+    """Apply a model's preprocessing by Keras layers.
+
+    Args:
+        pixels: RGB images, shape ``(batch, height, width, 3)``.
+        name: The model.
+        scale: What brings the pixels to 0 to 255.
+    """
+    mode = preprocessing_of(name)
+    if mode == "none":
+        return pixels if scale == 1.0 else _rescaling(scale)(pixels)
+    if mode == "tf":
+        return _rescaling(scale / 127.5, -1.0)(pixels)
+    if mode == "torch":
+        scales = [scale / 255.0 / deviation for deviation in _DEVIATION_RGB]
+        offsets = [-mean / deviation for mean, deviation in zip(_MEAN_RGB, _DEVIATION_RGB, strict=True)]
+        return _rescaling(scales, offsets)(pixels)
+    return _rescaling(scale, [-mean for mean in _MEAN_BGR])(keras.ops.flip(pixels, axis=-1))
+
+
+def _rescaling(scale: float | list[float], offset: float | list[float] = 0.0) -> Any:
+    # float32 whatever the policy: 16 bits cannot tell neighbouring pixel values apart.
+    return keras.layers.Rescaling(scale, offset, dtype="float32")
+
+
+def _check_shape(options: ApplicationOptions, shape: tuple[int | None, ...]) -> None:
+    height, width, channels = shape
+    if height is None or width is None or channels not in {1, 3}:
+        raise DataError(
+            f"{options.name} needs images of one size with 1 or 3 channels; the examples have shape {shape}."
+        )
+    least = smallest_side(options.name)
+    if min(height, width) < least:
+        raise DataError(
+            f"{options.name} needs images of at least {least}×{least} pixels; the examples have {height}×{width}.",
+            remedy="Choose a larger data.options.image_size where the dataset has one, or another model.",
+        )
+    fixed = _FIXED_SIDES.get(options.name)
+    if options.weights == "imagenet" and fixed and (height, width) != (fixed, fixed):
+        raise DataError(
+            f"The ImageNet weights of {options.name} need images of {fixed}×{fixed} pixels; "
+            f"the examples have {height}×{width}.",
+            remedy=f"Set data.options.image_size=[{fixed},{fixed}], or model_options.weights=none.",
+        )
+
+
+def _base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
+    make = getattr(keras.applications, options.name)
+    settings = {"include_top": False, "input_shape": shape, "pooling": options.pooling}
+    if options.weights != "imagenet":
+        base = make(weights=None, **settings)
+        if options.weights != "none":
+            _load_weights(base, options)
+        return base
+    try:
+        return make(weights="imagenet", **settings)
+    except Exception as error:  # Keras raises a bare Exception for a failed download
+        failed = re.search(r"URL fetch failure on (\S+?):? ", f"{error} ")
+        if failed is None:
+            raise DataError(
+                f"The ImageNet weights of {options.name} could not be loaded.",
+                why=one_line(error),
+                remedy=f"Delete its file in {keras_home() / 'models'}, and it is fetched again.",
+            ) from error
+        file = failed[1].rpartition("/")[2]
+        raise DataError(
+            f"The ImageNet weights of {options.name} could not be downloaded from {failed[1]}.",
+            why=one_line(error),
+            remedy=(
+                "Check the connection (on Kaggle: switch the notebook's internet on), put the file by hand at "
+                f"{keras_home() / 'models' / _RENAMED.get(file, file)}, or set model_options.weights=none."
+            ),
+        ) from error
+
+
+def _load_weights(base: Any, options: ApplicationOptions) -> None:
+    path = locate(options.weights)
+    try:
+        base.load_weights(path)
+    except Exception as error:  # Keras and h5py raise whatever a file makes them trip over
+        raise DataError(
+            f"{path} does not hold weights of {options.name} without its classifier.",
+            why=one_line(error),
+            remedy="Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False).",
+        ) from error
+
+
+def _set_trainable(base: Any, options: ApplicationOptions) -> None:
+    if options.trainable == "from":
+        unfreeze_layers(base, options.from_layer, "model_options.from_layer")
+    else:
+        base.trainable = options.trainable == "all"
+
+
+def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
+    """Make a base's layers trainable from a number on, except its batch normalisation, and no others.
+
+    Args:
+        base: The base.
+        from_layer: The first layer's number; negative ones count from the end.
+        key: Where the number comes from, for the error.
+
+    Raises:
+        DataError: It has no layer of that number.
+    """
+    count = len(base.layers)
+    if not -count <= from_layer < count:
+        raise DataError(
+            f"{key} is {from_layer}, but {base.name} has {count} layers.",
+            remedy=f"Choose a number from {-count} to {count - 1}.",
+        )
+    base.trainable = True
+    for number, layer in enumerate(base.layers):
+        is_normalisation = isinstance(layer, keras.layers.BatchNormalization)
+        layer.trainable = number >= from_layer % count and not is_normalisation

@@ -1,0 +1,49 @@
+"""Convolutions over word embeddings, for telling texts apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from engine.errors import DataError
+from engine.model_options import TextOptions
+from engine.models.basic import classifier
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from engine.examples import Signature
+
+
+def text(config: RunConfig, signature: Signature) -> Any:
+    """Build `text`: Keras's example "Text classification from scratch", with a softmax over any number of classes.
+
+    Raises:
+        DataError: The examples are no texts, or too short for the convolutions.
+    """
+    options = TextOptions.model_validate(config.model_options)
+    if "vocabulary" not in signature.sizes:
+        raise DataError("The model 'text' reads word numbers.", remedy="Use dataset = 'text-csv', or another model.")
+    length = int(signature.shape[0] or 0)
+    least = _least_length(options)
+    if length < least:
+        raise DataError(
+            f"Texts of {length} words are too short for {len(options.filters)} convolutions over "
+            f"{options.kernel_size} words.",
+            remedy=f"Set data.options.length={least} or more, or fewer model_options.filters.",
+        )
+    layers = keras.layers
+    stack: list[Any] = [keras.Input((length,), dtype="int32", name="text")]
+    stack += [layers.Embedding(signature.sizes["vocabulary"], options.width), layers.Dropout(options.dropout)]
+    for filters in options.filters:
+        stack.append(layers.Conv1D(filters, options.kernel_size, strides=options.stride, activation="relu"))
+    stack += [layers.GlobalMaxPooling1D(), layers.Dense(options.hidden, activation="relu")]
+    return keras.Sequential([*stack, layers.Dropout(options.dropout), classifier(signature.classes)], name="text")
+
+
+def _least_length(options: TextOptions) -> int:
+    """Return the words that leave the last convolution one place."""
+    length = 1
+    for _ in options.filters:
+        length = (length - 1) * options.stride + options.kernel_size
+    return length

@@ -1,0 +1,114 @@
+"""The presets for words and ratings train on files of their formats, reduced, and leave a model that loads anywhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from engine.config import with_changes
+from engine.events import EpochEnded, RunFinished, Translated
+from presets.catalog import find_preset
+from tests.helpers import all_of, run_host, run_python, the
+from tests.words import ratings, write_pairs, write_ratings, write_reviews
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.rundir import RunDirectory
+
+pytestmark = pytest.mark.slow
+
+ACCELERATORS = [("cpu", 1), ("sim:8", 8)]
+LOAD = """
+import json, sys
+import numpy as np
+import keras
+model = keras.saving.load_model(sys.argv[1])
+given = {part.name: np.zeros((2, *part.shape[1:]), "int32") for part in model.inputs}
+said = model.predict(given if len(given) > 1 else given["text"], verbose=0)
+assert "engine" not in sys.modules
+print(json.dumps({"shape": said.shape, "finite": bool(np.isfinite(said).all()), "loss": str(model.loss)}))
+"""
+
+
+def trained(name: str, path: Path, accelerator: str, changes: dict[str, Any]) -> RunDirectory:
+    """Train a preset on other files, without TensorBoard files, in a host process."""
+    always = {"data.options.path": str(path), "accelerator": accelerator, "tensorboard.enabled": False}
+    config = with_changes(find_preset(name).config, [*(always | changes).items()])
+    run = run_host(config, path.parent / "runs")
+    assert the(run, RunFinished).outcome == "completed"
+    return run
+
+
+def loaded(run: RunDirectory) -> dict[str, Any]:
+    """What the saved model says in a process that has never heard of this project."""
+    said: dict[str, Any] = json.loads(run_python(LOAD, str(run.model), cwd=run.path).splitlines()[-1])
+    assert said["finite"]
+    return said
+
+
+def last_logs(run: RunDirectory) -> dict[str, float]:
+    return all_of(run, EpochEnded)[-1].logs
+
+
+@pytest.mark.parametrize(("accelerator", "replicas"), ACCELERATORS)
+def test_nmt_transformer(tmp_path: Path, accelerator: str, replicas: int) -> None:
+    run = trained(
+        "nmt-transformer",
+        write_pairs(tmp_path / "spa-eng" / "spa.txt", 1200),
+        accelerator,
+        {
+            "epochs": 3,
+            "batch_size": 64 // replicas,
+            "data.options.length": 10,
+            "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
+        },
+    )
+    # About twenty words are said; none of the sentences was in the training data.
+    assert last_logs(run)["val_accuracy"] > 0.9
+    translated = all_of(run, Translated)
+    assert [event.epoch for event in translated] == [1, 2, 3]
+    wrong = [sample for sample in translated[-1].samples if sample.predicted != sample.expected.lower().strip(".¿?")]
+    assert len(translated[-1].samples) == 4
+    assert len(wrong) <= 1
+    assert loaded(run)["shape"][:2] == [2, 10]
+
+
+@pytest.mark.parametrize(("accelerator", "replicas"), ACCELERATORS)
+def test_imdb_text(tmp_path: Path, accelerator: str, replicas: int) -> None:
+    run = trained(
+        "imdb-text",
+        write_reviews(tmp_path / "IMDB Dataset.csv", 1200),
+        accelerator,
+        {
+            "batch_size": 32 // replicas,
+            "data.options.length": 80,
+            "model_options.width": 32,
+            "model_options.filters": [32, 32],
+            "optimizer.learning_rate": 0.004,
+        },
+    )
+    assert last_logs(run)["val_accuracy"] > 0.95
+    assert loaded(run)["shape"] == [2, 2]
+
+
+@pytest.mark.parametrize(("accelerator", "replicas"), ACCELERATORS)
+def test_movielens_recommender(tmp_path: Path, accelerator: str, replicas: int) -> None:
+    rows = ratings(100, 80, 6000)
+    run = trained(
+        "movielens-recommender",
+        write_ratings(tmp_path / "ml-latest-small" / "ratings.csv", rows),
+        accelerator,
+        {
+            "epochs": 3,
+            "batch_size": 64 // replicas,
+            "model_options.width": 8,
+            "optimizer.learning_rate": 0.02,
+        },
+    )
+    deviation = np.std([row[2] for row in rows])
+    assert last_logs(run)["val_root_mean_squared_error"] < 0.5 * deviation
+    assert loaded(run)["shape"] == [2, 1]

@@ -1,0 +1,162 @@
+"""`tpu-console tfrecord`: what it takes, what it prints, how it is left and gone on with."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.helpers import wait_until
+from tests.images import write_image_folder, write_plant_pathology
+from tests.tui.terminal_driver import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Call = Callable[..., tuple[int, str, str]]
+
+
+def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Path) -> None:
+    flowers = write_image_folder(tmp_path / "flowers", per_class=10)
+    for number in range(5):
+        (flowers / "rose" / f"rose_{number}.jpg").unlink()
+    code, out, err = call("tfrecord", str(flowers), str(tmp_path / "shards"))
+    assert code == 0
+    schema = json.loads((tmp_path / "shards" / "schema.json").read_text())
+    size = schema["shards"][0]["bytes"]
+    assert out.splitlines() == [
+        f"shards       1 shard of {size / 1000:.1f} kB in {tmp_path}/shards",
+        "images       25, each read back",
+        f'to train     dataset = "tfrecord" and data.options.path = "{tmp_path}/shards"',
+        "",
+        "class  images   share",
+        "daisy      10  40.0 %",
+        "rose        5  20.0 %",
+        "tulip      10  40.0 %",
+    ]
+    assert all(character.isprintable() or character == "\n" for character in err)
+    ended = re.sub(r" in .*", "", err).splitlines()
+    assert "checking images  25 images" in ended
+    assert "writing and reading back  25 images" in ended
+
+
+@pytest.mark.slow
+def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call: Call, tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path / "plants", per_class=3)
+    (tmp_path / "plants" / "images" / "Train_1.jpg").write_bytes(b"")
+    preset = tmp_path / "mine.toml"
+    preset.write_text(
+        f"""
+        dataset = "image-csv"
+        model = "cnn"
+        batch_size = 4
+        epochs = 1
+        [data.options]
+        path = "{table}"
+        """
+    )
+    code, out, err = call("tfrecord", str(preset), str(tmp_path / "shards"))
+    assert (code, out) == (1, "")
+    assert "Error: 1 of 12 images in" in err
+    assert "Train_1 is empty" in err
+    assert "--skip-bad" in err
+    code, out, err = call("tfrecord", str(preset), str(tmp_path / "shards"), "--skip-bad")
+    assert code == 0
+    assert "images       11, each read back; 1 left out" in out
+    assert "Train_1 is empty" in err
+    assert "multiple_diseases       2  18.2 %" in out
+
+
+def test_what_is_wrong_with_a_table_is_said_with_the_command_s_own_options(call: Call, tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path / "plants", per_class=3)
+    code, out, err = call("tfrecord", str(table), str(tmp_path / "shards"), "--label-column", "rost")
+    assert (code, out) == (1, "")
+    assert "has no column of labels 'rost'; did you mean 'rust'?\nSet --label-column." in err
+
+
+def test_a_source_that_is_not_there_is_named(call: Call, tmp_path: Path) -> None:
+    code, out, err = call("tfrecord", f"{tmp_path}/nothing", f"{tmp_path}/shards")
+    assert (code, out) == (1, "")
+    assert f"{tmp_path}/nothing" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["digits-cnn", "out"], "digits-cnn trains on digits; only image-csv and image-folder can be converted."),
+        (["photos/", "out", "--images", "here"], "--images is for a CSV"),
+        (["photos/", "out", "--id-column", "a"], "--id-column is for a CSV"),
+        (["photos/", "out", "--label-column", "a"], "--label-column is for a CSV"),
+        (["photos/", "out", "--shard-mb", "5"], "5.0 is not in the range 10<=x<=100"),
+        (["digit-cnn", "out"], "There is no folder and no preset 'digit-cnn'; did you mean 'digits-cnn'?"),
+        (["labels.csv", "out", "--images", ""], "--images: string should have at least 1 character"),
+        (["", "out"], "SOURCE: string should have at least 1 character"),
+        (["photos/"], "Missing argument 'DEST'"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_2(call: Call, arguments: list[str], message: str) -> None:
+    code, out, err = call("tfrecord", *arguments)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+
+
+def test_help_has_examples(call: Call) -> None:
+    code, out, _ = call("tfrecord", "--help")
+    assert code == 0
+    assert "tpu-console tfrecord photos/ shards/" in out
+    assert "Exit codes:" in out
+
+
+def write_many(folder: Path, count: int = 400) -> Path:
+    """Write an image folder of 120 MB that takes little room: its files are links to one."""
+    pixels = np.random.default_rng(0).integers(0, 256, (320, 320, 3), np.uint8)
+    image = io.BytesIO()
+    Image.fromarray(pixels).save(image, "PNG", compress_level=0)
+    for number in range(count):
+        path = folder / "ab"[number % 2] / f"{number:03}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if number:
+            os.link(folder / "a" / "000.png", path)
+        else:
+            path.write_bytes(image.getvalue())
+    return folder
+
+
+@pytest.mark.slow
+def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    source, shards = write_many(tmp_path / "photos"), tmp_path / "shards"
+    command = ("tfrecord", str(source), str(shards), "--shard-mb", "10")
+    first = shards / "train-00000-of-00012.tfrecord"
+
+    terminal = Terminal(*command, home=tmp_path / "home")
+    try:
+        wait_until(first.exists, "the first shard")
+        terminal.press("ctrl+c")
+        assert terminal.wait() == 130
+        assert "Interrupted. Whole shards are kept: the same command goes on with the next one." in terminal.flat
+        assert "█" in terminal.raw.decode()
+        assert terminal.is_restored
+    finally:
+        terminal.close()
+    names = sorted(path.name for path in shards.iterdir())
+    assert not [name for name in names if name.endswith(".part") or name == "schema.json"]
+    kept = len(names) - 1
+    assert 1 <= kept < 12
+    written = first.stat().st_mtime_ns
+
+    terminal = Terminal(*command, home=tmp_path / "home")
+    try:
+        assert terminal.wait() == 0
+        assert f"12shardsof123MBin{shards},{kept}ofthemtherealready" in terminal.tight
+    finally:
+        terminal.close()
+    assert json.loads((shards / "schema.json").read_text())["class_counts"] == [200, 200]
+    assert first.stat().st_mtime_ns == written

@@ -1,0 +1,100 @@
+"""`tpu-console doctor`: what this machine is, what stands in the way of training, and what to type next."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from typing import TYPE_CHECKING
+
+import click
+
+from tui.commands.options import examples, json_option
+from tui.output import say, width_of_output
+from tui.tables import fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.checks import Finding
+    from engine.doctor import Report
+
+_COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
+_INDENT = " " * 9
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console doctor",
+        "tpu-console doctor --json | jq '.findings[] | .command'",
+        done="no problem was found; notes and warnings may have been",
+        failed="a problem was found",
+    )
+)
+@json_option("Write one JSON object.")
+def doctor(as_json: bool) -> int:
+    """Check this machine.
+
+    Says where it is (Colab, Kaggle, a TPU VM, GKE, a plain machine), which accelerators it has, whether the installed
+    packages fit together, who holds the TPU, and what disks and terminal are like: each with a verdict, what was
+    read, and the next command to type. It changes nothing and takes at most three seconds.
+    """
+    from engine.doctor import examine
+    from engine.environment import look_around
+
+    report = examine(look_around())
+    width = width_of_output()
+    if as_json:
+        say([json.dumps(report.as_dict(), indent=2, ensure_ascii=False)])
+    else:
+        coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        say(report_lines(report, width, coloured=coloured))
+    return 0 if report.is_well else 1
+
+
+def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:
+    """Write a report as lines.
+
+    Args:
+        report: What the doctor says.
+        width: Cells of a line; None for lines as long as they come.
+        coloured: Whether to colour the verdicts.
+    """
+    lines = [line for name, value in report.header for line in _row(name, value, width)]
+    for group in report.groups:
+        lines += ["", group.name]
+        for finding in group.findings:
+            lines += _finding(finding, width, coloured=coloured)
+    return [*lines, "", report.summary]
+
+
+def verdict_label(finding: Finding) -> str:
+    """Return a verdict in at most seven letters."""
+    return "unknown" if finding.verdict == "could not tell" else finding.verdict.value
+
+
+def _row(name: str, value: str, width: int | None) -> list[str]:
+    wrapped = value if width is None else "\n".join(textwrap.wrap(value, max(20, width - 13)))
+    return fields([(f"{name:<11}", wrapped)], indent="")
+
+
+def _finding(finding: Finding, width: int | None, *, coloured: bool) -> Iterator[str]:
+    label = verdict_label(finding)
+    is_ok = finding.verdict == "ok"
+    read = "; ".join(finding.evidence)
+    aside = f" ({read})" if is_ok and read else ""
+    first, *others = _wrapped(f"{finding.title}: {finding.text}{aside}", width)
+    colour = _COLOURS.get(finding.verdict.value)
+    painted = click.style(label, fg=colour, bold=True) if coloured and colour else label
+    yield f"{painted}{' ' * (len(_INDENT) - len(label))}{first}"
+    yield from (_INDENT + line for line in others)
+    if read and not is_ok:
+        yield from (_INDENT + line for line in _wrapped(f"read: {read}", width))
+    if finding.command:  # never wrapped: it is there to be copied
+        yield f"{_INDENT}type: {finding.command}"
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    if width is None:
+        return [text]
+    return textwrap.wrap(text, max(30, width - len(_INDENT)), break_on_hyphens=False)

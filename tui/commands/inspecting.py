@@ -1,0 +1,158 @@
+"""`tpu-console inspect`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from tui.commands.options import complete_key, examples, json_option, preset_file_option
+from tui.output import complain, complain_about, say, speaks_utf8, width_of_output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from click.shell_completion import CompletionItem
+
+    from engine.config import RunConfig
+
+_PIPE_CELLS = 100
+_FAILED = 1
+
+
+def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from click.shell_completion import CompletionItem
+
+    from engine.catalog import DATASET_NAMES
+    from presets.catalog import preset_files
+
+    if "/" in incomplete or incomplete.startswith((".", "~")):
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(name) for name in (*DATASET_NAMES, *preset_files()) if name.startswith(incomplete)]
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console inspect digits",
+        "tpu-console inspect plant-pathology-cnn",
+        "tpu-console inspect ./photos --speed",
+        "tpu-console inspect image-csv --set data.options.path=train.csv",
+        "tpu-console inspect ratings.csv --json | jq .ratings",
+        done="it was looked at; bad files may have been found",
+        failed="it could not be looked at",
+    )
+)
+@click.argument("dataset", shell_complete=_complete_dataset)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=complete_key,
+    help="Change a key, such as data.options.image_size=[64,64]; may be given several times.",
+)
+@click.option("--speed", is_flag=True, help="Measure how fast examples are read, decoded, augmented, and come in all.")
+@preset_file_option
+@json_option("Write one JSON object.")
+def inspect(
+    dataset: str, assignments: tuple[str, ...], speed: bool, preset_files: tuple[Path, ...], as_json: bool
+) -> int:
+    """Look at DATASET: counts, balance, bad files, samples.
+
+    DATASET is the name of a dataset or a preset, a preset file, or a file or folder whose format is guessed.
+
+    Nothing is trained and nothing is changed. Bad files are listed, whether or not a run would accept them.
+    """
+    config, guessed, source = _configured(dataset, assignments, preset_files)
+    if guessed:
+        complain([f"{dataset} looks like {guessed}."])
+    from tui.jobs import run_job
+
+    options = {"config": config.model_dump(mode="json"), "speed": speed}
+    found = run_job("inspect", options, when_interrupted="Nothing was changed.")
+    trouble = found["trouble"]
+    if as_json:
+        values = {"dataset": config.dataset, "options": config.data.options, **_catalogued(config.dataset), **found}
+        say([json.dumps(values, indent=2, ensure_ascii=False)])
+    else:
+        say(_lines(config, found))
+    if trouble is None:
+        return 0
+    if not as_json:
+        complain([""])
+    complain_about(ConsoleError(trouble["what"], why=trouble["why"], remedy=trouble["remedy"]))
+    if source:
+        complain([f"The data of this preset: {source}."])
+    return _FAILED
+
+
+def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) -> tuple[RunConfig, str, str]:
+    """Return what DATASET means.
+
+    Returns:
+        The configuration with ``--set`` applied; the format if it was guessed; and where the data comes from, if it is
+        that of a preset on files.
+
+    Raises:
+        ConfigError: There is no such dataset, or the changes do not fit.
+        DataError: The format cannot be guessed.
+    """
+    from engine.catalog import DATASET_NAMES, FORMATS, is_user_reference
+    from engine.config import parse_assignment, with_changes
+    from engine.formats import config_for, guess
+    from presets.catalog import find_preset, load_preset, preset_files
+
+    changes = [parse_assignment(text) for text in assignments]
+    if name in DATASET_NAMES or is_user_reference(name):
+        # The path of a format is among the changes, so that only both together are a configuration.
+        prefix = "data.options."
+        options = {key.removeprefix(prefix): value for key, value in changes if key.startswith(prefix)}
+        others = [(key, value) for key, value in changes if not key.startswith(prefix)]
+        return with_changes(config_for(name, options), others), "", ""
+    presets = preset_files(extra)
+    if name.endswith(".toml") or name in presets:
+        preset = find_preset(name, extra) if name in presets else load_preset(Path(name).expanduser())
+        is_told = preset.config.dataset in FORMATS and "data" in preset.about.model_fields_set
+        return with_changes(preset.config, changes), "", preset.about.data if is_told else ""
+    if os.sep not in name and not Path(name).exists() and not _is_found(name):
+        message = (
+            f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*DATASET_NAMES, *presets])}"
+        )
+        raise ConfigError([Problem("", message)])
+    dataset, options = guess(name)
+    return with_changes(config_for(dataset, options), changes), dataset, ""
+
+
+def _is_found(name: str) -> bool:
+    from engine.places import locate
+
+    return Path(locate(name)).exists()
+
+
+def _catalogued(dataset: str) -> dict[str, Any]:
+    """Return what is known of a built-in dataset without loading it."""
+    from engine.catalog import DATASETS
+
+    info = DATASETS.get(dataset)
+    if info is None:
+        return {}
+    return {
+        "title": info.title,
+        "licence": info.licence,
+        "download_bytes": info.download_bytes,
+        "files": [{"path": str(file.location), "is_there": file.location.is_file()} for file in info.files],
+    }
+
+
+def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:
+    from tui.inspection import Page
+    from tui.pictures import depth_of
+
+    width = width_of_output()
+    is_utf8 = speaks_utf8()
+    depth = depth_of(os.environ, is_terminal=width is not None, is_utf8=is_utf8)
+    return Page(width or _PIPE_CELLS, depth, is_utf8=is_utf8).lines(config.dataset, config.data.options, found)

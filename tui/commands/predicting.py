@@ -1,0 +1,103 @@
+"""`tpu-console predict`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tui.commands.options import examples, run_argument
+from tui.output import complain, say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STANDARD_OUTPUT = "-"
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console predict --data test.csv --out submission.csv",
+        "tpu-console predict 20261120 --data photos/ --out out.csv --skip-bad",
+        "tpu-console predict digits-cnn --data scans.npy --out - | head",
+        done="the predictions were written",
+        failed="nothing was written",
+    )
+)
+@run_argument
+@click.option(
+    "--data",
+    metavar="PATH",
+    multiple=True,
+    required=True,
+    help="What to predict: a table, a folder or file of images, arrays, texts; several times for several images.",
+)
+@click.option("--out", metavar="FILE", required=True, help="The CSV file to write; - for standard output.")
+@click.option(
+    "--checkpoint",
+    type=click.Choice(["last", "best"]),
+    default="last",
+    show_default=True,
+    help="The model at the end of training, or that of the best epoch.",
+)
+@click.option("--images", metavar="FOLDER", help="Folder of the images that a table names. [default: as in training]")
+@click.option("--skip-bad", is_flag=True, help="Leave images without a prediction that cannot be read.")
+@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+def predict(
+    name: str | None,
+    data: tuple[str, ...],
+    out: str,
+    checkpoint: str,
+    images: str | None,
+    skip_bad: bool,
+    force: bool,
+) -> int:
+    """Predict new data with the model of RUN, the newest by default.
+
+    The data is of the kind that the run was trained on, and is read and scaled in the same way. Rows stay in the
+    order of the data. A run on a table of images with a column a class gets those columns, as competitions want them.
+    """
+    options: dict[str, Any] = {
+        "run": name,
+        "data": list(data),
+        "checkpoint": checkpoint,
+        "images": images,
+        "skip_bad": skip_bad,
+        "force": force,
+    }
+    if out != _STANDARD_OUTPUT:
+        return _predict(options, Path(out).expanduser())
+    with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
+        path = Path(folder) / "predictions.csv"
+        code = _predict(options, path, is_shown=False)
+        with path.open(encoding="utf-8") as file:
+            say(line.rstrip("\n") for line in file)
+        return code
+
+
+def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) -> int:
+    from tui.jobs import run_job
+
+    result = run_job("predict", {**options, "out": os.path.abspath(out)})  # noqa: PTH100  the same, as text
+    (say if is_shown else complain)(_summary(result, is_shown=is_shown))
+    return 0
+
+
+def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
+    """Say what was written, and with which model."""
+    from engine.paths import user_path
+    from tui.figures import plural
+    from tui.lines import labelled
+
+    columns = result["columns"]
+    named = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")
+    rows = f"{plural(result['rows'], 'row')}: {named}"
+    skipped = result["skipped"]
+    return [
+        labelled("model", user_path(Path(result["model"]))),
+        *([labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []),
+        *([labelled("unpredicted", f"{plural(skipped, 'image')} that cannot be read")] if skipped else []),
+    ]

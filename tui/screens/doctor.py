@@ -1,0 +1,126 @@
+"""The doctor in the console: where this is, what was checked, and what to type next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import work
+from textual.binding import Binding
+from textual.containers import Horizontal, VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from engine.checks import Finding
+    from engine.doctor import Report
+    from engine.environment import Environment
+
+_STYLES = {
+    "ok": ("✔", "$text-success"),
+    "note": ("•", "$text-accent"),
+    "warning": ("▲", "$text-warning"),
+    "problem": ("✖", "$text-error"),
+    "could not tell": ("?", "$foreground 60%"),
+}
+
+
+class DoctorScreen(Screen[None]):
+    """Looks around in a thread and shows the report, the same as `tpu-console doctor` prints.
+
+    Args:
+        look: Gathers the facts; `engine.environment.look_around` by default.
+    """
+
+    CSS = """
+    DoctorScreen {
+        background: $background;
+
+        #title { height: 1; background: $panel; padding: 0 1; color: $text-muted; }
+        #report {
+            padding: 1 1 0 1; background: $background;
+            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        }
+        .group { margin-top: 1; }
+        .row { height: auto; }
+        .row > .label { width: 13; }
+        .row > .mark { width: 2; }
+        .row > .body { width: 1fr; height: auto; }
+    }
+    """
+    AUTO_FOCUS = "#report"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("r,f5", "look_again", "Check again", tooltip="Look at the machine again."),
+        Binding("escape,b,q", "dismiss", "Back", tooltip="Go back to where you were."),
+        Binding("f1,question_mark", "app.help", "Help", tooltip="Explain every key and every figure."),
+        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+    ]
+
+    def __init__(self, look: Callable[[], Environment] | None = None) -> None:
+        super().__init__()
+        self._look = look
+
+    def compose(self) -> ComposeResult:
+        """Lay out the title and the room for the report."""
+        yield Static("", id="title")
+        yield VerticalScroll(id="report")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Look around at once."""
+        self.action_look_again()
+
+    def action_look_again(self) -> None:
+        """Look at the machine again."""
+        self._say("looking around …")
+        self._examine()
+
+    @work(thread=True, exclusive=True, name="doctor")
+    def _examine(self) -> None:
+        from engine.doctor import examine
+        from engine.environment import look_around
+
+        report = examine((self._look or look_around)())
+        self.app.call_from_thread(self._show, report)
+
+    def _show(self, report: Report) -> None:
+        if not self.is_attached:
+            return  # left while the machine was being looked at
+        box = self.query_one("#report", VerticalScroll)
+        box.remove_children()
+        rows: list[Static | Horizontal] = [_header_row(name, value) for name, value in report.header]
+        for group in report.groups:
+            rows.append(Static(Content.styled(group.name, "bold $text-accent"), classes="group"))
+            rows += [_row(finding) for finding in group.findings]
+        box.mount_all(rows)
+        self.call_after_refresh(self._say, report.summary)
+
+    def _say(self, text: str) -> None:
+        title = Content.assemble(("tpu-console", "bold $text-primary"), f"  doctor: {text}")
+        self.query_one("#title", Static).update(title)
+
+
+def _header_row(name: str, value: str) -> Horizontal:
+    label = Static(Content.styled(name, "dim"), classes="label")
+    return Horizontal(label, Static(Content(value), classes="body"), classes="row")
+
+
+def _row(finding: Finding) -> Horizontal:
+    mark, style = _STYLES[finding.verdict.value]
+    read, is_ok = "; ".join(finding.evidence), finding.verdict == "ok"
+    aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
+    lines = [Content.assemble((finding.title, f"bold {style}"), f": {finding.text}", aside)]
+    if read and not is_ok:
+        lines.append(Content.styled(f"read: {read}", "$foreground 60%"))
+    if finding.command:
+        lines.append(Content.assemble(("type: ", "$foreground 60%"), (finding.command, "bold")))
+    return Horizontal(
+        Static(Content.styled(mark, style), classes="mark"),
+        Static(Content("\n").join(lines), classes="body"),
+        classes=f"row finding -{finding.verdict.name.lower()}",
+    )

@@ -1,0 +1,113 @@
+"""Class by class how well a run's model does: scores, confusion matrix, most frequent mistakes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.binding import Binding
+from textual.containers import Container
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from tui.confusion import headline
+from tui.widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
+from tui.widgets.figures import glyphs_for, plain
+from tui.widgets.pane_tabs import PaneTabs
+from tui.widgets.rows_pane import RowsPane
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from engine.scores import ClassReport
+    from tui.charts.raster import Marker
+
+_PANES = ("matrix", "classes", "mistakes")
+_WIDTHS = [(0, "-narrow"), (130, "-wide")]
+
+
+class ReportScreen(Screen[None]):
+    """Shows the class report of a run; escape goes back to the run.
+
+    Args:
+        name: The run's name.
+        report: What to show.
+        marker: What the console draws with.
+    """
+
+    AUTO_FOCUS = "#matrix"
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,c,q", "dismiss", "back", tooltip="Go back to the run."),
+        Binding("p", "pane", "pane", tooltip="Go to the next pane: matrix, classes, mistakes."),
+        *(
+            Binding(str(number), f"choose('{name}')", show=False, tooltip=f"Go to the {name}.")
+            for number, name in enumerate(_PANES, 1)
+        ),
+        Binding("question_mark,f1", "app.help", "help", tooltip="Explain every key and every figure."),
+    ]
+    DEFAULT_CSS = """
+    ReportScreen {
+        layout: vertical;
+        background: $background;
+        #title { height: auto; padding: 0 1; }
+        #panes { height: 1fr; layout: grid; }
+        .pane {
+            border: round $foreground 25%; background: $background;
+            border-title-color: $text-muted; border-title-style: bold; border-subtitle-color: $text-muted;
+            scrollbar-size: 1 1;
+            scrollbar-background: $background; scrollbar-color: $foreground 25%; scrollbar-corner-color: $background;
+            &:focus { border: heavy $accent; border-title-color: $text-accent; }
+        }
+        &.-ascii .pane { border: ascii $foreground 40%; &:focus { border: ascii $accent; } }
+        &.-narrow .pane { display: none; }
+        &.-narrow.-pane-matrix #matrix, &.-narrow.-pane-classes #classes, &.-narrow.-pane-mistakes #mistakes {
+            display: block;
+        }
+        &.-wide #tabs { display: none; }
+        &.-wide #panes { grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 2fr 1fr; }
+        &.-wide #matrix { row-span: 2; }
+    }
+    """
+
+    def __init__(self, name: str, report: ClassReport, marker: Marker) -> None:
+        super().__init__(classes=f"-pane-{_PANES[0]}")
+        self._glyphs = glyphs_for(marker)
+        self._run_name = name
+        self._report = report
+        self.set_class(marker == "ascii", "-ascii")
+
+    def compose(self) -> ComposeResult:
+        """Lay the panes out; where there is little room one is seen at a time."""
+        text = f"\n{headline(self._report)}"
+        yield Static(Content.assemble((self._run_name, "bold $text-accent"), plain(text, self._glyphs)), id="title")
+        yield PaneTabs(_PANES, first_number=1)
+        with Container(id="panes"):
+            yield MatrixPane(self._report)
+            yield ScoresPane(self._report)
+            yield MistakesPane(self._report)
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Draw with what the console draws with."""
+        for pane in self.query(RowsPane):
+            pane.glyphs = self._glyphs
+            pane.rows_changed()
+
+    def action_pane(self) -> None:
+        """Go to the next pane."""
+        current = self.query_one(PaneTabs).current
+        self.action_choose(_PANES[(_PANES.index(current) + 1) % len(_PANES)])
+
+    def action_choose(self, name: str) -> None:
+        """Show a pane and enter it."""
+        self.query_one(PaneTabs).current = name
+        for other in _PANES:
+            self.set_class(other == name, f"-pane-{other}")
+        self.query_one(f"#{name}").focus()
+
+    @on(PaneTabs.Chosen)
+    def _choose_pane(self, message: PaneTabs.Chosen) -> None:
+        self.action_choose(message.name)

@@ -1,0 +1,189 @@
+"""The panes of the class report: a row a class, the confusion matrix as a heat map, the most frequent mistakes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+from tui.confusion import cell_len, clean, mistake_text, ordered, scrolling_layout, set_cell_size, share
+from tui.widgets.figures import Glyphs, bar_cells, plain
+from tui.widgets.rows_pane import Row, RowsPane
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from engine.scores import ClassReport
+    from tui.confusion import MatrixLayout
+
+_LEVELS = (0.05, 0.2, 0.5, 0.8)
+"""Shares of a row at which a cell of the matrix becomes a shade stronger."""
+
+_FIGURES_WIDTH = 32
+_LONGEST_BAR = 24
+_POOR = 0.5
+
+
+def _written(text: str, glyphs: Glyphs) -> str:
+    """Write text as the font can, one cell for one cell."""
+    return plain(text.replace("…", glyphs.ellipsis).replace("·", glyphs.dot), glyphs)
+
+
+class ScoresPane(RowsPane):
+    """A row a class: its F1 as a bar, precision, recall, F1 and the number of its examples.
+
+    Args:
+        report: What to show.
+    """
+
+    follows_newest = False
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__("classes", "classes")
+        self._scores = ordered(report)
+        self._names_cells = max(len("class"), *(cell_len(clean(one.name)) for one in self._scores))
+
+    def widest(self) -> int:
+        """Cells of a row without its bar."""
+        return self._names_cells + _FIGURES_WIDTH
+
+    def head(self) -> list[Row]:
+        """The names of the columns."""
+        gap = " " * (self._bar + bool(self._bar))
+        names = f"{'class':<{self._names_cells}} {gap}{'precision':>9}{'recall':>7}{'F1':>7}{'examples':>9}"
+        return [[(names, "head")]]
+
+    @property
+    def _bar(self) -> int:
+        room = self.size.width - self.widest() - 2
+        return min(room, _LONGEST_BAR) if room >= 5 else 0
+
+    def row_count(self) -> int:
+        """How many classes there are."""
+        return len(self._scores)
+
+    def row(self, index: int) -> Row:
+        """One class."""
+        one = self._scores[index]
+        name = set_cell_size(_written(clean(one.name), self.glyphs), self._names_cells)
+        figures = [_written(share(value), self.glyphs) for value in (one.precision, one.recall, one.f1)]
+        text = f"{figures[0]:>9}{figures[1]:>7}{figures[2]:>7}{one.examples:>9,}"
+        look = "bad" if one.f1 is not None and one.f1 < _POOR else ""
+        row = [(f"{name} ", look)]
+        if self._bar:
+            full = bar_cells(one.f1 or 0.0, self._bar)
+            row += [(self.glyphs.full * full, look or "now"), (f"{self.glyphs.empty * (self._bar - full)} ", "faint")]
+        return [*row, (text, look)]
+
+
+class MatrixPane(RowsPane):
+    """The confusion matrix: counts on colours that grow stronger with their share of the row.
+
+    The names of the rows stay where they are when it scrolls sideways.
+
+    Args:
+        report: What to show.
+    """
+
+    follows_newest = False
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"rows--{kind}{level}" for kind in ("hit", "miss") for level in range(1, len(_LEVELS) + 2)
+    }
+    DEFAULT_CSS = """
+    MatrixPane {
+        .rows--hit1 { color: auto; background: $success 12%; }
+        .rows--hit2 { color: auto; background: $success 24%; }
+        .rows--hit3 { color: auto; background: $success 40%; }
+        .rows--hit4 { color: auto; background: $success 60%; }
+        .rows--hit5 { color: auto; background: $success 85%; text-style: bold; }
+        .rows--miss1 { color: auto; background: $error 14%; }
+        .rows--miss2 { color: auto; background: $error 32%; }
+        .rows--miss3 { color: auto; background: $error 55%; text-style: bold; }
+        .rows--miss4 { color: auto; background: $error 75%; text-style: bold; }
+        .rows--miss5 { color: auto; background: $error 90%; text-style: bold; }
+    }
+    """
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__("matrix", "matrix")
+        self.border_subtitle = "rows: what it is, columns: what it was taken for"
+        self._report = report
+        self._planned: tuple[int, MatrixLayout] | None = None
+
+    @property
+    def _plan(self) -> MatrixLayout:
+        """The layout for the width there is; the tightest one with counts scrolls where none fits."""
+        width = self.size.width
+        if self._planned is None or self._planned[0] != width:
+            self._planned = (width, scrolling_layout(self._report, width))
+        return self._planned[1]
+
+    def widest(self) -> int:
+        """Cells of a row."""
+        return self._plan.width
+
+    def head(self) -> list[Row]:
+        """The names of the columns."""
+        return [[(_written(self._plan.head(), self.glyphs), "head")]]
+
+    def row_count(self) -> int:
+        """How many classes there are."""
+        return len(self._report.matrix)
+
+    def row(self, index: int) -> Row:
+        """One class: what its examples were taken for."""
+        plan = self._plan
+        cells: list[tuple[str, str]] = [(_written(plan.row_name(index), self.glyphs), "head")]
+        for column, (text, part) in enumerate(plan.cells(index)):
+            if not part and column != index:
+                cells.append((_written(text, self.glyphs), "faint"))
+                continue
+            level = 1 + sum(part >= limit for limit in _LEVELS)
+            cells.append((text, f"{'hit' if column == index and part else 'miss'}{level}"))
+        return cells
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one line: the names of the rows stay, the rest scrolls."""
+        scroll_x = round(self.scroll_offset.x)
+        if not scroll_x:
+            return super().render_line(y)
+        label, cell = self._plan.label, self._plan.cell
+        first = label + -(-scroll_x // cell) * cell  # no half numbers
+        whole = self.line_at(y)
+        return Strip.join([whole.crop(0, label), whole.crop(first, first + self.size.width - label)])
+
+    def line_at(self, y: int) -> Strip:
+        """Return a whole line, however wide."""
+        head = self.head()
+        index = round(self.scroll_offset.y) + y - len(head)
+        row: Row = head[y] if y < len(head) else self.row(index) if index < self.row_count() else []
+        strip = Strip([Segment(text, self._style(look)) for text, look in row])
+        return strip.extend_cell_length(max(self.widest(), self.size.width) + self.size.width, self._style(""))
+
+
+class MistakesPane(RowsPane):
+    """The most frequent mistakes.
+
+    Args:
+        report: What to show.
+    """
+
+    follows_newest = False
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__("mistakes", "mistakes")
+        self._lines: Sequence[str] = [mistake_text(one) for one in report.mistakes] or ["none at all"]
+
+    def widest(self) -> int:
+        """Cells of the longest line."""
+        return max(cell_len(line) for line in self._lines)
+
+    def row_count(self) -> int:
+        """How many there are."""
+        return len(self._lines)
+
+    def row(self, index: int) -> Row:
+        """One mistake."""
+        return [(_written(self._lines[index], self.glyphs), "")]

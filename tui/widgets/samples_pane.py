@@ -1,0 +1,79 @@
+"""A few held-out sentences as the model translates them after the newest epoch."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from typing import TYPE_CHECKING
+
+from tui.widgets.figures import plain
+from tui.widgets.rows_pane import Row, RowsPane
+
+if TYPE_CHECKING:
+    from engine.events import Sample, Translated
+
+_LEAST = 16  # cells a line may have at least; a narrower pane scrolls sideways
+
+
+class SamplesPane(RowsPane):
+    """Each sentence, what the model makes of it and, unless that is the same, what the data has."""
+
+    follows_newest = False
+
+    def __init__(self) -> None:
+        super().__init__("6 translations", "samples")
+        self._translated: Translated | None = None
+        self._rows: list[Row] = []
+
+    def show(self, translated: Translated) -> None:
+        """Show the newest translations; draws only when they are others."""
+        if translated is not self._translated:
+            self._translated = translated
+            self.border_title = f"6 translations after epoch {translated.epoch}"
+            self.rows_changed()
+
+    def rows_changed(self) -> None:
+        """Lay the rows out for the width there is."""
+        self._rows = self._laid_out()
+        is_other_height = self.row_count() + len(self.head()) != self.virtual_size.height
+        super().rows_changed()
+        if is_other_height:
+            self.refresh(layout=True)  # its height is that of its rows
+
+    def head(self) -> list[Row]:
+        """Which epoch it is, where no frame says it."""
+        if self._translated is None or self.styles.border_top[0]:
+            return []
+        return [[(f"translations after epoch {self._translated.epoch}", "head")]]
+
+    def row_count(self) -> int:
+        """Lines of all sentences."""
+        return len(self._rows)
+
+    def row(self, index: int) -> Row:
+        """One line."""
+        return self._rows[index]
+
+    def _laid_out(self) -> list[Row]:
+        if self._translated is None:
+            return []
+        return [row for sample in self._translated.samples for row in self._sentence(sample)]
+
+    def _sentence(self, sample: Sample) -> list[Row]:
+        is_right = _words(sample.predicted) == _words(sample.expected)
+        predicted = f"{self.glyphs.done if is_right else self.glyphs.now} {sample.predicted or self.glyphs.ellipsis}"
+        rows = self._wrapped(sample.source, "faint", "")
+        rows += self._wrapped(predicted, "best" if is_right else "now", "  ")
+        if not is_right:
+            rows += self._wrapped(f"  expected: {sample.expected}", "", "    ")
+        return rows
+
+    def _wrapped(self, text: str, look: str, indent: str) -> list[Row]:
+        width = max(_LEAST, self.size.width)
+        lines = textwrap.wrap(plain(text, self.glyphs), width, subsequent_indent=indent, drop_whitespace=True)
+        return [[(line, look)] for line in lines]
+
+
+def _words(text: str) -> list[str]:
+    """The words alone: a model says neither capitals nor punctuation."""
+    return re.findall(r"\w+", text.lower())
