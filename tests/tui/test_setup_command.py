@@ -38,7 +38,8 @@ CHANGES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("preset", [preset.name for preset in all_presets()[0]])
 def test_the_command_makes_the_configuration_of_the_form(preset: str, changes: dict[str, Any]) -> None:
     base = find_preset(preset).config
-    config = parse_config(base.model_dump(mode="json") | {"model": "cnn", "model_options": {}} | changes)
+    plain = {"model": "cnn", "model_options": {}, "fine_tuning": {}}  # only pretrained models have a second phase
+    config = parse_config(base.model_dump(mode="json") | plain | changes)
     assert _run(run_command(config, base, preset), base) == config
 
 
