@@ -30,7 +30,7 @@ demo: $(READY)
 	@$(BIN)/tpu-console attach
 
 test: $(READY)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

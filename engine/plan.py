@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 from engine.catalog import DATASETS, DatasetInfo
 from engine.config import flat_values, parse_assignment
+from engine.measured import recall
 from engine.paths import user_path
 from engine.survey import survey
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.hardware import Hardware
+    from engine.measured import Speed
     from engine.survey import Survey
 
 _UNEVEN = 5
@@ -68,6 +70,7 @@ class Plan:
         remainder: Examples that an epoch over the whole dataset leaves out.
         learning_rate: The peak, after scaling.
         advice: What to know, the most severe first.
+        input_speed: How fast the input pipeline was when it was measured on this machine; None when it was not.
     """
 
     accelerator: str
@@ -80,6 +83,7 @@ class Plan:
     remainder: int
     learning_rate: float
     advice: tuple[Advice, ...]
+    input_speed: Speed | None = None
 
     @property
     def is_possible(self) -> bool:
@@ -140,6 +144,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
         advice=tuple(sorted(advice, key=lambda item: order.index(item.severity))),
+        input_speed=recall(config),
     )
 
 

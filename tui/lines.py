@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
     from engine.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed, Sample
+    from engine.measured import Speed
     from engine.plan import Plan
     from engine.rundir import RunDirectory
     from engine.state import RunState
@@ -48,14 +49,19 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
     optimizer = config.optimizer
     return [
-        labelled(
-            config.name,
-            f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}",
-        ),
+        labelled("preset", config.name),
+        labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
         labelled("plan", f"{batch}, {steps}"),
         labelled("", f"{optimizer.name} at {plan.learning_rate:.1e}, {optimizer.schedule}; {config.precision}"),
+        *([labelled("", f"input {input_text(plan.input_speed)}")] if plan.input_speed else []),
         *(labelled(item.severity, item.text) for item in plan.advice if item.severity is Severity.WARNING),
     ]
+
+
+def input_text(speed: Speed) -> str:
+    """Say how fast the input pipeline is."""
+    later = "" if speed.later is None else f", {speed.later:,.0f} later"
+    return f"{speed.first:,.0f} examples/s in the first epoch{later}, as measured here"
 
 
 def phase_line(phase: str, seconds: float, state: RunState) -> str:

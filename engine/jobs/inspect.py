@@ -14,6 +14,7 @@ from engine.inspection.files import describe_images
 from engine.inspection.ratings import describe_ratings
 from engine.inspection.samples import picture_samples
 from engine.inspection.texts import describe_texts, unknown_share
+from engine.measured import remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -57,6 +58,7 @@ def perform(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) 
             from engine.inspection.speed import measure
 
             found["speed"] = measure(settings, examples, reporter)
+            remember(settings, found["speed"]["parts"])
     except ConsoleError as error:
         return found | {"trouble": {"what": error.what, "why": error.why, "remedy": error.remedy}}
     return found

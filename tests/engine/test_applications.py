@@ -213,7 +213,7 @@ def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path
     env = {"KERAS_HOME": str(tmp_path), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
     told = json.loads(run_python(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
     files = {
-        "MobileNetV3Small": "weights_mobilenet_v3_small_1.0_float_no_top_v2.h5",
+        "MobileNetV3Small": "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5",
         "NASNetMobile": "nasnet_mobile_no_top.h5",
         "ConvNeXtTiny": "convnext_tiny_notop.h5",
     }

@@ -94,7 +94,9 @@ def test_every_phase_is_told_in_order_and_timed_apart(digits: RunDirectory) -> N
 
 def test_what_was_built_is_told_once(digits: RunDirectory) -> None:
     assert the(digits, AcceleratorReady).replicas[0].index == 0
-    assert the(digits, DataReady) == DataReady(1437, 360, (8, 8, 1), 10, 1437 % 16)
+    data = the(digits, DataReady)
+    assert data == DataReady(1437, 360, (8, 8, 1), 10, 1437 % 16, cache=data.cache)
+    assert data.cache.startswith("in memory: 1,797 examples")
     model = the(digits, ModelBuilt)
     assert 0 < model.trainable_parameters <= model.parameters
     assert model.weight_bytes == 4 * model.parameters
@@ -223,6 +225,7 @@ def test_nothing_unfinished_is_left_behind(digits: RunDirectory) -> None:
         "model.keras",
         "history.csv",
         "summary.json",
+        "report.json",
     }
     assert list(digits.control.iterdir()) == []
     assert [path.name for path in digits.checkpoints.iterdir()] == ["best.keras"]

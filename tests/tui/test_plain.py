@@ -257,7 +257,8 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
 def test_plan_says_batch_steps_learning_rate_and_warnings() -> None:
     config = RunConfig(dataset="digits", model="cnn", batch_size=12, epochs=2, accelerator="sim:2")
     assert plan_lines(config, make_plan(config, Hardware())) == [
-        "custom       digits → cnn, 2 epochs, on 2 simulated replicas on the CPU",
+        "preset       custom",
+        "             digits → cnn, 2 epochs, on 2 simulated replicas on the CPU",
         "plan         batch 24 (12 × 2 replicas), 59 steps an epoch (1,416 examples)",
         "             adam at 1.0e-03, constant; float32",
         (

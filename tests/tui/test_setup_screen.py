@@ -224,7 +224,7 @@ async def test_what_was_typed_for_one_dataset_is_kept_while_another_is_tried() -
         await until(pilot, lambda: "spa.txt" in str(app.panel.query_one("#plan-trouble", Static).render()))
         app.row("dataset").query_one(Select).value = "digits"
         await until(pilot, lambda: "data.options.path" not in app.keys)
-        assert app.panel.command == "tpu-console run digits-cnn"
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
         app.row("dataset").query_one(Select).value = "text-pairs"
         await until(pilot, lambda: "data.options.path" in app.keys)
         assert app.row("data.options.path").text == "spa.txt"
