@@ -249,3 +249,17 @@ def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]
     modules = set(done.stdout.splitlines()[-1].split()[1:])
     assert {"click", "tui"} <= modules
     assert not modules & absent
+
+
+def test_missing_data_of_a_preset_says_where_it_comes_from(
+    call: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("KERAS_HOME", str(home))
+    code, _, err = call("run", "imdb-text")
+    assert code == 2
+    assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
+    assert "The data of imdb-text: 'IMDB Dataset.csv' of https://www.kaggle.com/" in err
+    _, _, err = call("run", "imdb-text", "--set", "data.options.path=mine.csv")
+    assert "mine.csv" in err
+    assert "kaggle" not in err

@@ -80,8 +80,9 @@ def run(
     """
     options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator}
     given = [(key, value) for key, value in options.items() if value is not None]
-    config = _configured(_preset(preset, preset_files), assignments, given)
-    plan = _checked_plan(config)
+    chosen = _preset(preset, preset_files)
+    config = _configured(chosen, assignments, given)
+    plan = _checked_plan(config, chosen)
     if not as_json:
         say(plan)
     from engine.launch import prepare_run, start_host
@@ -121,8 +122,12 @@ def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tupl
     return config
 
 
-def _checked_plan(config: RunConfig) -> list[str]:
+def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     """Return the plan's lines.
+
+    Args:
+        config: What is to be trained.
+        preset: The preset it began as, which says where missing files come from.
 
     Raises:
         ConfigError: The run would fail.
@@ -132,7 +137,11 @@ def _checked_plan(config: RunConfig) -> list[str]:
     from tui.lines import plan_lines
 
     plan = make_plan(config, detect_hardware())
-    errors = [Problem("", item.text) for item in plan.advice if item.severity is Severity.ERROR]
+    refused = [item for item in plan.advice if item.severity is Severity.ERROR]
+    errors = [Problem("", item.text) for item in refused]
+    is_same_data = (config.dataset, config.data.options) == (preset.config.dataset, preset.config.data.options)
+    if is_same_data and any(item.key == "data.options.path" for item in refused):
+        errors.append(Problem("", f"The data of {preset.name}: {preset.about.data}."))
     if errors:
         raise ConfigError(errors)
     return plan_lines(config, plan)
