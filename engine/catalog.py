@@ -159,6 +159,8 @@ FORMATS: dict[str, str] = {
 """Datasets that are read from a person's own files; `engine.data_options` has what each has to be told."""
 
 DATASET_NAMES = (*DATASETS, *FORMATS)
+IMAGE_DATASETS = frozenset({*DATASETS, "image-csv", "image-folder", "tfrecord"})
+"""Those whose examples are images; what a person's own function gives is not known before it is called."""
 
 MODELS: dict[str, str] = {
     "cnn": "convolution blocks, then a dense classifier",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from engine.catalog import DATASETS, DatasetInfo
+from engine.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo
 from engine.config import flat_values, parse_assignment
 from engine.measured import recall
 from engine.paths import user_path
@@ -70,6 +70,7 @@ class Plan:
         remainder: Examples that an epoch over the whole dataset leaves out.
         learning_rate: The peak, after scaling.
         advice: What to know, the most severe first.
+        unit: What an example is called: ``image`` or ``example``.
         input_speed: How fast the input pipeline was when it was measured on this machine; None when it was not.
     """
 
@@ -83,6 +84,7 @@ class Plan:
     remainder: int
     learning_rate: float
     advice: tuple[Advice, ...]
+    unit: str = "image"
     input_speed: Speed | None = None
 
     @property
@@ -144,6 +146,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
         advice=tuple(sorted(advice, key=lambda item: order.index(item.severity))),
+        unit="image" if config.dataset in IMAGE_DATASETS else "example",
         input_speed=recall(config),
     )
 

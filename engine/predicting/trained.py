@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.catalog import DATASETS, is_user_reference
+from engine.catalog import IMAGE_DATASETS, is_user_reference
 from engine.config import load_config
 from engine.errors import ConfigError, ConsoleError, DataError, one_line
 from engine.paths import user_path
@@ -135,7 +135,7 @@ def _record(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
     try:
         record = json.loads(run.inputs.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if config.dataset in {*DATASETS, "image-csv", "image-folder", "tfrecord"}:
+        if config.dataset in IMAGE_DATASETS:
             return {}  # the configuration says it all
         raise DataError(
             f"The run {run.run_id} has no {run.inputs.name}, which says how its words are numbered."

@@ -107,16 +107,16 @@ def _replicas(plan: Plan) -> str:
 
 def _step(plan: Plan) -> str:
     if plan.replicas == 1:
-        return f"global batch of {plural(plan.global_batch, 'image')}"
-    return f"{plan.replica_batch:,} a replica × {plan.replicas} = global batch of {plan.global_batch:,} images"
+        return f"global batch of {plural(plan.global_batch, plan.unit)}"
+    return f"{plan.replica_batch:,} a replica × {plan.replicas} = global batch of {plan.global_batch:,} {plan.unit}s"
 
 
 def _epoch(plan: Plan) -> str:
     if plan.steps_per_epoch is None or plan.images_per_epoch is None:
         return "as many steps as your dataset holds"
-    images = plural(plan.images_per_epoch, "image")
+    images = plural(plan.images_per_epoch, plan.unit)
     if plan.train_examples is not None and plan.images_per_epoch < plan.train_examples:
-        images = f"{plan.images_per_epoch:,} of {plan.train_examples:,} images"
+        images = f"{plan.images_per_epoch:,} of {plan.train_examples:,} {plan.unit}s"
     return f"{plural(plan.steps_per_epoch, 'step')} × {plan.global_batch:,} = {images}"
 
 

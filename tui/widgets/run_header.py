@@ -137,8 +137,9 @@ def _workload_row(view: HeaderView, width: int) -> Content:
     data, model, fit = state.data, state.model, state.fit
     dataset = str(config.get("dataset", ""))
     if data is not None and data.train_examples is not None:
-        dataset = f"{dataset or 'data'} {data.train_examples:,}"
-        dataset += f" + {data.validation_examples:,} images" if data.validation_examples else " images"
+        held_out = f" + {data.validation_examples:,}" if data.validation_examples else ""
+        unit = "images" if len(data.input_shape) == 3 else "examples"
+        dataset = f"{dataset or 'data'} {data.train_examples:,}{held_out} {unit}"
     name = str(config.get("model", "")) or (model.name if model is not None else "")
     if model is not None:
         name += f" {model.parameters:,} parameters"
