@@ -171,7 +171,7 @@ def fails(input_shape, classes):
 
 
 _PEAK = """
-import json, resource, sys
+import json, sys
 from pathlib import Path
 import tensorflow as tf
 from engine.caching import Room
@@ -180,7 +180,9 @@ from engine.pipeline import build_pipeline
 from tests.helpers import small_config
 
 folder, memory, count = Path(sys.argv[1]), int(sys.argv[2]), 2000
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def peak():  # of this process: what getrusage tells begins with that of whoever started it
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
 
 def decode(number):  # a quarter of a megabyte each, half a gigabyte in all
     image = tf.random.stateless_uniform((256, 341, 3), tf.stack([number, 1]), 0, 255, tf.int32)
@@ -190,6 +192,7 @@ data = tf.data.Dataset.range(count).map(decode, num_parallel_calls=2)
 examples = Examples(data, None, count, 0, Signature(Task.CLASSES, {"image": Input((256, 341, 3))}, 10), 255.0)
 config = small_config(batch_size=8, augmentation={"flip": "horizontal", "rotation": 10.0})
 pipeline = build_pipeline(examples, config, 1, cache_folder=folder, room=Room(memory, 10**12))
+Path("/proc/self/clear_refs").write_text("5")  # begin anew with what is in use now
 before, sums = peak(), []
 batches = iter(pipeline.train)
 for epoch in range(2):
@@ -215,7 +218,7 @@ def test_memory_stays_bounded_where_the_data_is_larger_than_its_share(tmp_path: 
     assert figures["kind"] == kind
     assert figures["sums"] == [9000, 9000]  # each epoch has every example once
     if kind == "memory":
-        assert figures["bytes"] > 0.7 * data  # what importing took at its peak is used again
+        assert figures["bytes"] > 0.9 * data
     else:
         assert figures["bytes"] < memory
         assert "at a time instead of 2,000" in figures["notices"][0]

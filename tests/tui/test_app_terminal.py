@@ -46,7 +46,9 @@ def drive(command: list[str], keys: bytes, until: str, size: tuple[int, int] = (
     """Run a program under a terminal, press keys once a text is seen; the screen then, and every byte."""
     main, other = pty.openpty()
     fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
-    environment = os.environ | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    # Whoever starts the tests may have set a size, which would count for more than the terminal's own.
+    inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    environment = inherited | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
     process = subprocess.Popen(command, stdin=other, stdout=other, stderr=other, env=environment)
     os.close(other)
     screen = pyte.Screen(*size)

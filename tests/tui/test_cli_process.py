@@ -83,7 +83,7 @@ def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
     code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2")
     assert (code, err) == (0, "")
     first_words = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
-    once = ("digits-cnn", "importing", "loading", "building", "compiling", "saving", "finished", "history")
+    once = ("preset", "importing", "loading", "building", "compiling", "saving", "finished", "history")
     assert {word: first_words.count(word) for word in once} == dict.fromkeys(once, 1)
     assert first_words.count("epoch") == 2
     assert all(c.isprintable() or c == "\n" for c in out)
