@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _TEND_S = 1.0
 # A full garbage collection takes as long as three repaints: it comes by the clock, and never with a key.
-_COLLECT_S = 15.0
+_COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
 # Python's own 700 new objects start a collection a thousand times while a long journal is read.
 _YOUNG = 20_000

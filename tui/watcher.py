@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 POLL_S = 0.1
 """Seconds between two looks at the files' sizes."""
 
-DELIVER_S = 0.25
-"""Fewest seconds between two snapshots, so that a screen draws at most four times a second."""
+DELIVER_S = 0.5
+"""Fewest seconds between two snapshots, so that a screen draws at most twice a second."""
 
 LIVENESS_S = 1.0
 """Seconds after which a run is looked at even though no file has changed."""
