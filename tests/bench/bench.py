@@ -91,6 +91,16 @@ class Bench:
         """Run a program in a pseudo-terminal."""
         return Terminal(command, self.environment)
 
+    def show(self, command: Sequence[str]) -> None:
+        """Run a program to its end in a pseudo-terminal.
+
+        Raises:
+            RuntimeError: It failed.
+        """
+        with self.open(command) as terminal:
+            if status := terminal.process.wait():
+                raise RuntimeError(f"{' '.join(command)} ended with {status}")
+
     def start_detached(self, *arguments: object) -> tuple[RunDirectory, psutil.Process]:
         """Start a run in the background."""
         started = json.loads(self.output(self.console("run", *arguments, "--detach", "--json")))

@@ -1,14 +1,14 @@
 """Small steps as anyone would train them without the console, with one way of watching or none.
 
-Prints one JSON object with each epoch's end, on standard error because a progress bar takes the output.
+Writes one JSON object with each epoch's end into a file, because a progress bar takes the output.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("way", choices=WAYS)
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
+    parser.add_argument("--result", type=Path, required=True, help="the file to write")
     options = parser.parse_args()
     keras.utils.set_random_seed(0)
     examples, _ = data()
@@ -42,7 +43,7 @@ def main() -> None:
             callbacks=[*_watching(options.way, folder), clock],
             verbose=1 if options.way == "progress-bar" else 0,
         )
-    print(json.dumps({"ended_at": clock.ended_at}), file=sys.stderr, flush=True)
+    options.result.write_text(json.dumps({"ended_at": clock.ended_at}), encoding="utf-8")
 
 
 def _watching(way: str, folder: str) -> list[Any]:
