@@ -33,14 +33,20 @@ class Replica:
     Args:
         index: Its number, from 0.
         device: The runtime's name of the device, such as ``/device:GPU:0``.
-        kind: What the device is, such as ``NVIDIA H200`` or ``CPU, simulated``.
+        kind: What the device is, such as ``NVIDIA H200``, ``TPU v5 lite`` or ``CPU, simulated``.
         host: Name of the machine.
+        coordinates: Where the chip sits in the TPU's mesh, such as ``1,0,0``; empty where there is none.
+        core: Number of the core on its chip; None where the runtime does not tell.
+        process: Number of the host process that drives it, from 0.
     """
 
     index: int
     device: str
     kind: str
     host: str
+    coordinates: str = ""
+    core: int | None = None
+    process: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,8 @@ class ReplicaMemory:
         peak_bytes: The most so far, or None.
         limit_bytes: What there is, or None.
         why_not: Why a figure is missing; empty when none is.
+        duty_percent: Share of the last seconds in which the device computed, in percent; None where not told.
+        duty_why_not: Why it is missing; empty when it is not.
     """
 
     index: int
@@ -60,6 +68,8 @@ class ReplicaMemory:
     peak_bytes: int | None
     limit_bytes: int | None
     why_not: str = ""
+    duty_percent: float | None = None
+    duty_why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +124,14 @@ class AcceleratorReady:
     """Devices are connected and the distribution strategy is made.
 
     Args:
-        accelerator: ``cpu``, ``gpu`` or ``sim:N``.
+        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
         reason: Why this one, in one sentence.
         strategy: Name of the distribution strategy.
-        replicas: One entry a replica.
+        replicas: One entry a replica, of all hosts.
         versions: Framework versions by package name.
+        backend: Keras's backend, ``tensorflow`` or ``jax``.
+        backend_reason: Why this one, in a few words.
+        topology: The TPU's mesh, tasks and devices in a few words; empty where there is none.
     """
 
     accelerator: str
@@ -126,6 +139,9 @@ class AcceleratorReady:
     strategy: str
     replicas: tuple[Replica, ...]
     versions: dict[str, str]
+    backend: str = "tensorflow"
+    backend_reason: str = ""
+    topology: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +280,73 @@ class MemorySampled:
 
 
 @dataclass(frozen=True, slots=True)
+class HostSampled:
+    """What one host does, sampled once a second outside the training thread.
+
+    Args:
+        process: The host's number, from 0.
+        host: Name of the machine.
+        elapsed_s: Seconds since `fit` began; None before.
+        cpu_percent: Share of the cores this host may use that is busy, 0 to 100, or None.
+        ram_bytes: Memory in use, or None.
+        ram_limit_bytes: Memory there is, or None.
+        disk_read_bytes_per_s: What is read from disks, or None.
+        images_per_s: Examples a second that this host's replicas took since its last sample, or None.
+        why_not: Why a figure is missing, by its name.
+    """
+
+    process: int
+    host: str
+    elapsed_s: float | None
+    cpu_percent: float | None
+    ram_bytes: int | None
+    ram_limit_bytes: int | None
+    disk_read_bytes_per_s: float | None
+    images_per_s: float | None = None
+    why_not: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class InputMeasured:
+    """How long training waited for its input lately, apart from the time it computed.
+
+    Args:
+        epoch: Current epoch, from 1.
+        step: Steps done in the run.
+        elapsed_s: Seconds since `fit` began.
+        batches: Batches that were taken since the last such event.
+        wait_s: Seconds that training waited for them.
+        span_s: Seconds in which they were taken.
+        limit: What limits the run: ``input``, ``accelerator`` or ``balanced``.
+        remedy: What would make the input faster; empty where it does not limit.
+    """
+
+    epoch: int
+    step: int
+    elapsed_s: float
+    batches: int
+    wait_s: float
+    span_s: float
+    limit: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostLost:
+    """A host of the run is gone; the others cannot go on without it.
+
+    Args:
+        process: Its number, from 0.
+        host: Name of the machine.
+        silent_s: Seconds since it was heard last.
+    """
+
+    process: int
+    host: str
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     """A better model was kept.
 
@@ -345,6 +428,9 @@ Event = (
     | EpochEnded
     | Translated
     | MemorySampled
+    | HostSampled
+    | InputMeasured
+    | HostLost
     | CheckpointSaved
     | Noticed
     | StopRequested

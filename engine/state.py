@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.curves import Curves
 from engine.events import (
     AcceleratorReady,
     CheckpointSaved,
@@ -21,6 +22,9 @@ from engine.events import (
     EpochEnded,
     Event,
     FitStarted,
+    HostLost,
+    HostSampled,
+    InputMeasured,
     MemorySampled,
     ModelBuilt,
     Noticed,
@@ -34,59 +38,12 @@ from engine.events import (
     Translated,
 )
 from engine.journal import decode
-from engine.series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy.typing as npt
-
 
 _LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poisson", "huber", "perplexity")
-
-
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """Metrics over the course of a run; all columns have the same length.
-
-    Args:
-        step: Steps done in the run.
-        epoch: Epochs done, with the fraction of the current one.
-        elapsed_s: Seconds since `fit` began.
-        metrics: A column a metric; NaN where it was not reported.
-    """
-
-    step: Series = field(default_factory=Series)
-    epoch: Series = field(default_factory=Series)
-    elapsed_s: Series = field(default_factory=Series)
-    metrics: Mapping[str, Series] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    def extended(
-        self,
-        step: Sequence[float],
-        epoch: Sequence[float] | npt.NDArray[np.float64],
-        elapsed_s: Sequence[float],
-        logs: Sequence[Mapping[str, float]],
-    ) -> Curves:
-        """Return the curves with points appended; all four have one entry a point."""
-        # Nearly always all points have the same names: a run of a million points is read at C's speed then.
-        sorts = dict.fromkeys(map(tuple, logs))
-        names = dict.fromkeys([*self.metrics, *chain.from_iterable(sorts)])
-        everywhere = frozenset.intersection(*map(frozenset, sorts)) if sorts else frozenset()
-        nan = math.nan
-        metrics = {}
-        for name in names:
-            column = self.metrics.get(name)
-            if column is None:
-                column = Series([nan] * len(self))
-            there = name in everywhere
-            metrics[name] = column.extended(
-                [*map(itemgetter(name), logs)] if there else [log.get(name, nan) for log in logs]
-            )
-        return Curves(self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +68,12 @@ class RunState:
         epochs: The epochs that ended.
         translated: The newest translations of a few sentences.
         memory: The newest memory figures by replica number.
+        hosts: The newest figures of each host by its number.
+        host_curves: Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``,
+            ``disk_read_mb_per_s``, ``images_per_s``; NaN where one is missing.
+        input: The newest measure of the input.
+        input_curve: Its ``wait_percent`` over time.
+        lost: The hosts that are gone.
         checkpoint: The newest checkpoint.
         notices: What a person should know, oldest first.
         stop: The request to stop, when there was one.
@@ -136,6 +99,11 @@ class RunState:
     epochs: tuple[EpochEnded, ...] = ()
     translated: Translated | None = None
     memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
+    hosts: Mapping[int, HostSampled] = field(default_factory=dict)
+    host_curves: Mapping[int, Curves] = field(default_factory=dict)
+    input: InputMeasured | None = None
+    input_curve: Curves = field(default_factory=Curves)
+    lost: tuple[HostLost, ...] = ()
     checkpoint: CheckpointSaved | None = None
     notices: tuple[str, ...] = ()
     stop: StopRequested | None = None
@@ -193,6 +161,12 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return replace(state, translated=event)
         case MemorySampled():
             return replace(state, memory={memory.index: memory for memory in event.replicas})
+        case HostSampled():
+            return _with_host(state, event)
+        case InputMeasured():
+            return _with_input(state, event)
+        case HostLost():
+            return replace(state, lost=(*state.lost, event))
         case AcceleratorReady():
             return replace(state, accelerator=event)
         case DataReady():
@@ -285,6 +259,35 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
     return replace(state, epochs=(*state.epochs, event), validation=validation)
+
+
+def _with_host(state: RunState, event: HostSampled) -> RunState:
+    hosts = {**state.hosts, event.process: event}
+    if event.elapsed_s is None:
+        return replace(state, hosts=hosts)
+    figures = {
+        "cpu_percent": event.cpu_percent,
+        "ram_percent": _percent(event.ram_bytes, event.ram_limit_bytes),
+        "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
+        "images_per_s": event.images_per_s,
+    }
+    logs = {name: math.nan if value is None else float(value) for name, value in figures.items()}
+    curves = state.host_curves.get(event.process, Curves())
+    step = state.progress.step if state.progress else 0
+    place = state.train.epoch.last or 0.0
+    curves = curves.extended([step], [place], [event.elapsed_s], [logs])
+    return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
+
+
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else 100 * part / whole
+
+
+def _with_input(state: RunState, event: InputMeasured) -> RunState:
+    share = 100 * event.wait_s / event.span_s if event.span_s > 0 else math.nan
+    place = state.train.epoch.last or float(event.epoch - 1)
+    curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], [{"wait_percent": share}])
+    return replace(state, input=event, input_curve=curve)
 
 
 def _phase_closed(state: RunState, at: float) -> RunState:

@@ -8,7 +8,8 @@ from tui.charts.chart import MetricChart
 from tui.charts.curve import Curve
 
 if TYPE_CHECKING:
-    from engine.state import Curves, RunState
+    from engine.curves import Curves
+    from engine.state import RunState
 
 
 _SHARE_OF_A_CORE = 0.015
