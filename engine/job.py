@@ -30,6 +30,8 @@ JOBS = {
     "tfrecord": "engine.jobs.tfrecord",
     "inspect": "engine.jobs.inspect",
     "predict": "engine.jobs.predict",
+    "preflight": "engine.jobs.preflight",
+    "estimate": "engine.jobs.estimate",
 }
 """Module of each job; its `perform(reporter, **options)` returns the result as plain values."""
 
@@ -88,6 +90,8 @@ def main(arguments: list[str]) -> int:
     reporter = Reporter(said)
     signal.signal(signal.SIGTERM, _interrupt)
     name, options = arguments
+    # Jobs read and feed data with TensorFlow; on TPU runtimes the variable often says jax.
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     try:
         reporter.result(import_module(JOBS[name]).perform(reporter, **json.loads(options)))
     except ConsoleError as error:

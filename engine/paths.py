@@ -31,6 +31,15 @@ def user_presets_folder() -> Path:
     return base / "presets"
 
 
+def cache_folder() -> Path:
+    """Return the folder for what can be worked out again; it need not exist.
+
+    ``$TPU_CONSOLE_HOME/cache`` when that variable is set, else the user cache directory.
+    """
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home).expanduser() / "cache" if home else Path(platformdirs.user_cache_dir(APP_NAME))
+
+
 def keras_home() -> Path:
     """Return the folder in which Keras keeps its cache, by the rule of Keras's own `config.py`."""
     home = os.environ.get("KERAS_HOME")

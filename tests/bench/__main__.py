@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import first_frame, first_step, jpeg, key_press, long_run, small_steps, throughput
+from tests.bench import first_frame, first_step, jpeg, key_press, long_run, preflight, small_steps, throughput
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import as_markdown, as_text, machine_facts
 
@@ -25,6 +25,7 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "first-step": first_step.measure,
     "key-press": key_press.measure,
     "long-run": long_run.measure,
+    "preflight": preflight.measure,
 }
 
 

@@ -1,0 +1,91 @@
+"""Writes the verdicts on a few presets into ``docs/preflight.md``: ``make docs-preflight``, which takes minutes.
+
+Each preset is judged by `tpu-console preflight` with the batch and precision that it has.
+"""
+
+# ruff: noqa: INP001  a script, not a package
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.preflight.result import Verdict, from_dict
+from tui.verdict_text import finding_text, gib, headroom, milliseconds, span
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+PAGE = Path(__file__).with_name("preflight.md")
+PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet", "nmt-transformer")
+TPUS = ("v5e-8", "v3-8", "v6e-8")
+BEGIN, END = "<!-- verdicts: written by make docs-preflight -->", "<!-- end of verdicts -->"
+_HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "ms/step", "examples/s", "whole run")
+_DERIVED = ("global_batch", "headroom", "kaggle", "input")
+
+
+def judge(preset: str) -> list[Verdict]:
+    """Return the verdicts on a preset, one a TPU.
+
+    Raises:
+        RuntimeError: There are none; the message holds what the command said.
+    """
+    program = Path(sys.executable).parent / "tpu-console"
+    command = [str(program), "preflight", preset, "--on", ",".join(TPUS), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    found = json.loads(done.stdout or '{"verdicts": []}')["verdicts"]
+    if not found:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode} and no verdict")
+    return [from_dict({key: value for key, value in one.items() if key not in _DERIVED}) for one in found]
+
+
+def section(judged: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
+    """Write the table of all verdicts and what was found of each preset."""
+    rows = [_row(preset, verdict) for preset, verdicts in judged for verdict in verdicts]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in (_HEADINGS, ["---"] * len(_HEADINGS), *rows))
+    versions = next(verdict.versions for _, verdicts in judged for verdict in verdicts if verdict.versions)
+    told = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "tpu-console")
+    notes = "".join(f"- `{preset}`: {text}\n" for preset, verdicts in judged for text in _notes(verdicts))
+    return f"With {told}; times are at best.\n\n{table}\n{notes}"
+
+
+def _row(preset: str, verdict: Verdict) -> list[str]:
+    memory, bound = verdict.memory, verdict.bound
+    room = ["–", "–"] if memory is None else [f"{gib(memory.peak)} of {gib(memory.limit)}", headroom(memory)]
+    pace = ["–"] * 3
+    if bound is not None:
+        pace = [f"{milliseconds(bound.step_s)} ({bound.limited_by})", f"{bound.images_per_s:,.0f}", span(bound.run_s)]
+    batch = f"{verdict.replica_batch:,} × {verdict.devices}"
+    return [f"`{preset}`", verdict.tpu, batch, verdict.precision, verdict.outcome.value, *room, *pace]
+
+
+def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
+    """Say what else there is to know: reasons of what failed, warnings, and the layer that is padded most."""
+    failed = [f"{verdict.tpu}: {verdict.reason}" for verdict in verdicts if verdict.bound is None]
+    found = [
+        finding_text(finding) for verdict in verdicts for finding in verdict.findings if finding.severity != "info"
+    ]
+    worst = next((verdict.wastes[0] for verdict in verdicts if verdict.wastes), None)
+    padded = []
+    if worst is not None:
+        size = f"{worst.size:,} of its {worst.dimension} are computed as {worst.padded:,}"
+        padded = [f"padding wastes most in `{worst.layer}`: {size}, {worst.share:.0%} of its work."]
+    return dict.fromkeys([*failed, *found, *padded])
+
+
+def main() -> None:
+    """Judge the presets and write the page's section anew."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE} has no place for the verdicts: {BEGIN} … {END}")
+    judged = [(preset, judge(preset)) for preset in PRESETS]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{section(judged)}\n{END}{after}", encoding="utf-8")
+    print(f"Written {PAGE}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The least time that a compiled step can take on a TPU: a roofline (Williams, Waterman, Patterson 2009).
+
+A step cannot be faster than its operations at the peak of the matrix units, its bytes at the peak of the HBM, or its
+exchange at the peak of the interconnect, even if all three go on at the same time and nothing else is waited for. The
+peak is that of bf16, which a TPU also multiplies float32 numbers in unless told otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.plan import train_examples_of
+from engine.preflight.result import Bound
+from engine.preflight.traffic import exchanged_bytes, hbm_bytes
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+    from engine.preflight.topologies import Topology
+
+
+def bound_of(config: RunConfig, topology: Topology, flops: float, bytes_accessed: float, hlo_text: str) -> Bound:
+    """Work out the bound of a compiled step.
+
+    Args:
+        config: The configuration, with the batch size of the step.
+        topology: The TPU.
+        flops: Operations of a step on one device, by the compiler's count.
+        bytes_accessed: Bytes of a step on one device, by the compiler's count, which includes fast memory.
+        hlo_text: The optimised program.
+    """
+    moved = min(bytes_accessed, hbm_bytes(hlo_text)) if bytes_accessed > 0 else hbm_bytes(hlo_text)
+    exchanged = exchanged_bytes(hlo_text, topology.devices)
+    seconds = {
+        "compute": flops / topology.peak_flops,
+        "memory": moved / topology.hbm_bytes_per_s,
+        "exchange": exchanged / topology.link_bytes_per_s,
+    }
+    limited_by = max(seconds, key=lambda name: seconds[name])
+    step_s = seconds[limited_by]
+    epoch_s, run_s = _whole(config, topology, step_s)
+    return Bound(
+        flops=flops,
+        hbm_bytes=moved,
+        all_reduce_bytes=exchanged,
+        compute_s=seconds["compute"],
+        memory_s=seconds["memory"],
+        exchange_s=seconds["exchange"],
+        limited_by=limited_by,
+        step_s=step_s,
+        images_per_s=config.batch_size * topology.devices / step_s,
+        epoch_s=epoch_s,
+        run_s=run_s,
+    )
+
+
+def _whole(config: RunConfig, topology: Topology, step_s: float) -> tuple[float | None, float | None]:
+    """Return the seconds of an epoch and of the run; of a run in two phases those of the second alone."""
+    steps = config.steps_per_epoch
+    if steps == "all":
+        examples = train_examples_of(config)
+        if examples is None:
+            return None, None
+        steps = examples // (config.batch_size * topology.devices)
+        if steps == 0:
+            return None, None
+    epoch_s = steps * step_s
+    return epoch_s, (config.epochs - config.fine_tuning.after_epochs) * epoch_s

@@ -1,0 +1,133 @@
+"""Builds and compiles a model that has shapes and no values: no weight is made, fetched or read.
+
+Keras makes no values for variables inside of a `keras.StatelessScope`, only notes how to; a training step is traced
+from their shapes. A model that cannot be built so, because its code looks at a value, is built for real on the CPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import jax
+import keras
+
+from engine.fine_tuning import training_phases, unfreeze
+from engine.models import build_model
+from engine.models.compiling import compile_model
+from engine.plan import train_examples_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.config import RunConfig
+    from engine.preflight.inputs import Batch
+
+_ANY_STEPS = 100  # of a dataset whose length is not known: the schedule's length is a number in the program
+
+
+def build(config: RunConfig, batch: Batch, devices: int) -> Any:
+    """Return the compiled model of a configuration, with its optimizer's and metrics' variables, without values.
+
+    Of a run in two phases it is the model of the second, which trains more layers and so needs more memory.
+
+    Args:
+        config: The configuration.
+        batch: What its batches look like.
+        devices: Replicas of the run.
+
+    Raises:
+        ConsoleError: The model does not fit the examples, or the person's own function failed.
+        Exception: Whatever the person's own layers raise.
+    """
+    keras.config.set_dtype_policy(config.precision)
+    settings = _without_weights(config)
+    with _nothing_is_fetched():
+        try:
+            with abstract():
+                model = _made(settings, batch)
+        except Exception:  # noqa: BLE001  a layer that makes values of its own says so in many ways
+            model = _made(settings, batch)
+    phase = training_phases(config)[-1]
+    if phase.is_fine_tuning:
+        unfreeze(model, config)
+    examples = train_examples_of(config)
+    steps = examples // (config.batch_size * devices) if examples else _ANY_STEPS
+    compile_model(model, phase.config, batch.signature, devices, max(1, steps))
+    x, y, *weights = specification(batch, config.batch_size * devices)
+    with abstract():
+        model._symbolic_build(data_batch=(x, y, *weights))  # noqa: SLF001  what `fit` itself does first
+        if not model.optimizer.built:
+            model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def abstract() -> contextlib.AbstractContextManager[Any]:
+    """Return a scope in which variables have shapes only."""
+    scope: contextlib.AbstractContextManager[Any] = keras.StatelessScope(initialize_variables=False)
+    return scope
+
+
+def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> tuple[Any, ...]:
+    """Return inputs, labels and perhaps weights of a batch as `jax.ShapeDtypeStruct`.
+
+    Args:
+        batch: What the batches look like.
+        size: Examples of it, over all devices.
+        sharding: How it is dealt out.
+        is_training: Whether it is a training batch.
+    """
+
+    def of(shape: Any, dtype: str) -> Any:
+        return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=sharding)
+
+    inputs = {name: of(given.shape, given.dtype) for name, given in batch.inputs.items()}
+    x = inputs if len(inputs) > 1 else next(iter(inputs.values()))
+    weight = batch.weight if is_training else batch.validation_weight
+    weights = () if weight is None else (of(weight, "float32"),)
+    return (x, of(batch.label.shape, batch.label.dtype), *weights)
+
+
+def _made(config: RunConfig, batch: Batch) -> Any:
+    model = build_model(config, batch.signature)
+    options = config.augmentation
+    # On a TPU `auto` is the pipeline.
+    if options.is_active and options.placement == "model":
+        from engine.augmentation.placement import choose_placement, with_augmentation
+
+        choose_placement(options, "tpu")
+        model = with_augmentation(model, options, batch.largest_pixel, config.seed)
+    return model
+
+
+def _without_weights(config: RunConfig) -> RunConfig:
+    """Leave published weights away: the program does not depend on their values."""
+    if config.model != "application":
+        return config
+    return config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
+
+
+@contextlib.contextmanager
+def _nothing_is_fetched() -> Iterator[None]:
+    """Keep a person's own function from fetching and reading weights, which a program does not depend on."""
+
+    def nothing(*_arguments: object, **_options: object) -> str:
+        return ""
+
+    from keras.src.utils import file_utils
+
+    places = (
+        (file_utils, "get_file"),
+        (keras.utils, "get_file"),
+        (keras.Model, "load_weights"),
+        (keras.Model, "set_weights"),
+        (keras.layers.Layer, "set_weights"),
+    )
+    before = [getattr(place, name) for place, name in places]
+    for place, name in places:
+        setattr(place, name, nothing)
+    try:
+        yield
+    finally:
+        for (place, name), value in zip(places, before, strict=True):
+            setattr(place, name, value)

@@ -1,0 +1,130 @@
+"""Verdicts that were reached before, kept by everything that they depend on.
+
+The key is made of the configuration, the person's own files, the TPU and the versions, and of nothing that would have
+to be built first: asking twice is answered without loading a framework.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import os
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.catalog import is_user_reference
+from engine.paths import cache_folder
+from engine.plan import train_examples_of
+from engine.preflight.result import Outcome, from_dict
+from engine.survey import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from engine.config import RunConfig
+    from engine.preflight.result import Verdict
+
+_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tpu-console")
+# What a program and its bound do not depend on.
+_ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "tensorboard"}
+_OWN_SOURCES = ("preflight", "models")
+_MOST_NEIGHBOURS = 200
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a verdict depends on, by name; those that are missing are left out."""
+    found = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def recall(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:
+    """Return the verdict on a configuration that was kept; None when there is none.
+
+    Args:
+        config: The configuration, with the batch size and the precision in question.
+        tpu: The TPU's usual name.
+        search: Whether the largest batch has to be in it; one with it also answers when it need not be.
+    """
+    for searched in (True, False) if not search else (True,):
+        try:
+            values = json.loads(_file(config, tpu, search=searched).read_text(encoding="utf-8"))
+            return replace(from_dict(values), is_remembered=True)
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+    return None
+
+
+def keep(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
+    """Keep a verdict; a folder that cannot be written is no reason to fail.
+
+    Args:
+        config: The configuration, with the verdict's batch size and precision.
+        verdict: The verdict; one that could not tell is not kept.
+        search: Whether the largest batch was searched.
+    """
+    if verdict.outcome is Outcome.UNKNOWN:
+        return
+    path = _file(config, verdict.tpu, search=search)
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft.write_text(json.dumps(verdict.as_dict()), encoding="utf-8")
+        draft.chmod(0o600)
+        draft.replace(path)
+
+
+def _file(config: RunConfig, tpu: str, *, search: bool) -> Path:
+    return cache_folder() / "preflight" / f"{_key(config, tpu, search=search)}.json"
+
+
+def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
+    found = survey(config)
+    values: list[Any] = [
+        config.model_dump(mode="json", exclude=_ELSEWHERE),
+        tpu,
+        search,
+        versions(),
+        _our_sources(),
+        train_examples_of(config),
+        len(found.classes) if found is not None else None,
+    ]
+    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for file in _own_files(config):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:32]
+
+
+@cache
+def _our_sources() -> str:
+    """Return a digest of the modules that build and judge: between two releases they change, their version does not."""
+    digest = hashlib.sha256()
+    for folder in _OWN_SOURCES:
+        for file in sorted((Path(__file__).parent.parent / folder).glob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _own_files(config: RunConfig) -> Iterator[Path]:
+    """Give the files of the person's own model function: its own, and those beside it, which it may import."""
+    if not is_user_reference(config.model):
+        return
+    place = config.model.rpartition(":")[0]
+    if place.endswith(".py"):
+        file = Path(place).expanduser().resolve()
+    else:
+        with suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(place.partition(".")[0])
+            if spec is not None and spec.origin:
+                yield from sorted(Path(spec.origin).parent.glob("*.py"))[:_MOST_NEIGHBOURS]
+        return
+    if file.is_file():
+        yield from sorted(file.parent.glob("*.py"))[:_MOST_NEIGHBOURS]

@@ -1,0 +1,181 @@
+"""Compiles the training and validation steps of a model for a TPU that is not here.
+
+`libtpu` makes a mesh of the TPU's devices that can be compiled for and not run on
+(`jax.experimental.topologies`); the step is lowered for it from shapes alone, its batch dealt out over the mesh and
+its state on every device, as `keras.distribution.DataParallel` does.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from engine.preflight.build import abstract, specification
+from engine.preflight.result import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from engine.preflight.inputs import Batch
+    from engine.preflight.topologies import Topology
+
+_AXIS = "batch"
+_SIZE = r"([\d.]+)([KMGTP]?)"
+# The words of libtpu 0.0.51, and of versions before it.
+_REFUSALS = (
+    re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
+    re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
+)
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A step that was compiled.
+
+    Args:
+        flops: Operations on one device, by the compiler's count.
+        bytes_accessed: Bytes that its operations read and write on one device, fast memory included.
+        memory: HBM of one device.
+        hlo_text: The optimised program.
+        seconds: Seconds that compiling took.
+    """
+
+    flops: float
+    bytes_accessed: float
+    memory: Memory
+    hlo_text: str
+    seconds: float
+
+
+class DoesNotFitError(Exception):
+    """The compiler refused a program for its size.
+
+    Args:
+        memory: Its figures.
+        words: What it said.
+    """
+
+    def __init__(self, memory: Memory, words: str) -> None:
+        super().__init__(words)
+        self.memory = memory
+        self.words = words
+
+
+class Compiler:
+    """Compiles steps for one TPU.
+
+    Args:
+        topology: The TPU.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        described = topologies.get_topology_desc(
+            topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
+        )
+        self.devices: list[Any] = list(described.devices)
+        mesh = Mesh(np.array(self.devices), (_AXIS,))
+        self._everywhere = NamedSharding(mesh, PartitionSpec())
+        self._dealt_out = NamedSharding(mesh, PartitionSpec(_AXIS))
+
+    def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
+        """Trace a step and lower it for the mesh.
+
+        Args:
+            model: The compiled model.
+            batch: What its batches look like.
+            replica_batch: Examples a device.
+            is_training: Whether it is the training step, else the validation step.
+
+        Raises:
+            Exception: Whatever the person's own layers raise.
+        """
+        parts = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
+        if is_training:
+            parts.insert(2, model.optimizer.variables)
+        state = tuple(self._state(variables) for variables in parts)
+        size = replica_batch * len(self.devices)
+        data = specification(batch, size, self._dealt_out, is_training=is_training)
+        step = jax.jit(
+            model.train_step if is_training else model.test_step,
+            donate_argnums=0,
+            out_shardings=(None, jax.tree.map(lambda part: part.sharding, state)),
+        )
+        with abstract():
+            return step.lower(state, data)
+
+    def compile(self, lowered: Any, model: Any, batch: Batch, replica_batch: int) -> Program:
+        """Compile a lowered step.
+
+        Args:
+            lowered: What `lower` returned.
+            model: The model.
+            batch: What its batches look like.
+            replica_batch: Examples a device.
+
+        Raises:
+            DoesNotFitError: It needs more HBM than a device has.
+            Exception: The compiler refused it for another reason.
+        """
+        began = time.perf_counter()
+        try:
+            compiled = lowered.compile()
+        except jax.errors.JaxRuntimeError as error:
+            if (figures := refused_bytes(str(error))) is None:
+                raise
+            used, limit = figures
+            raise DoesNotFitError(self._memory(model, batch, replica_batch, used, None, limit), str(error)) from error
+        seconds = time.perf_counter() - began
+        stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
+        held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+        peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
+        memory = self._memory(
+            model, batch, replica_batch, peak, stats.temp_size_in_bytes, self._topology.usable_hbm_bytes
+        )
+        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, compiled.as_text(), seconds)
+
+    def _state(self, variables: Iterable[Any]) -> list[Any]:
+        return [
+            jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=self._everywhere) for variable in variables
+        ]
+
+    def _memory(
+        self, model: Any, batch: Batch, replica_batch: int, peak: int, temporaries: int | None, limit: int
+    ) -> Memory:
+        parameters = bytes_of(model.variables)
+        optimizer = bytes_of(model.optimizer.variables)
+        parts = jax.tree.leaves(specification(batch, replica_batch))
+        dealt = sum(part.size * part.dtype.itemsize for part in parts)
+        if temporaries is None:
+            temporaries = max(0, peak - parameters - optimizer - dealt)
+        return Memory(parameters, optimizer, dealt, temporaries, peak, limit)
+
+
+def bytes_of(variables: Iterable[Any]) -> int:
+    """Return the bytes of variables, without padding."""
+    shapes = (jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables)
+    return sum(shape.size * shape.dtype.itemsize for shape in shapes)
+
+
+def refused_bytes(words: str) -> tuple[int, int] | None:
+    """Read from the compiler's refusal how many bytes of HBM a program needs and how many there are.
+
+    Args:
+        words: What it said.
+
+    Returns:
+        Both; None where it refused for another reason.
+    """
+    for pattern in _REFUSALS:
+        if match := pattern.search(words):
+            needed, needed_unit, there, there_unit = match.groups()
+            return round(float(needed) * _UNITS[needed_unit]), round(float(there) * _UNITS[there_unit])
+    return None

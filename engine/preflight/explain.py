@@ -1,0 +1,206 @@
+"""Why a step cannot be lowered or compiled, in the words of the person's own model: which layer, which operation.
+
+Keras wraps what a layer raises, and trips over some of JAX's exceptions while it does so; what happened is therefore
+looked for in the whole chain of exceptions, and the layer in the frames that they went through.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.errors import ConsoleError, one_line
+from engine.failures import own_line
+from engine.preflight.layers import all_layers, shapes_of
+from engine.preflight.result import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_CALLED = re.compile(r"Exception encountered when calling (?:layer ')?([\w.]+?)(?:'|\.call\(\))")
+_CHANGES_SIZE = re.compile(r"^random_?(height|width)", re.IGNORECASE)
+_TENSORFLOW_LAYERS = ("TFSMLayer", "KerasLayer", "TorchModuleWrapper")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """A kind of refusal.
+
+    Args:
+        says: What an exception's class or message looks like.
+        text: What is wrong, after the layer's name.
+        remedy: What to do.
+    """
+
+    says: re.Pattern[str]
+    text: str
+    remedy: str
+
+
+_KINDS = (
+    _Kind(
+        re.compile(
+            r"NonConcreteBooleanIndexError|concrete values of integer type|nonzero|jnp\.unique|The size argument of|"
+            r"boolean_mask|dynamic shape|DynamicShape|must be (?:a )?static",
+        ),
+        "gives an output whose shape changes; a TPU's program is compiled for fixed shapes",
+        "Keep the shape: keras.ops.where instead of a boolean mask, a fixed size for nonzero and unique, and resizing "
+        "in the input pipeline.",
+    ),
+    _Kind(
+        re.compile(r"UnexpectedTracerError|leaked trace"),
+        "keeps a value of one step for a later one in a Python variable, which a compiled step cannot do",
+        "Keep it in a weight of the layer: self.add_weight(..., trainable=False) and assign().",
+    ),
+    _Kind(
+        re.compile(
+            r"TracerBoolConversionError|TracerArrayConversionError|TracerIntegerConversionError|ConcretizationTypeError|"
+            r"Attempted boolean conversion of traced",
+        ),
+        "runs Python or NumPy on the values of a batch, which are not known when the step is compiled",
+        "Compute with keras.ops: keras.ops.where or keras.ops.cond instead of if, no float(), int(), numpy or print "
+        "on a tensor.",
+    ),
+    _Kind(
+        re.compile(
+            r"not a valid JAX (?:array )?type|with dtype (?:<U|object|string)|"
+            r"(?:F64|C128|float64|complex128)[^.]*(?:not supported|unsupported|[Uu]nimplemented)|"
+            r"(?:not supported|unsupported|[Uu]nimplemented)[^.]*(?:F64|C128|float64|complex128|string)",
+        ),
+        "uses a type of number that a TPU does not compute with: text or 64-bit numbers",
+        "Turn text into numbers in the input pipeline, and use float32, bfloat16 or int32 in the model.",
+    ),
+)
+_TENSORFLOW = _Kind(
+    re.compile(r"$^"),
+    "calls TensorFlow, and on a TPU the model runs on JAX",
+    "Write it with keras.ops instead of tf, or train with backend=tensorflow on a TPU VM that has tensorflow-tpu.",
+)
+
+
+def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, ...]]:
+    """Say what went wrong when a step was built, lowered or compiled.
+
+    Args:
+        error: What was raised, with its traceback.
+        model: The model; None where it could not be built.
+
+    Returns:
+        One sentence, and findings with the layer and the remedy.
+    """
+    from engine.preflight.compile import refused_bytes  # JAX is loaded where a step was compiled
+
+    if (figures := refused_bytes(str(error))) is not None:
+        used, limit = (f"{number / 2**30:,.2f} GiB" for number in figures)
+        text = f"The step uses {used} of the {limit} that a device has."
+        remedy = "Use a smaller batch_size, precision=mixed_bfloat16, or a TPU with more memory a device."
+        return text, (Finding("error", text, remedy=remedy, key="batch_size"),)
+    chain = list(_chain(error))
+    layer = _layer_of(chain, model)
+    kind = _KINDS[0] if layer is not None and _changes_size(layer) else _kind_of(chain, layer)
+    name = str(getattr(layer, "name", "") or "")
+    if kind is None:
+        return _unknown(error, chain, layer, name)
+    where = next((line for line in map(own_line, reversed(chain)) if line), "")
+    text = f"{_subject(layer)} {kind.text}."
+    return text, (Finding("error", f"{text} {where}.".replace(" .", "") if where else text, name, kind.remedy),)
+
+
+def changing_shapes(model: Any) -> tuple[Finding, ...]:
+    """Find the layers that change height, width or length from one call to the next.
+
+    Such a layer may well be traced, with whatever size it happens to give then, and be compiled into something that
+    is not the person's model; so it is refused by what Keras knows of its output.
+
+    Args:
+        model: The built model.
+    """
+    found = []
+    for layer in all_layers(model):
+        if _changes_size(layer):
+            text = f"{_subject(layer)} {_KINDS[0].text}."
+            remedy = "Take it out of the model; augmentation.zoom and augmentation.crop in the pipeline keep the size."
+            found.append(Finding("error", text, layer.name, remedy))
+    return tuple(found)
+
+
+def _changes_size(layer: Any) -> bool:
+    """Whether Keras knows a layer's input, but not the height, width or length of its output."""
+    if _CHANGES_SIZE.match(type(layer).__name__):
+        return True
+    is_fixed_before = all(None not in shape[1:] for shape in shapes_of(layer, "input"))
+    return is_fixed_before and any(None in shape[1:] for shape in shapes_of(layer, "output"))
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Give an exception, what it came from, and so on back to the first."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        current = current.__cause__ or current.__context__
+
+
+def _layer_of(chain: list[BaseException], model: Any) -> Any:
+    """Return the innermost layer that was being called; None where none was."""
+    outer = None
+    for error in reversed(chain):
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        for frame in reversed(frames):
+            owner = frame.f_locals.get("self")
+            is_layer = hasattr(owner, "get_config") and hasattr(owner, "trainable_weights") and hasattr(owner, "name")
+            if not is_layer or frame.f_code.co_name not in {"call", "__call__", "build", "compute_output_spec"}:
+                continue
+            if not hasattr(owner, "layers"):
+                return owner
+            outer = outer or owner
+    return _named(chain, model) or outer
+
+
+def _named(chain: list[BaseException], model: Any) -> Any:
+    """Return the layer that Keras's own message names by its class or its name, if there is only one."""
+    for error in reversed(chain):
+        for word in reversed(_CALLED.findall(str(error))):
+            same = [] if model is None else [one for one in all_layers(model) if word in (one.name, type(one).__name__)]
+            if len(same) == 1:
+                return same[0]
+    return None
+
+
+def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
+    if type(layer).__name__ in _TENSORFLOW_LAYERS or any(_went_through_tensorflow(error) for error in chain):
+        return _TENSORFLOW
+    told = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
+    for text in told:
+        # What JAX says of its exceptions names remedies for other cases, so only the beginning counts.
+        if kind := next((kind for kind in _KINDS if kind.says.search(text[:600])), None):
+            return kind
+    return None
+
+
+def _went_through_tensorflow(error: BaseException) -> bool:
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
+
+
+def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str) -> tuple[str, tuple[Finding, ...]]:
+    """Hand on what was raised, with the layer where it is known."""
+    told = next((one for one in chain if isinstance(one, ConsoleError)), None)
+    if told is not None and layer is None:
+        return told.what, (Finding("error", f"{told.what} {told.why}".strip(), remedy=told.remedy),)
+    first = chain[-1]
+    words = one_line(first) or type(first).__name__
+    if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
+        text = f"The TPU compiler refused the step: {words}"
+    else:
+        text = f"{_subject(layer)} raised {type(first).__name__}: {words}"
+    where = own_line(first)
+    remedy = "Correct it there and try again." if where else ""
+    return text, (Finding("error", f"{text} {where}".strip(), name, remedy),)
+
+
+def _subject(layer: Any) -> str:
+    return "The model" if layer is None else f"The layer '{layer.name}' ({type(layer).__name__})"

@@ -1,0 +1,263 @@
+"""What a compiled step does that its layers do not need: bytes moved many times, data formatted, the host asked.
+
+Read from the compiler's optimised HLO, whose instructions carry the names of the Keras layers they come from. Lines
+that are not understood are passed over.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from engine.preflight.layers import all_layers, count, products, shapes_of
+from engine.preflight.result import Finding
+from engine.preflight.traffic import arrays_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TILE = 4096
+"""Bytes of a tile of 8 × 128 numbers: the least that a gather reads for every slice it takes."""
+
+_LANES = 128
+
+_FAR_MORE = 30.0
+"""How many times what its layer needs an operation moves before it is told."""
+
+_LARGE_SHARE, _LARGE = 0.1, 50e6
+"""Of all bytes, and in bytes, what is worth a word."""
+
+_FORMATTING_SHARE = 0.25
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.+?) ([a-z][a-z0-9-]*)\((.*)$")
+_OPERANDS = re.compile(r"%([\w.-]+)")
+_END = re.compile(r"\)(?:,|$)")
+_SCOPE = re.compile(r'op_name="([^"]*)"')
+_CALLS = re.compile(r"calls=%?([\w.-]+)")
+_ENTERED = re.compile(
+    r"(?:body|to_apply|true_computation|false_computation)=%?([\w.-]+)|branch_computations=\{([^}]*)\}"
+)
+_TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_SHAPE = re.compile(r"\[([\d,]*)\](?:\{(\d+))?")
+_SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
+_TARGET = re.compile(r'custom_call_target="([^"]*)"')
+_TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
+
+# What moves nothing by itself: names of parts, and ends of what was counted at its start.
+_STILL = frozenset(
+    ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota")
+)
+_FORMATTING = ("copy", "transpose", "reshape")
+
+
+@dataclass(frozen=True, slots=True)
+class _Instruction:
+    name: str
+    result: str
+    operation: str
+    rest: str
+
+
+@dataclass(slots=True)
+class _Moved:
+    """Bytes that a step moves, by layer.
+
+    Args:
+        by_layer: Of all operations.
+        formatting: Of those that only put data in another order.
+        host: Operations that the host takes part in.
+    """
+
+    by_layer: Counter[str] = field(default_factory=Counter)
+    formatting: Counter[str] = field(default_factory=Counter)
+    host: Counter[str] = field(default_factory=Counter)
+
+
+def examine(hlo_text: str, model: Any) -> tuple[Finding, ...]:
+    """Look through a compiled train step.
+
+    Args:
+        hlo_text: The optimised program of one device.
+        model: The model, for the names and sizes of its layers.
+
+    Returns:
+        What is to be known, the most severe first.
+    """
+    entry, computations = _read(hlo_text)
+    layers = {layer.name: layer for layer in all_layers(model)}
+    moved = _Moved()
+    _add(moved, entry, computations, frozenset(layers), 1)
+    total = sum(moved.by_layer.values())
+    found = [
+        *_of_host(moved, layers),
+        *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
+        *_of_formatting(moved, layers, total),
+    ]
+    return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
+
+
+def bytes_by_layer(hlo_text: str, names: frozenset[str]) -> Counter[str]:
+    """Return the bytes that a step moves for each layer, about as the compiler counts them, fast memory included.
+
+    Args:
+        hlo_text: The optimised program of one device.
+        names: The layers' names; what belongs to none of them stands under an empty one.
+    """
+    entry, computations = _read(hlo_text)
+    moved = _Moved()
+    _add(moved, entry, computations, names, 1)
+    return moved.by_layer
+
+
+def _read(text: str) -> tuple[str, dict[str, list[_Instruction]]]:
+    """Split a program into its computations; return the name of the first that is run, and all."""
+    computations: dict[str, list[_Instruction]] = {}
+    entry, current = "", ""
+    for line in text.splitlines():
+        if line[:1] not in {" ", "}"}:
+            if begins := _COMPUTATION.match(line):
+                current = begins[2]
+                computations[current] = []
+                entry = current if begins[1] else entry
+        elif current and (match := _INSTRUCTION.match(line)):
+            computations[current].append(_Instruction(*match.groups()))
+    return entry, computations
+
+
+def _add(
+    moved: _Moved, name: str, computations: dict[str, list[_Instruction]], layers: frozenset[str], times: int
+) -> None:
+    """Add what a computation moves, and those that it enters."""
+    sizes: dict[str, float] = {}
+    for one in computations.get(name, ()):
+        sizes[one.name] = sum(array.size for array in arrays_in(one.result))
+        if one.operation in {"while", "conditional", "call"}:
+            trips = int(found[1]) if (found := _TIMES.search(one.rest)) else 1
+            for inner in _entered(one.rest):
+                _add(moved, inner, computations, layers, times * trips)
+            continue
+        if one.operation in _STILL or one.operation.endswith("-done"):
+            continue
+        layer = _layer(one.rest, layers)
+        if _asks_host(one):
+            moved.host[layer] += 1
+        operands = set(_OPERANDS.findall(_END.split(one.rest, maxsplit=1)[0]))
+        size = times * (sizes[one.name] + sum(sizes.get(operand, 0.0) for operand in operands))
+        size += times * _gathered(one, computations)
+        moved.by_layer[layer] += int(size)
+        if one.operation in _FORMATTING or (one.operation == "fusion" and one.name.startswith(_FORMATTING)):
+            moved.formatting[layer] += int(size)
+
+
+def _entered(rest: str) -> Iterator[str]:
+    for single, several in _ENTERED.findall(rest):
+        yield from [single] if single else (name.strip(" %") for name in several.split(","))
+
+
+def _gathered(one: _Instruction, computations: dict[str, list[_Instruction]]) -> float:
+    """Return the bytes that gathers read: a tile at least for every slice, for padding as well."""
+    called = _CALLS.search(one.rest) if one.operation == "fusion" else None
+    inside = computations.get(called[1], []) if called else [one]
+    total = 0.0
+    for gather in inside:
+        slices, shape = _SLICES.search(gather.rest), _SHAPE.search(gather.result)
+        if gather.operation != "gather" or slices is None or shape is None:
+            continue
+        sides = [int(side) for side in shape[1].split(",") if side]
+        innermost = int(shape[2] or len(sides) - 1)
+        numbers = math.prod(-(-side // _LANES) * _LANES if at == innermost else side for at, side in enumerate(sides))
+        taken = [int(side) for side in slices[1].split(",") if side]
+        total += numbers / max(1, math.prod(taken)) * -(-taken[-1] // _LANES) * _TILE if taken else 0.0
+    return total
+
+
+def _asks_host(one: _Instruction) -> bool:
+    if one.operation in {"infeed", "outfeed"}:
+        return True
+    if one.operation in {"send", "recv"}:
+        return "is_host_transfer=true" in one.rest
+    target = _TARGET.search(one.rest) if one.operation == "custom-call" else None
+    return target is not None and _TO_HOST.search(target[1]) is not None
+
+
+def _layer(rest: str, names: frozenset[str]) -> str:
+    """Return the innermost layer in an instruction's scope, ``jit(step)/transpose(jvp(base))/conv/dot``, or empty."""
+    if (scope := _SCOPE.search(rest)) is None:
+        return ""
+    # Of an operation that several were made into, the first scope counts.
+    parts = re.split(r"[/();]", scope[1].partition(";")[0])
+    return next((part for part in reversed(parts) if part in names), "")
+
+
+def _batch(entry: list[_Instruction], model: Any) -> int:
+    """Return the examples a device that a program was compiled for: the first side of the model's input."""
+    known = [
+        [int(side) for side in shape[1].split(",") if side]
+        for one in entry
+        if one.operation == "parameter" and 'op_name="state' not in one.rest and (shape := _SHAPE.search(one.result))
+    ]
+    for tensor in getattr(model, "inputs", None) or []:
+        wanted = tensor.shape[1:]
+        for sides in known:
+            is_same = len(sides) == len(wanted) + 1 and all(
+                b is None or a == b for a, b in zip(sides[1:], wanted, strict=True)
+            )
+            if is_same:
+                return sides[0]
+    return 0
+
+
+def _needed(layer: Any, batch: int) -> float:
+    """Return the bytes of a layer's step in float32: what comes in and goes out, forward and backward, and weights."""
+    values = sum(count(shape) for side in ("input", "output") for shape in shapes_of(layer, side))
+    values += sum(one.repeats * one.places * (one.contracted + one.columns) for one in products(layer))
+    weights: int = sum(math.prod(weight.shape) for weight in layer.weights)
+    return 4.0 * (3 * values * batch + 8 * weights)
+
+
+def _of_bytes(moved: _Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
+    for name, size in moved.by_layer.most_common():
+        if name not in layers or not batch or size < max(_LARGE, _LARGE_SHARE * total):
+            continue
+        needed = _needed(layers[name], batch)
+        if size < _FAR_MORE * needed:
+            continue
+        kind = type(layers[name]).__name__
+        text = (
+            f"The layer '{name}' ({kind}) moves {_bytes(size)} a step on each device, {size / total:.0%} of the whole "
+            f"step's; its data is {_bytes(needed)}."
+        )
+        if kind.startswith(("Random", "AutoContrast", "RandAugment", "AugMix", "CutMix", "MixUp")):
+            remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
+            yield Finding("warning", text, name, remedy, "augmentation.placement")
+        else:
+            remedy = "Take whole rows instead of single numbers (gather, take), or do it in the input pipeline."
+            yield Finding("warning", text, name, remedy)
+
+
+def _of_formatting(moved: _Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
+    size = sum(moved.formatting.values())
+    if size < max(_LARGE, _FORMATTING_SHARE * total):
+        return
+    name = next((name for name, _ in moved.formatting.most_common() if name in layers), "")
+    most = f", the most for the layer '{name}'" if name else ""
+    text = f"{size / total:.0%} of the bytes that a step moves only put data into another order{most}."
+    remedy = (
+        "Batches in multiples of 128 and sizes in multiples of 8 or 128 need less of it; so do fewer transpositions."
+    )
+    yield Finding("info", text, name, remedy)
+
+
+def _of_host(moved: _Moved, layers: dict[str, Any]) -> Iterator[Finding]:
+    for name in moved.host:
+        subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
+        text = f"{subject} talks to the host in every step, and the TPU waits for it."
+        yield Finding("warning", text, name, "Take prints, callbacks and Python functions out of the model.")
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

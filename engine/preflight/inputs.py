@@ -1,0 +1,159 @@
+"""The shapes of a batch, worked out from the configuration without loading any data.
+
+Built-in datasets are in the catalog. Of a person's own files the options give the sizes, and `engine.survey` the
+classes where the files are there; vocabularies are taken as large as the options allow them to be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from engine.catalog import DATASETS, is_user_reference
+from engine.data_options import DATA_OPTIONS
+from engine.errors import DataError
+from engine.examples import Input, Signature, Task
+from engine.survey import survey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.config import RunConfig
+
+ASSUMED_CLASSES = 10
+"""Classes of files that are not there: up to 128 take the same room in the matrix unit, so it matters little."""
+
+_DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
+
+
+class UnknownShapesError(DataError):
+    """What the examples look like is known only to whoever loads them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What a training step gets, without the axis of the batch.
+
+    Args:
+        signature: What a model has to know of the examples.
+        inputs: The model's inputs by name.
+        label: Shape and number format of a label.
+        weight: Shape of an example's weight in training; None without weights.
+        validation_weight: Likewise in validation.
+        largest_pixel: The largest value of a pixel as the model gets it.
+        assumed: What was assumed, in a sentence; empty where all is known.
+    """
+
+    signature: Signature
+    inputs: Mapping[str, Input]
+    label: Input
+    weight: tuple[int, ...] | None = None
+    validation_weight: tuple[int, ...] | None = None
+    largest_pixel: float = 1.0
+    assumed: str = ""
+
+
+def batch_of(config: RunConfig) -> Batch:
+    """Return what the batches of a configuration look like, as `engine.pipeline` makes them.
+
+    Raises:
+        UnknownShapesError: Only loading the data would tell.
+    """
+    if is_user_reference(config.dataset):
+        raise UnknownShapesError(
+            f"What {config.dataset} gives is known only when it is called, which may load or download data.",
+            remedy="Convert its examples to a format that tells its shapes, such as with `tpu-console tfrecord`.",
+        )
+    signature, assumed = _signature(config)
+    label, weight = _label(config, signature), None
+    if signature.task is Task.TRANSLATION:
+        weight = (int(signature.sizes["length"]),)
+    is_balanced = config.class_weight == "balanced" and signature.classes > 0
+    return Batch(
+        signature=signature,
+        inputs=signature.inputs,
+        label=label,
+        weight=() if is_balanced and weight is None else weight,
+        validation_weight=weight,
+        largest_pixel=1.0 if config.data.pixels == "unit" else _top(config),
+        assumed=assumed,
+    )
+
+
+def _top(config: RunConfig) -> float:
+    return _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
+
+
+def _signature(config: RunConfig) -> tuple[Signature, str]:
+    if (info := DATASETS.get(config.dataset)) is not None:
+        return Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes), ""
+    options: Any = DATA_OPTIONS[config.dataset].model_validate(config.data.options)
+    if config.dataset == "text-pairs":
+        return _pairs(options), ""
+    if config.dataset == "ratings-csv":
+        return _ratings(config)
+    classes, assumed = _classes(config, options)
+    if config.dataset == "text-csv":
+        inputs, sizes = {"text": Input((options.length,), "int32")}, {"vocabulary": options.vocabulary}
+        return Signature(Task.CLASSES, inputs, classes, sizes), assumed
+    image = Input((*options.image_size, 3))
+    return Signature(_image_task(config, options), {"image": image}, classes), assumed
+
+
+def _pairs(options: Any) -> Signature:
+    sizes = {
+        "source_vocabulary": options.vocabulary,
+        "target_vocabulary": options.vocabulary,
+        "length": options.length,
+    }
+    inputs = {name: Input((options.length,), "int32") for name in ("source", "target")}
+    return Signature(Task.TRANSLATION, inputs, sizes=sizes)
+
+
+def _ratings(config: RunConfig) -> tuple[Signature, str]:
+    """Read the table of ratings, which nothing else can stand in for: its users and items size the embeddings."""
+    found = survey(config)
+    if found is not None and found.problems:
+        raise UnknownShapesError(
+            "How many users and items there are is known only from the table of ratings.",
+            why=str(found.problems[0]),
+            remedy="Put the file where data.options.path says.",
+        )
+    from engine.datasets import load_examples
+
+    return load_examples(config, lambda _: None).signature, ""
+
+
+def _classes(config: RunConfig, options: Any) -> tuple[int, str]:
+    """Return how many classes there are, and what had to be assumed."""
+    named = getattr(options, "classes", ())
+    columns = getattr(options, "label_columns", ())
+    if named:
+        return len(named), ""
+    if len(columns) > 1:
+        return len(columns), ""
+    found = survey(config)
+    if found is not None and found.classes:
+        return len(found.classes), ""
+    text = (
+        f"The number of classes is not known without the files of {config.dataset}: {ASSUMED_CLASSES} are assumed. "
+        "Up to 128 take the same room in the matrix unit."
+    )
+    return ASSUMED_CLASSES, text
+
+
+def _image_task(config: RunConfig, options: Any) -> Task:
+    """Tell class numbers from shares: a sparse loss learns the former, whatever the columns hold."""
+    columns = getattr(options, "label_columns", ())
+    has_shares = config.dataset == "image-csv" and len(columns) > 1 and not options.classes
+    return Task.PROBABILITIES if has_shares and not config.loss.startswith("sparse_") else Task.CLASSES
+
+
+def _label(config: RunConfig, signature: Signature) -> Input:
+    """Return a label as the loss gets it."""
+    if signature.task is Task.TRANSLATION:
+        return Input((signature.sizes["length"],), "int32")
+    if signature.task is Task.RATINGS:
+        return Input((), "float32")
+    is_shares = signature.task is Task.PROBABILITIES or config.effective_loss == "categorical_crossentropy"
+    return Input((signature.classes,), "float32") if is_shares else Input((), "int32")

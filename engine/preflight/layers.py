@@ -1,0 +1,143 @@
+"""The layers of a built Keras model as the preflight looks at them: which there are, and the products they compute."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product of matrices in a layer's forward pass: ``(rows, contracted) · (contracted, columns)``, repeated.
+
+    Args:
+        places: How often it is done for one example, such as once a pixel.
+        contracted: Length of the sums.
+        columns: Numbers it gives for one example and place.
+        feature: The layer's own size that these numbers, or the sums, come from, such as its filters.
+        kernel: Numbers of the kernel a feature: columns a feature where it is contracted in the backward pass.
+        repeats: Independent products of this kind an example: heads, groups.
+        is_alone: Whether each example is multiplied by matrices of its own, as in attention, and not by weights.
+    """
+
+    places: int
+    contracted: int
+    columns: int
+    feature: int
+    kernel: int = 1
+    repeats: int = 1
+    is_alone: bool = False
+
+
+def all_layers(model: Any) -> Iterator[Any]:
+    """Give every layer of a model that is no model itself, those of inner models and wrappers included, each once."""
+    seen: set[int] = set()
+    waiting = list(reversed(model.layers))
+    while waiting:
+        layer = waiting.pop()
+        if id(layer) in seen:
+            continue
+        seen.add(id(layer))
+        inner = inner_layers(layer)
+        if inner:
+            waiting += reversed(inner)
+        if not getattr(layer, "layers", None):
+            yield layer
+
+
+def inner_layers(layer: Any) -> list[Any]:
+    """Return the layers inside an inner model or a wrapper such as `TimeDistributed` or `Bidirectional`."""
+    inner = list(getattr(layer, "layers", None) or [])
+    for name in ("layer", "forward_layer", "backward_layer"):
+        # Keras's own wrappers name what they wrap so; anything else of that name is not looked at.
+        found = getattr(layer, name, None)
+        if found is not None and hasattr(found, "weights"):
+            inner.append(found)
+    return inner
+
+
+def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
+    """Return the shapes of a layer's inputs or outputs, batch included; empty for layers that were never called.
+
+    Args:
+        layer: The layer.
+        side: ``input`` or ``output``.
+    """
+    nodes = getattr(layer, "_inbound_nodes", None)
+    if not nodes:
+        return []
+    tensors = nodes[0].input_tensors if side == "input" else nodes[0].output_tensors
+    return [tuple(tensor.shape) for tensor in tensors]
+
+
+def count(shape: tuple[int | None, ...]) -> int:
+    """Return the numbers of one example in a shape that begins with the batch; an unknown side counts as one."""
+    return math.prod(size or 1 for size in shape[1:])
+
+
+def products(layer: Any) -> list[Product]:
+    """Return the products that a layer is made of; empty for layers that multiply no matrices."""
+    kind = type(layer).__name__
+    if kind in {"MultiHeadAttention", "GroupedQueryAttention"}:
+        return _attention(layer)
+    kernel = getattr(layer, "kernel", None)
+    if kernel is None and (cell := getattr(layer, "cell", None)) is not None:
+        return _recurrent(layer, cell)
+    if kernel is None or "Depthwise" in kind or "Separable" in kind:
+        return []
+    shape = tuple(kernel.shape)
+    outputs = shapes_of(layer, "output")
+    if kind == "EinsumDense":
+        columns = math.prod(size or 1 for size in layer.full_output_shape[1:] if size in shape) or shape[-1]
+        rows = count(outputs[0]) // columns if outputs else 1
+        return [Product(max(1, rows), max(1, math.prod(shape) // columns), columns, columns)]
+    if "Transpose" in kind:  # its kernel is the one of the convolution that it turns around
+        *window, filters, channels = shape
+        inputs = shapes_of(layer, "input")
+        places = count(inputs[0]) // channels if inputs else 1
+        return [Product(places, channels, filters * math.prod(window), filters)]
+    *window, contracted, columns = shape
+    groups = int(getattr(layer, "groups", 1) or 1)
+    places = count(outputs[0]) // columns if outputs else 1
+    area = math.prod(window)
+    return [Product(places, contracted * area, columns // groups, columns, area, groups)]
+
+
+def _attention(layer: Any) -> list[Product]:
+    """Split attention into its projections, which multiply by weights, and the products of heads."""
+    found = []
+    inputs = shapes_of(layer, "input")
+    length = (inputs[0][1] or 1) if inputs and len(inputs[0]) > 1 else 1
+    other = (inputs[1][1] or 1) if len(inputs) > 1 and len(inputs[1]) > 1 else length
+    for name, steps in (
+        ("query_dense", length),
+        ("key_dense", other),
+        ("value_dense", other),
+        ("output_dense", length),
+    ):
+        dense = getattr(layer, f"_{name}", None)
+        if dense is None or getattr(dense, "kernel", None) is None:
+            continue
+        shape = tuple(dense.kernel.shape)
+        contracted, columns = (shape[0], shape[1:]) if name != "output_dense" else (math.prod(shape[:-1]), shape[-1:])
+        found.append(Product(steps, contracted, math.prod(columns), math.prod(columns)))
+    if found:
+        # Places by places, and the sums over them, for each head.
+        heads = int(getattr(layer, "_num_heads", None) or layer.num_heads)
+        for name in ("_key_dim", "_value_dim"):
+            size = int(getattr(layer, name, None) or getattr(layer, "head_dim", 0) or found[0].columns // heads)
+            found.append(Product(length, other, size, size, repeats=heads, is_alone=True))
+    return found
+
+
+def _recurrent(layer: Any, cell: Any) -> list[Product]:
+    """A recurrent layer multiplies its input and its state at every step."""
+    inputs = shapes_of(layer, "input")
+    steps = (inputs[0][1] or 1) if inputs and len(inputs[0]) > 1 else 1
+    kernels = [getattr(cell, name, None) for name in ("kernel", "recurrent_kernel")]
+    shapes = [tuple(kernel.shape) for kernel in kernels if kernel is not None and len(kernel.shape) == 2]
+    return [Product(steps, shape[0], shape[1], int(getattr(layer, "units", shape[1]))) for shape in shapes]

@@ -1,0 +1,165 @@
+"""How much of each layer's work is padding to the tiles of a TPU.
+
+A TPU keeps the two innermost dimensions of an array in tiles of 8 × 128 numbers (16 × 128 of 16 bits), and its matrix
+unit multiplies blocks of 128 × 128 numbers, or 256 × 256 from v6e on (Google Cloud, "Cloud TPU performance guide" and
+"TPU v6e"; JAX, "Pallas TPU", on tiles). Of each product it holds one operand in the unit, whose two sides are padded
+to 128, and streams the other through it, in rows that are padded to 8 or 16. Which one it holds is the compiler's
+choice: the better one is counted here, so what is told is the least that is wasted. Blocks of 128 are counted for every
+TPU; on v6e and later the unit is filled by multiples of 256 only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from engine.preflight.layers import all_layers, count, products, shapes_of
+from engine.preflight.result import Waste
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.preflight.layers import Product
+
+LANES = 128
+"""Numbers side by side in a tile, and the side of the matrix unit of v2 to v5p."""
+
+_LEAST_SHARE = 0.005
+"""Waste below this share is not worth a line."""
+
+_FARTHEST = 4096
+"""How far from a size one is looked for that wastes nothing."""
+
+
+def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, ...]:
+    """Tell which layers compute padding, the worst first by the operations that are lost.
+
+    Args:
+        model: The built model; no data is needed.
+        replica_batch: Examples a step and device.
+        precision: Keras's dtype policy.
+
+    Returns:
+        At most one entry a layer and dimension; attention has two widths, its own and a head's.
+    """
+    rows = 16 if precision.endswith(("bfloat16", "float16")) else 8
+    found: list[Waste] = []
+    for layer in all_layers(model):
+        if made := products(layer):
+            found += _of_products(layer.name, made, replica_batch, rows)
+        elif "Depthwise" in type(layer).__name__ or "Separable" in type(layer).__name__:
+            found += _of_depthwise(layer, replica_batch, rows)
+        elif type(layer).__name__ == "Embedding":
+            found += _of_embedding(layer)
+    return tuple(sorted(found, key=lambda waste: (-waste.flops * waste.share, -waste.share, waste.layer)))
+
+
+def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[Waste]:
+    """Judge a layer by the products of a step: one forward, and two backward."""
+    flops = sum(_cost(one, batch, one.feature, rows) for one in made)
+    exact_batch = sum(_cost(one, batch, one.feature, rows, is_batch_exact=True) for one in made)
+    found = []
+    for feature in dict.fromkeys(one.feature for one in made):
+        own = [one for one in made if one.feature == feature]
+        exact = sum(_cost(one, batch, feature, rows, is_feature_exact=True) for one in own)
+        lost = (sum(_cost(one, batch, feature, rows) for one in own) - exact) / flops
+        if lost < _LEAST_SHARE:
+            continue
+
+        def is_clean(size: int, own: list[Product] = own) -> bool:
+            paid = sum(_cost(one, batch, size, rows) for one in own)
+            return paid <= sum(_cost(one, batch, size, rows, is_feature_exact=True) for one in own) * (1 + 1e-9)
+
+        nearest = _nearest(feature, is_clean)
+        found.append(Waste(name, "features", feature, _up(feature, LANES), lost, flops, nearest))
+    if (lost := 1 - exact_batch / flops) >= _LEAST_SHARE:
+        best = _nearest(
+            batch,
+            lambda size: all(
+                _cost(one, size, one.feature, rows)
+                <= _cost(one, size, one.feature, rows, is_batch_exact=True) * (1 + 1e-9)
+                for one in made
+            ),
+        )
+        # The gradients of the weights are sums over the batch, and the unit holds sums of 128.
+        found.append(Waste(name, "batch", batch, _up(batch, LANES), lost, flops, best))
+    return found
+
+
+def _cost(
+    one: Product, batch: int, feature: int, rows: int, *, is_feature_exact: bool = False, is_batch_exact: bool = False
+) -> float:
+    """Return the operations a step that a product is paid for.
+
+    Args:
+        one: The product.
+        batch: Examples a step and device.
+        feature: The layer's size; another one than its own to try it.
+        rows: Rows of a tile.
+        is_feature_exact: Count the layer's own size without padding.
+        is_batch_exact: Count the batch without padding.
+    """
+    columns = max(1, one.columns * feature // one.feature)
+
+    def side(size: int, to: int, kind: str) -> int:
+        is_exact = is_feature_exact if kind == "feature" else kind == "batch" and is_batch_exact
+        return size if is_exact else _up(size, to)
+
+    def product(contracted: tuple[int, str], left: tuple[int, str], right: tuple[int, str]) -> int:
+        held, streamed = [side(s, LANES, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]
+        return side(contracted[0], LANES, contracted[1]) * min(held[0] * streamed[1], streamed[0] * held[1])
+
+    # To the matrix unit, a convolution's places are examples as good as any.
+    many, put = (one.places, "other") if one.is_alone else (batch * one.places, "batch")
+    given, made = (one.contracted, "other"), (columns, "feature")
+    forward = product(given, (many, put), made)
+    weights = product((many, put), given, made)
+    # Backward, the window goes over what is made, and gives the channels of what came in.
+    inputs = product((columns * one.kernel, "feature"), (many, put), (max(1, one.contracted // one.kernel), "other"))
+    times = one.repeats * (batch if one.is_alone else 1)
+    return 2.0 * times * (forward + weights + inputs)
+
+
+def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
+    """A depthwise convolution is no product: the vector unit does it, on tiles of channels and examples."""
+    outputs = shapes_of(layer, "output")
+    kernel = next((weight for weight in layer.weights if len(weight.shape) >= 3), None)
+    if not outputs or kernel is None:
+        return []
+    channels = int(outputs[0][-1] or 1)
+    places = count(outputs[0]) // channels
+    paid = min(_up(channels, LANES) * _up(batch, rows), _up(channels, rows) * _up(batch, LANES))
+    exact = min(channels * _up(batch, rows), channels * _up(batch, LANES))
+    share = 1 - exact / paid
+    if share < _LEAST_SHARE:
+        return []
+    window = 1
+    for size in kernel.shape[:-2]:
+        window *= int(size)
+    flops = 6.0 * window * places * paid
+    return [Waste(layer.name, "features", channels, _up(channels, LANES), share, flops, _nearest(channels, _is_whole))]
+
+
+def _of_embedding(layer: Any) -> list[Waste]:
+    """An embedding multiplies nothing; what is wasted is the memory that it is read from and written to."""
+    width = int(layer.output_dim)
+    share = 1 - width / _up(width, LANES)
+    if share < _LEAST_SHARE:
+        return []
+    return [Waste(layer.name, "features", width, _up(width, LANES), share, 0.0, _nearest(width, _is_whole))]
+
+
+def _is_whole(size: int) -> bool:
+    return size % LANES == 0
+
+
+def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
+    """Return the nearest size that wastes nothing; of two as near, the larger."""
+    for distance in range(_FARTHEST):
+        for candidate in (size + distance, size - distance):
+            if candidate > 0 and is_clean(candidate):
+                return candidate
+    return _up(size, LANES)
+
+
+def _up(size: int, to: int) -> int:
+    return -(-size // to) * to

@@ -1,0 +1,17 @@
+"""Environment variables of a process that compiles for a TPU, set before Keras, JAX and libtpu are loaded."""
+
+from __future__ import annotations
+
+PREFLIGHT = {
+    "KERAS_BACKEND": "jax",
+    # The compiler is asked for, no device: not even where there are some, which another process may be using.
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    # Off Google Cloud libtpu would wait for a metadata server that is not there.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    # Else libtpu lets one process at a time load it, for the sake of a TPU that is not touched here.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""By name."""

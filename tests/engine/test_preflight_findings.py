@@ -1,0 +1,208 @@
+"""What the real TPU compiler makes of models with something wrong, and how it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
+pytestmark = pytest.mark.slow
+
+ENV = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+# Traces, and where a model is asked for, compiles; prints what is told of each as JSON.
+SCRIPT = """
+import dataclasses, json, sys
+import jax, keras
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from engine.preflight.explain import changing_shapes, explain_refusal
+from engine.preflight.hlo import bytes_by_layer, examine
+from engine.preflight.layers import all_layers
+sys.path.insert(0, ".")
+import models
+
+mesh = Mesh(np.array(topologies.get_topology_desc(platform="tpu", topology_name="v5e:1x1").devices), ("batch",))
+everywhere = NamedSharding(mesh, PartitionSpec())
+
+def abstract(variables):
+    return [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=everywhere) for v in variables]
+
+def lowered(model, batch):
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.build(model.trainable_variables)
+    state = [model.trainable_variables, model.non_trainable_variables, model.optimizer.variables]
+    image = jax.ShapeDtypeStruct((batch, *model.input_shape[1:]), "float32", sharding=everywhere)
+    label = jax.ShapeDtypeStruct((batch,), "int32", sharding=everywhere)
+    def step(trainable, fixed, x, y):
+        def loss(trainable):
+            out, updates = model.stateless_call(trainable, fixed, x, training=True)
+            return keras.losses.sparse_categorical_crossentropy(y, out, from_logits=True).mean(), updates
+        return jax.value_and_grad(loss, has_aux=True)(trainable)
+    return jax.jit(step).lower(abstract(state[0]), abstract(state[1]), image, label)
+
+found = {}
+for name in sys.argv[1].split(","):
+    model = None
+    try:
+        model = getattr(models, name)()
+        found[name] = {"changing": [dataclasses.asdict(one) for one in changing_shapes(model)]}
+        compiled = lowered(model, 8).compile()
+    except Exception as error:
+        text, findings = explain_refusal(error, model)
+        found[name] = found.get(name, {}) | {"refused": text}
+    else:
+        text, findings = compiled.as_text(), examine(compiled.as_text(), model)
+        moved = bytes_by_layer(text, frozenset(layer.name for layer in all_layers(model)))
+        found[name] |= {"moved": sum(moved.values()), "counted": compiled.cost_analysis()["bytes accessed"]}
+    found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
+print(json.dumps(found))
+"""
+
+MODELS = '''
+import jax, keras, jax.numpy as jnp
+import numpy as np
+from keras import layers
+
+class _Same(layers.Layer):
+    """Keras is told that the shape stays, so that only compiling calls it with values."""
+    def compute_output_spec(self, x, **_):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+class Branches(_Same):
+    def call(self, x):
+        if x.mean() > 0:
+            return x
+        return -x
+
+class Sorted(_Same):
+    def call(self, x):
+        return jnp.asarray(np.sort(np.asarray(x)))
+
+class Masked(_Same):
+    def call(self, x):
+        return x[x[:, 0] > 0]
+
+class Unique(_Same):
+    def call(self, x):
+        return jnp.unique(x)[:10]
+
+class Flow(_Same):
+    def call(self, x):
+        import tensorflow as tf
+        return tf.nn.relu(x)
+
+class Printed(_Same):
+    def call(self, x):
+        jax.debug.print("{m}", m=x.mean())
+        return x
+
+class RandomWidth(layers.Layer):
+    def compute_output_spec(self, x, **_):
+        return keras.KerasTensor((x.shape[0], x.shape[1], None, x.shape[3]), x.dtype)
+    def call(self, x):
+        width = jax.random.randint(jax.random.key(0), (), 4, 8)
+        return keras.ops.image.resize(x, (8, width))
+
+class Remembers(_Same):
+    kept = []
+    def call(self, x):
+        self.kept.append(x.mean())
+        return x if len(self.kept) < 2 else x * self.kept[0]
+
+def _dense(layer):
+    return keras.Sequential([keras.Input((16,)), layers.Dense(10, name="first"), layer, layers.Dense(10, name="head")])
+
+def _images(layer):
+    end = [layers.GlobalAveragePooling2D(), layers.Dense(10, name="head")]
+    return keras.Sequential([keras.Input((8, 8, 3)), layer, *end])
+
+def branches(): return _dense(Branches(name="sided"))
+def numpy(): return _dense(Sorted(name="sorter"))
+def masked(): return _dense(Masked(name="masker"))
+def unique(): return _dense(Unique(name="uniquer"))
+def tensorflow(): return _dense(Flow(name="flow"))
+def inner(): return _dense(keras.Sequential([Branches(name="deep")], name="box"))
+def width(): return _images(RandomWidth(name="narrower"))
+def printed(): return _dense(Printed(name="talker"))
+def clean(): return _images(layers.Conv2D(128, 3, name="conv"))
+def rotated(): return _images(layers.RandomRotation(0.1, name="turner"))
+def text(): return _dense(layers.Lambda(lambda x: keras.ops.convert_to_tensor(["a"]), output_shape=(10,), name="words"))
+'''
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is told of each model, by its name."""
+    folder: Path = tmp_path_factory.mktemp("findings")
+    (folder / "models.py").write_text(MODELS)
+    names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text"
+    output = run_python(SCRIPT, names, cwd=folder, env=os.environ | ENV)
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "text", "remedy"),
+    [
+        ("branches", "sided", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("numpy", "sorter", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("inner", "deep", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("masked", "masker", "an output whose shape changes", "keras.ops.where"),
+        ("unique", "uniquer", "an output whose shape changes", "fixed size"),
+        ("width", "narrower", "an output whose shape changes", "fixed size"),
+        ("tensorflow", "flow", "calls TensorFlow", "backend=tensorflow"),
+        ("text", "words", "text or 64-bit numbers", "input pipeline"),
+    ],
+)
+def test_a_refusal_names_the_layer_and_the_remedy(
+    told: dict[str, Any], name: str, layer: str, text: str, remedy: str
+) -> None:
+    refused = told[name]["refused"]
+    (finding,) = told[name]["findings"]
+    assert f"'{layer}'" in refused
+    assert text in refused
+    assert (finding["layer"], finding["severity"]) == (layer, "error")
+    assert remedy in finding["remedy"]
+    assert "models.py, line " in finding["text"]
+
+
+def test_a_layer_that_changes_the_width_is_known_before_it_is_compiled(told: dict[str, Any]) -> None:
+    (finding,) = told["width"]["changing"]
+    assert (finding["layer"], finding["severity"]) == ("narrower", "error")
+    assert [name for name, found in told.items() if found.get("changing")] == ["width"]
+
+
+def test_rotation_in_the_model_is_found_by_the_bytes_it_moves(told: dict[str, Any]) -> None:
+    (finding,) = told["rotated"]["findings"]
+    assert (finding["layer"], finding["severity"], finding["key"]) == ("turner", "warning", "augmentation.placement")
+    assert "GB a step" in finding["text"]
+    assert "augmentation.placement=pipeline" in finding["remedy"]
+    # The compiler's own count of the whole step.
+    assert told["rotated"]["moved"] == pytest.approx(told["rotated"]["counted"], rel=0.1)
+    assert told["rotated"]["moved"] > 100 * told["clean"]["moved"]
+
+
+def test_nothing_is_said_of_a_clean_model(told: dict[str, Any]) -> None:
+    assert told["clean"]["findings"] == []
+
+
+def test_a_layer_that_prints_is_found_to_talk_to_the_host(told: dict[str, Any]) -> None:
+    (finding,) = told["printed"]["findings"]
+    assert "talks to the host" in finding["text"]
+    assert finding["layer"] in {"talker", ""}

@@ -1,0 +1,229 @@
+"""`tpu-console preflight`."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from engine.errors import ConfigError, ConsoleError, Problem
+from tui.commands.options import complete_key, complete_preset, examples, json_option, preset_file_option
+from tui.output import complain_about, say, width_of_output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from click.shell_completion import CompletionItem
+
+    from engine.config import RunConfig
+    from engine.preflight.result import Verdict
+
+_UNKNOWN = 1
+_OTHER_CODES = {3: "a choice does not compile", 4: "a choice does not fit into the memory"}
+_KEPT = "What was compiled until then is remembered."
+
+
+def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer TPU names, each behind those that stand there already."""
+    from click.shell_completion import CompletionItem
+
+    from engine.preflight.topologies import TOPOLOGIES
+
+    before, comma, begun = incomplete.rpartition(",")
+    return [CompletionItem(before + comma + name) for name in TOPOLOGIES if name.startswith(begun)]
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console preflight digits-cnn",
+        "tpu-console preflight cifar10-vgg-augmented --on v5e-8,v3-8 --batch-size 128",
+        "tpu-console preflight cifar10-vgg-augmented --batch-size 32 --batch-size 128 --precision mixed_bfloat16",
+        "tpu-console preflight plant-pathology-efficientnet --on v6e-8 --search",
+        "tpu-console preflight ./mine.py:build --set dataset=cifar10",
+        "tpu-console preflight digits-cnn --json | jq '.verdicts[0].bound'",
+        done="every choice fits",
+        failed="it could not be told, of a choice at least",
+        others=_OTHER_CODES,
+    )
+)
+@click.argument("name", metavar="PRESET|FILE", shell_complete=complete_preset)
+@click.option(
+    "--on",
+    "tpus",
+    metavar="TPU[,TPU…]",
+    multiple=True,
+    default=("v5e-8",),
+    show_default=True,
+    shell_complete=_complete_tpu,
+    help="TPUs to judge for, such as v5e-8, v3-8 or v5e-32; may be given several times.",
+)
+@click.option(
+    "--batch-size",
+    "batches",
+    metavar="N",
+    type=click.IntRange(min=1),
+    multiple=True,
+    help="Examples per replica and step; may be given several times. [default: as in the preset]",
+)
+@click.option(
+    "--precision",
+    "precisions",
+    type=click.Choice(["float32", "mixed_bfloat16"]),
+    multiple=True,
+    help="Number format; may be given several times. [default: as in the preset]",
+)
+@click.option("--search", is_flag=True, help="Look for the largest batch that fits; compiles a few times more.")
+@click.option("--no-cache", is_flag=True, help="Compile, even what was compiled before.")
+@click.option(
+    "--limit",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Give up after so long. [default: 600 for each choice, 2400 with --search]",
+)
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=complete_key,
+    help="Change a key of the preset; may be given several times.",
+)
+@preset_file_option
+@json_option("Write one JSON object; docs/preflight.md describes it.")
+def preflight(
+    name: str,
+    tpus: tuple[str, ...],
+    batches: tuple[int, ...],
+    precisions: tuple[str, ...],
+    search: bool,
+    no_cache: bool,
+    limit: float | None,
+    assignments: tuple[str, ...],
+    preset_files: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """Ask the TPU compiler about PRESET, without a TPU.
+
+    Says whether its train step compiles, whether it fits into the memory, how fast it can be at best, what is wasted,
+    and whether the input could keep up. Nothing is trained and no data is fetched.
+
+    PRESET|FILE is a preset's name, the path of a preset file, or a model of your own as file.py:function.
+
+    Several TPUs, batch sizes and precisions are judged side by side. The worst choice decides the exit code: one
+    that does not compile before one that does not fit, that before one of which it could not be told.
+
+    A preflight needs the extra `tpu`: pip install 'tpu-console[tpu]', on x86-64 Linux.
+    """
+    from tui.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
+
+    config = _configured(name, assignments, batches, preset_files)
+    choices = Choices(
+        known_tpus(tpus, "--on"),
+        tuple(dict.fromkeys(batches or (config.batch_size,))),
+        tuple(dict.fromkeys(precisions or (config.precision,))),
+        search=search,
+        use_cache=not no_cache,
+    )
+    if (known := remembered(config, choices)) is not None:
+        return _tell(name, config, known, as_json=as_json)
+    from tui.jobs import run_job
+
+    missing = missing_compiler()
+    job, options = choices.job(config, missing)
+    try:
+        found = run_job(job, options, _KEPT, limit_s=limit or choices.limit_s, grace_s=GRACE_S)
+    except ConsoleError as error:
+        return _without_verdict(error, config, choices.tpus, as_json=as_json)
+    code = _tell(name, config, found, as_json=as_json)
+    if missing is not None:
+        complain_about(missing)
+    return code
+
+
+def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], extra: Sequence[Path]) -> RunConfig:
+    """Return the configuration that is meant.
+
+    Raises:
+        ConfigError: There is no such preset, or the changes do not fit.
+    """
+    from engine.catalog import is_user_reference
+    from engine.config import parse_assignment, parse_config, with_changes
+    from presets.catalog import find_preset, load_preset
+
+    changes = [parse_assignment(text) for text in assignments]
+    if is_user_reference(name):
+        dataset = next((value for key, value in reversed(changes) if key == "dataset"), None)
+        if dataset is None:
+            message = "a model alone has no data; say whose it is for, such as --set dataset=cifar10"
+            raise ConfigError([Problem(name, message)])
+        options = {
+            key.partition("data.options.")[2]: value for key, value in changes if key.startswith("data.options.")
+        }
+        base = {"dataset": dataset, "model": name, "batch_size": [*batches, 128][0], "epochs": 1}
+        return with_changes(parse_config({**base, "data": {"options": options}}), changes)
+    is_file = name.endswith(".toml") or os.sep in name
+    preset = load_preset(Path(name).expanduser()) if is_file else find_preset(name, extra)
+    return with_changes(preset.config, changes)
+
+
+def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
+    """Say what can be said without the compiler, and why it said nothing."""
+    from tui.preflights import advice_for
+    from tui.verdicts import advice_lines
+
+    advice = advice_for(config, tpus)
+    if as_json:
+        told = {"what": error.what, "why": error.why, "remedy": error.remedy}
+        values = {
+            "config": config.name,
+            "exit_code": _UNKNOWN,
+            "versions": {},
+            "verdicts": [],
+            "advice": [asdict(one) for one in advice],
+            "error": told,
+        }
+        say([json.dumps(values, indent=2, ensure_ascii=False)])
+    else:
+        say(advice_lines(advice, width_of_output()))
+    complain_about(error)
+    return _UNKNOWN
+
+
+def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
+    """Show the verdicts and return the exit code."""
+    from tui.preflights import exit_code, read_verdicts
+    from tui.verdicts import feeding_lines, verdict_lines
+
+    verdicts = read_verdicts(config, found)
+    code = exit_code(verdicts)
+    if as_json:
+        told = [_as_json(config, verdict) for verdict in verdicts]
+        values = {"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": told}
+        say([json.dumps(values, indent=2, ensure_ascii=False)])
+        return code
+    from engine.catalog import IMAGE_DATASETS
+
+    width = width_of_output()
+    unit = "image" if config.dataset in IMAGE_DATASETS else "example"
+    say([*verdict_lines(verdicts, width, unit), "", *feeding_lines(config, verdicts, name, width)])
+    return code
+
+
+def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict with what follows from it."""
+    from engine.preflight.feeding import feeding_of
+    from engine.preflight.quota import kaggle_share
+
+    share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
+    feeding = feeding_of(config, verdict)
+    return {
+        **verdict.as_dict(),
+        "global_batch": verdict.global_batch,
+        "headroom": verdict.memory.headroom if verdict.memory is not None else None,
+        "kaggle": asdict(share) if share is not None else None,
+        "input": asdict(feeding) if feeding is not None else None,
+    }

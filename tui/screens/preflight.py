@@ -1,0 +1,262 @@
+"""The preflight in the console: choices side by side, judged in the background, and one of them for the form."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import work
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+from textual.worker import get_current_worker
+
+from engine.catalog import IMAGE_DATASETS
+from engine.errors import ConfigError, ConsoleError
+from tui.figures import duration
+from tui.job_process import JobProcess
+from tui.preflights import GRACE_S, advice_for, missing_compiler, read_verdicts, remembered
+from tui.progress import Step
+from tui.verdict_text import choice_text
+from tui.verdicts import advice_lines, detail_lines
+from tui.widgets.choice_form import ChoiceForm
+from tui.widgets.verdict_table import VerdictTable, coloured
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.widgets import DataTable
+
+    from engine.config import RunConfig
+    from engine.preflight.result import Finding
+    from tui.job_process import Start
+
+_TICK_S = 0.5
+_WAITING = "enter or f5 asks the TPU compiler; no TPU is needed"
+
+
+class PreflightScreen(Screen["tuple[int, str] | None"]):
+    """Judges a configuration for TPUs; returns the batch and the precision that were taken over, or nothing.
+
+    Args:
+        config: What the run form says.
+        name: What `tpu-console inspect` can be given for its data.
+        start: Starts the job's process; `tui.job_process.start_job` by default.
+    """
+
+    CSS = """
+    PreflightScreen {
+        background: $background;
+
+        #title { height: 1; background: $panel; padding: 0 1; color: $text-muted; }
+        #status { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
+        #status.-bad { color: $text-error; }
+        #verdicts {
+            height: auto; max-height: 50%; background: $background; margin: 1 0 0 0;
+            scrollbar-background: $background; scrollbar-color: $foreground 25%;
+            scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
+        }
+        #verdicts.-empty { display: none; }
+        #verdicts > .datatable--header { background: $background; color: $text-muted; text-style: bold; }
+        #verdicts > .datatable--odd-row, #verdicts > .datatable--even-row { background: $background; }
+        #detail {
+            height: 1fr; padding: 0 1; border-top: solid $foreground 20%;
+            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        }
+        #detail:focus { border-top: solid $primary; }
+    }
+    """
+    AUTO_FOCUS = "#tpus"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+r,f5", "judge", "Check", tooltip="Ask the TPU compiler about every choice.", priority=True),
+        Binding("f2", "use", "Use this", tooltip="Put batch and precision of the marked row into the form."),
+        Binding("f6", "cancel", "Cancel", tooltip="Stop asking; what was compiled until then is remembered."),
+        Binding("escape", "leave", "Back", tooltip="Go back to the form; what is being compiled is stopped."),
+        Binding("f1", "app.help", "Help", tooltip="Explain every key and every figure."),
+        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+    ]
+
+    def __init__(self, config: RunConfig, name: str, start: Start | None = None) -> None:
+        super().__init__()
+        self._config = config
+        self._preset = name
+        self._start = start
+        self._job: JobProcess | None = None
+        self._began_at = 0.0
+        self._progress = ""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the choices, how far things are, the verdicts and the words about one of them."""
+        title = f"  preflight of {self._config.name}, without a TPU"
+        yield Static(Content.assemble(("tpu-console", "bold $text-primary"), title), id="title")
+        yield ChoiceForm(self._config.batch_size, self._config.precision)
+        yield Static(_WAITING, id="status", markup=False)
+        table = VerdictTable()
+        table.set_class(True, "-empty")
+        yield table
+        with VerticalScroll(id="detail"):
+            yield Static("", id="words")
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Say what is known at once, and tell the time while something is compiled."""
+        self.set_interval(_TICK_S, self._tick, name="elapsed")
+        self.call_after_refresh(self._show_words)
+
+    def on_unmount(self) -> None:
+        """Leave nothing at work behind."""
+        if self._job is not None:
+            self._job.kill()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+        """Offer to cancel only what goes on, and to use only what there is."""
+        if action == "cancel":
+            return self._job is not None
+        return action != "use" or self.query_one(VerdictTable).chosen is not None
+
+    def on_choice_form_edited(self, event: ChoiceForm.Edited) -> None:
+        """Say what is wrong with the choices as they are typed."""
+        event.stop()
+        form = self.query_one(ChoiceForm)
+        try:
+            form.choices()
+        except ConfigError as error:
+            form.show_problem(error)
+        else:
+            form.show_problem(None)
+            if not self.query_one(VerdictTable).verdicts:
+                self._show_words()
+
+    def on_choice_form_confirmed(self, event: ChoiceForm.Confirmed) -> None:
+        """Ask."""
+        event.stop()
+        self.action_judge()
+
+    def action_judge(self) -> None:
+        """Start the job, unless one goes on."""
+        if self._job is not None:
+            self.notify("f6 cancels what is being compiled.", severity="warning")
+            return
+        form = self.query_one(ChoiceForm)
+        try:
+            choices = form.choices()
+            if (known := remembered(self._config, choices)) is not None:
+                self._end(known)
+                return
+            name, options = choices.job(self._config, missing_compiler())
+            job = JobProcess(name, options, limit_s=choices.limit_s, grace_s=GRACE_S, start=self._start)
+        except ConfigError as error:
+            form.show_problem(error)
+            return
+        except ConsoleError as error:
+            self._say(error.what, is_bad=True)
+            return
+        self._job, self._began_at, self._progress = job, time.monotonic(), "starting"
+        self.refresh_bindings()
+        self._tick()
+        self._follow(job)
+
+    @work(thread=True, name="preflight")
+    def _follow(self, job: JobProcess) -> None:
+        """Listen to the job until it ends."""
+        call, worker = self.app.call_from_thread, get_current_worker()
+        outcome: dict[str, Any] | ConsoleError | None
+        try:
+            with job:
+                for record in job.records():
+                    if record.get("kind") == "progress" and not worker.is_cancelled:
+                        call(self._take, record)
+                outcome = job.result()
+        except ConsoleError as error:
+            outcome = error
+        except KeyboardInterrupt:  # it was cancelled
+            outcome = None
+        if not worker.is_cancelled:
+            call(self._end, outcome)
+
+    def _take(self, record: dict[str, Any]) -> None:
+        step = Step(record["what"], record["done"], record["total"], record["unit"])
+        of = "" if step.total is None else f" of {step.total:,}"
+        self._progress = step.what if step.only_takes_time else f"{step.what}  {step.done:,}{of} {step.unit}"
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._job is not None:
+            self._say(f"{duration(time.monotonic() - self._began_at):>7}  {self._progress}")
+
+    def _end(self, outcome: dict[str, Any] | ConsoleError | None) -> None:
+        """Show how the job ended: its verdicts, why there are none, or that it was cancelled."""
+        if not self.is_attached:
+            return
+        self._job = None
+        if outcome is None:
+            self._say("cancelled; what was compiled until then is remembered")
+        elif isinstance(outcome, ConsoleError):
+            self._say(" ".join(part for part in (outcome.what, outcome.why) if part), is_bad=True)
+            self._show_words(outcome)
+        else:
+            verdicts = read_verdicts(self._config, outcome)
+            self._say("times are the least that a step can take, never a prediction")
+            table = self.query_one(VerdictTable)
+            table.show(verdicts)
+            table.set_class(not verdicts, "-empty")
+            table.focus()
+            self._show_words()
+        self.refresh_bindings()
+
+    def _say(self, text: str, *, is_bad: bool = False) -> None:
+        status = self.query_one("#status", Static)
+        status.update(text)
+        status.set_class(is_bad, "-bad")
+
+    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
+        """Tell everything about the choice under the cursor."""
+        event.stop()
+        self._show_words()
+
+    def on_resize(self) -> None:
+        """Wrap anew for another width."""
+        self.call_after_refresh(self._show_words)
+
+    def _show_words(self, error: ConsoleError | None = None) -> None:
+        """Tell everything about the marked verdict, or what is known without one."""
+        room = max(40, self.query_one("#detail").content_size.width - 1)
+        verdict = self.query_one(VerdictTable).chosen
+        if verdict is not None and error is None:
+            unit = "image" if self._config.dataset in IMAGE_DATASETS else "example"
+            title, lines = choice_text(verdict), detail_lines(self._config, verdict, self._preset, room, unit)
+        else:
+            title = "" if error is None else "\n".join(part for part in (error.what, error.why, error.remedy) if part)
+            lines = advice_lines(self._advice(), room)
+        words = [Content.styled(title, "bold"), coloured(lines)]
+        self.query_one("#words", Static).update(Content("\n").join(words if title else words[1:]))
+
+    def _advice(self) -> tuple[Finding, ...]:
+        try:
+            choices = self.query_one(ChoiceForm).choices()
+        except ConfigError:
+            return ()
+        chosen = self._config.model_copy(update={"batch_size": choices.batches[0], "precision": choices.precisions[0]})
+        return advice_for(chosen, choices.tpus)
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Take the choice over."""
+        event.stop()
+        self.action_use()
+
+    def action_use(self) -> None:
+        """Go back with the batch and the precision under the cursor."""
+        if (verdict := self.query_one(VerdictTable).chosen) is not None:
+            self.dismiss((verdict.replica_batch, verdict.precision))
+
+    def action_cancel(self) -> None:
+        """Stop asking."""
+        if self._job is not None:
+            self._job.ask_to_end()
+            self._progress = "cancelling"
+
+    def action_leave(self) -> None:
+        """Go back to the form."""
+        self.dismiss(None)
