@@ -15,13 +15,14 @@ from engine.events import RunFailed, RunFinished, RunStarted
 from engine.heart import TICK_S, Heart
 from engine.journal import JournalWriter
 from engine.rundir import create_run
+from engine.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
     from types import FrameType
 
 
 class NotebookRun:
-    """Makes the run, keeps its heart beating while `fit` runs, and ends it.
+    """Makes the run, keeps its heart beating and samples the host while `fit` runs, and ends it.
 
     Keras tells a callback nothing when `fit` is left by an exception or by the notebook's stop button, so the
     heart looks whether the `fit` that made it is still on its thread's stack, and ends the run when not.
@@ -41,6 +42,8 @@ class NotebookRun:
         self._fit = _fit_frame(inspect.currentframe())
         self._thread = threading.get_ident()
         self._over = threading.Event()
+        self._sampler = Sampler(self.channel)
+        self._sampler.start()
         heart = Heart(run, self.channel.journal, self._request_stop)
         self._beat = threading.Thread(target=self._watch, args=(heart,), name="tpu-console-heart", daemon=True)
         self._beat.start()
@@ -80,6 +83,7 @@ class NotebookRun:
         if self._over.is_set():
             return
         self._over.set()
+        self._sampler.stop()
         self.channel.emit(event)
         self.channel.journal.close()
         self._fit = None  # lets go of fit's local variables

@@ -1,0 +1,200 @@
+"""What a TPU's runtime (libtpu) serves on its own machine by gRPC, read as Google's ``tpu-info`` reads it.
+
+The protocol is `tpu_info/proto/tpu_metric_service.proto` of google/cloud-accelerator-diagnostics; the field numbers
+here were set against the descriptor that libtpu 0.0.51 carries in itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+HBM_USED = "tpu.runtime.hbm.memory.usage.bytes"
+HBM_TOTAL = "tpu.runtime.hbm.memory.total.bytes"
+DUTY_CYCLE = "tpu.runtime.tensorcore.dutycycle.percent"
+
+PACKAGE = "tpu.monitoring.runtime"
+METHOD = f"/{PACKAGE}.RuntimeMetricService/GetRuntimeMetric"
+
+_PORTS, _USUAL_PORT = "TPU_RUNTIME_METRICS_PORTS", 8431
+_DEADLINE_S = 0.5
+_QUIET_S = 10.0
+_NOBODY_THERE = {
+    "UNAVAILABLE": "no TPU runtime serves figures at {where}",
+    "DEADLINE_EXCEEDED": f"the TPU's runtime did not answer at {{where}} within {_DEADLINE_S} s",
+}
+_OPTIONS = (
+    ("grpc.enable_http_proxy", 0),  # it is this very machine
+    ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the waiting time of one that failed
+)
+# The few messages and fields that are needed: name, number, type; a star stands for many. They are declared in the
+# manner of proto2, where a field that is absent is not one that is 0: so which of the alternatives is set can be seen.
+_MESSAGES = {
+    "MetricRequest": (("metric_name", 1, "string"),),
+    "MetricResponse": (("metric", 1, "TPUMetric"),),
+    "TPUMetric": (("name", 1, "string"), ("metrics", 3, "*Metric")),
+    "Metric": (("attribute", 1, "Attribute"), ("gauge", 3, "Gauge")),
+    "Attribute": (("key", 1, "string"), ("value", 2, "AttrValue")),
+    "AttrValue": (("int_attr", 3, "int64"),),
+    "Gauge": (("as_double", 1, "double"), ("as_int", 2, "int64")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One metric of every device.
+
+    Args:
+        figures: By the runtime's number of the device.
+        why_not: Why there are none; empty when there are.
+    """
+
+    figures: Mapping[int, float]
+    why_not: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Silence:
+    until: float
+    why: str
+
+
+class RuntimeMetrics:
+    """Asks a TPU's runtime on this machine; for one thread.
+
+    A runtime that is not there, hangs or does not know a metric costs one short wait, and is asked again after a while.
+
+    Args:
+        ports: Where it listens: one port, or one for each process where every chip has its own.
+        quiet_s: Seconds until it is asked again after it failed.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, ports: Sequence[int], *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ports = ports
+        self._quiet_s = quiet_s
+        self._clock = clock
+        self._channels: dict[int, Any] = {}
+        self._silences: dict[tuple[int, str], _Silence] = {}
+
+    def read(self, metric: str, enough: int) -> Reading:
+        """Read a metric; waits half a second at most for each port that does not answer.
+
+        Args:
+            metric: Its name in the runtime.
+            enough: Devices after which no further port is asked: a runtime may tell of those of its neighbours.
+        """
+        figures: dict[int, float] = {}
+        reasons = []
+        for port in self._ports:
+            if len(figures) >= enough:
+                break
+            reading = self._read_port(port, metric)
+            figures = {**reading.figures, **figures}
+            reasons.append(reading.why_not)
+        return Reading(figures, "" if figures else next(filter(None, reasons), ""))
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        for port in list(self._channels):
+            self._channels.pop(port).close()
+
+    def _read_port(self, port: int, metric: str) -> Reading:
+        import grpc
+
+        for about in ("", metric):
+            silence = self._silences.get((port, about))
+            if silence is not None and self._clock() < silence.until:
+                return Reading({}, silence.why)
+        request = messages()["MetricRequest"](metric_name=metric)
+        try:
+            answer = self._call(port)(request, timeout=_DEADLINE_S)
+        except grpc.RpcError as error:
+            return self._failed(port, metric, error)
+        figures = {entry.attribute.value.int_attr: _number(entry.gauge) for entry in answer.metric.metrics}
+        return Reading(figures) if figures else self._keep_quiet(port, metric, "the TPU's runtime has no figures of it")
+
+    def _failed(self, port: int, metric: str, error: Any) -> Reading:
+        code, details = error.code().name, error.details()
+        if code not in _NOBODY_THERE:
+            said = f": {' '.join(details.split())[:100]}" if details else ""
+            return self._keep_quiet(port, metric, f"the TPU's runtime does not serve it ({code}{said})")
+        self._channels.pop(port).close()
+        return self._keep_quiet(port, "", _NOBODY_THERE[code].format(where=f"localhost:{port}"))
+
+    def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
+        self._silences[port, about] = _Silence(self._clock() + self._quiet_s, why)
+        return Reading({}, why)
+
+    def _call(self, port: int) -> Callable[..., Any]:
+        import grpc
+
+        if port not in self._channels:
+            credentials = grpc.local_channel_credentials()
+            self._channels[port] = grpc.secure_channel(f"localhost:{port}", credentials, _OPTIONS)
+        call: Callable[..., Any] = self._channels[port].unary_unary(
+            METHOD,
+            request_serializer=messages()["MetricRequest"].SerializeToString,
+            response_deserializer=messages()["MetricResponse"].FromString,
+        )
+        return call
+
+
+def metric_ports(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+    """Return the ports where a TPU's runtime listens, as the environment tells it and us."""
+    told = [part.strip() for part in environ.get(_PORTS, "").split(",")]
+    return tuple(int(part) for part in told if part.isdigit()) or (_USUAL_PORT,)
+
+
+@cache
+def messages() -> dict[str, Any]:
+    """Make the classes of the protocol's messages, by their names."""
+    from google.protobuf import descriptor_pb2, message_factory  # type: ignore[import-untyped]
+
+    file = descriptor_pb2.FileDescriptorProto(name="tpu_console/libtpu.proto", package=PACKAGE)
+    of_field = descriptor_pb2.FieldDescriptorProto
+    for name, fields in _MESSAGES.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind in fields:
+            many, plain = kind.startswith("*"), kind.removeprefix("*")
+            label = of_field.LABEL_REPEATED if many else of_field.LABEL_OPTIONAL
+            added = message.field.add(name=field, number=number, label=label)
+            if plain in _MESSAGES:
+                added.type, added.type_name = of_field.TYPE_MESSAGE, f".{PACKAGE}.{plain}"
+            else:
+                added.type = of_field.Type.Value(f"TYPE_{plain.upper()}")
+    # In a pool of its own: tpu-info, in the same process, may bring the original.
+    made = message_factory.GetMessages([file])
+    return {name: made[f"{PACKAGE}.{name}"] for name in _MESSAGES}
+
+
+def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, float]:
+    """Deal a metric's figures out to the devices of this process; empty where they do not fit.
+
+    A runtime may tell of more devices than this process has, and counts some things by chip, of which v2 and v3 have
+    two devices each: then neighbours share a figure, as in ``tpu-info``.
+
+    Args:
+        figures: By the runtime's number of the device or chip.
+        devices: The framework's numbers of the devices.
+    """
+    if len(figures) > len(devices):
+        return {device: figures[device] for device in devices} if set(devices) <= figures.keys() else {}
+    # Devices of several machines have the same numbers, and only one of these machines is this one.
+    if not figures or len(devices) % len(figures) or len(set(devices)) < len(devices):
+        return {}
+    each = len(devices) // len(figures)
+    ordered = [figures[number] for number in sorted(figures)]
+    return {device: ordered[place // each] for place, device in enumerate(sorted(devices))}
+
+
+def _number(gauge: Any) -> float:
+    return float(gauge.as_double if gauge.HasField("as_double") else gauge.as_int)
