@@ -19,6 +19,7 @@ from tui.commands.inspecting import inspect
 from tui.commands.listing import presets, runs
 from tui.commands.options import examples, preset_file_option, screen_options
 from tui.commands.predicting import predict
+from tui.commands.preflight import preflight
 from tui.commands.showing import show
 from tui.commands.training import run, stop
 from tui.commands.watching import NoTerminalError, attach, open_console
@@ -91,7 +92,7 @@ def cli(
     return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
 
 
-for _command in (run, attach, stop, runs, show, predict, presets, inspect, tfrecord, doctor, completion):
+for _command in (run, attach, stop, runs, show, predict, presets, inspect, preflight, tfrecord, doctor, completion):
     cli.add_command(_command)
 
 

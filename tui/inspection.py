@@ -10,8 +10,8 @@ from engine.catalog import DATASETS, FORMATS
 from engine.paths import user_path
 from tui.bars import Bar, bar_chart
 from tui.figures import plural, shape, size
-from tui.lines import labelled
 from tui.pictures import Depth, Picture, gallery
+from tui.tables import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,6 +14,8 @@ from engine.plan import Severity
 from engine.state import best_epoch
 from engine.timing import pace
 from tui.figures import duration, metric, plural, shape, size
+from tui.hosts import backend_name
+from tui.tables import labelled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,15 +30,8 @@ if TYPE_CHECKING:
 PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
 """Phases that come once, before training; each gets a line of its own when it ends."""
 
-_NAME_WIDTH = 13
-
 _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
 """Lines that TensorFlow prints at every start and that explain no failure."""
-
-
-def labelled(name: str, text: str) -> str:
-    """Write a line that begins with a name, in the column all such lines share."""
-    return f"{name:<{_NAME_WIDTH}}{text}".rstrip()
 
 
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
@@ -111,13 +106,14 @@ def settled(fit: FitStarted) -> str:
     return f"{plural(fit.epochs, 'epoch')}{steps}{batch}, {executions}"
 
 
-def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool) -> str:
+def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
     """Say how an epoch went; its time leaves compilation out.
 
     Args:
         event: The epoch.
         fit: The run's layout, when it is known.
         is_best: Whether it is the best so far.
+        waited_percent: Share of its training that was spent waiting for input; None where it was not measured.
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
@@ -131,8 +127,19 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool) -> s
         parts.append(f"{images:>7} img/s")
     if event.learning_rate is not None:
         parts.append(f"lr {event.learning_rate:.1e}")
+    if waited_percent is not None:
+        parts.append(f"waits {waited_percent:>2.0f} %")
     parts += _metrics(event.logs)
     return "  ".join(parts) + (" ★" if is_best else "")
+
+
+def backend_lines(ready: AcceleratorReady) -> list[str]:
+    """Say what computes and why, and how a TPU's devices lie, where a run tells."""
+    reason = f": {ready.backend_reason}" if ready.backend_reason else ""
+    return [
+        *([labelled("backend", f"{backend_name(ready)}{reason}")] if reason else []),
+        *([labelled("topology", ready.topology)] if ready.topology else []),
+    ]
 
 
 def sample_line(sample: Sample) -> str:
@@ -194,6 +201,18 @@ def best_text(state: RunState) -> str:
     return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
 
 
+def efficiency_text(state: RunState) -> str:
+    """Set a TPU run's pace beside the best case of its preflight; empty where there is none."""
+    from engine.preflight.efficiency import efficiency_of  # looks for versions of packages: not before a first frame
+
+    efficiency = efficiency_of(state)
+    if efficiency is None:
+        return ""
+    measured, best = efficiency.measured_step_ms, efficiency.best_step_ms
+    reached = f"{100 * efficiency.share:.0f} % of what a {efficiency.tpu} could do"
+    return f"{measured:.3g} ms/step measured, {best:.3g} at best: {reached}"
+
+
 def phases_text(state: RunState) -> str:
     """Write the time spent in each phase, in the order they came."""
     return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())
@@ -226,6 +245,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         labelled("stopped" if outcome == "stopped" else "finished", f"{reason or outcome} ({took} in all)"),
         *([labelled("best", best)] if best else []),
         labelled("time", phases_text(state)),
+        *([labelled("efficiency", told)] if (told := efficiency_text(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         labelled("next", f"tpu-console attach {run.run_id}  (the curves)"),
         labelled("", f"tpu-console show {run.run_id}  (every figure)"),

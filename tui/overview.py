@@ -1,7 +1,8 @@
-"""A run at a glance, for the lists: read from its journal without decoding a million progress records."""
+"""A run at a glance, for the lists: read from its journal without decoding a million records of progress."""
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
 
-_PROGRESS = b'"type":"Progress"'
+_FREQUENT = re.compile(
+    rb'"type":"(Progress|InputMeasured|HostSampled","process":\d+|MemorySampled","replicas":\[\{"index":\d+)'
+)
+"""Records that come by the second: the newest of each kind and of each host says what a glance needs."""
 
 
 class Status(StrEnum):
@@ -46,7 +50,7 @@ class Overview:
 
     Args:
         run: The run.
-        state: Folded from its journal; of the progress records only the newest.
+        state: Folded from its journal; of progress, memory, input and each host only the newest record.
         status: What has become of it.
         last_beat_at: Unix time of its last sign of life; 0 when there was none.
     """
@@ -142,15 +146,16 @@ def _last_beat(run: RunDirectory) -> float:
 
 
 def _records(run: RunDirectory) -> list[dict[str, Any]]:
-    """Read the journal; of the progress records only the newest is parsed."""
-    records, newest = [], b""
+    """Read the journal; of what comes by the second only the newest of a kind is parsed."""
+    records: list[dict[str, Any]] = []
+    newest: dict[bytes, bytes] = {}
     try:
         with run.journal.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break  # a line without its line feed is not there yet
-                if _PROGRESS in line:
-                    newest = line
+                if (kind := _FREQUENT.search(line)) is not None:
+                    newest[kind[1]] = line
                 elif (record := _parsed(line)) is not None:
                     records.append(record)
     except FileNotFoundError:
@@ -158,8 +163,8 @@ def _records(run: RunDirectory) -> list[dict[str, Any]]:
     except OSError as error:
         what = f"The journal of {run.run_id} cannot be read: {error.strerror}."
         raise ConsoleError(what) from error
-    progress = _parsed(newest)
-    return records if progress is None else sorted([*records, progress], key=lambda record: float(record["t"]))
+    records += [record for line in newest.values() if (record := _parsed(line)) is not None]
+    return sorted(records, key=lambda record: float(record["t"]))
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

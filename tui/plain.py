@@ -10,21 +10,35 @@ import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from engine.events import EpochEnded, Noticed, Phase, PhaseStarted, RunFinished, RunStarted, StopRequested, Translated
+from engine.events import (
+    AcceleratorReady,
+    EpochEnded,
+    HostLost,
+    InputMeasured,
+    Noticed,
+    Phase,
+    PhaseStarted,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+    Translated,
+)
 from engine.journal import decode
 from engine.paths import user_path
 from engine.state import RunState, best_epoch, fold
+from tui.hosts import hosts_of, input_verdict, lost_text, slow_text
 from tui.lines import (
     PREPARATION,
+    backend_lines,
     epoch_line,
     finished_lines,
-    labelled,
     phase_line,
     progress_line,
     sample_line,
     settled,
     waiting_line,
 )
+from tui.tables import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +71,9 @@ class PlainPrinter:
         self._training_said = False
         self._told_step = -1
         self._best: EpochEnded | None = None
+        self._wait_s = self._span_s = 0.0  # of the epoch that runs
+        self._told_limit = ""
+        self._told_slow: set[int] = set()
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Take journal records in; return what there is to say about them."""
@@ -89,7 +106,7 @@ class PlainPrinter:
         self._told_step = progress.step
         return [progress_line(self.state)]
 
-    def _lines(self, event: Event, before: RunState) -> list[str]:
+    def _lines(self, event: Event, before: RunState) -> list[str]:  # noqa: C901  one case an event
         """Return what one event is worth saying."""
         match event:
             case RunStarted():
@@ -97,8 +114,14 @@ class PlainPrinter:
             case PhaseStarted():
                 ended = self._phase_ended(before) if event.phase != before.phase else []
                 return [*ended, *self._training_begins(event)]
+            case AcceleratorReady():
+                return backend_lines(event)
+            case InputMeasured():
+                return self._measured(event)
+            case HostLost():
+                return [labelled("lost", lost_text(event))]
             case EpochEnded():
-                return [self._epoch(event)]
+                return [self._epoch(event), *self._verdict()]
             case Translated():
                 return [sample_line(sample) for sample in event.samples]
             case Noticed():
@@ -126,4 +149,26 @@ class PlainPrinter:
         fit = self.state.fit
         so_far = [self._best, event] if self._best is not None else [event]
         self._best = best_epoch(so_far, self.state.monitor)
-        return epoch_line(event, fit, is_best=self._best is event)
+        waited = 100 * self._wait_s / self._span_s if self._span_s > 0 else None
+        self._wait_s = self._span_s = 0.0
+        return epoch_line(event, fit, is_best=self._best is event, waited_percent=waited)
+
+    def _measured(self, event: InputMeasured) -> list[str]:
+        """Count what the epoch that runs waited; what is left of one that has ended comes behind its end."""
+        if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
+            return self._verdict()
+        self._wait_s += event.wait_s
+        self._span_s += event.span_s
+        return []
+
+    def _verdict(self) -> list[str]:
+        """Say what limits the run when that has changed, and which hosts have become slow."""
+        lines = []
+        measured = self.state.input
+        if measured is not None and measured.limit != self._told_limit:
+            self._told_limit = measured.limit
+            lines.append(labelled("input", input_verdict(measured)))
+        slow = {process: host for process, host in hosts_of(self.state).items() if host.behind}
+        lines += [labelled("slow", slow_text(host)) for process, host in slow.items() if process not in self._told_slow]
+        self._told_slow = set(slow)
+        return lines

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tui.figures import duration
-from tui.lines import labelled
 from tui.output import complain, speaks_utf8
+from tui.tables import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,7 @@ EVERY_S = 5.0
 """Longest silence in a pipe while something moves."""
 
 _REDRAW_S = 0.1
+_TICK_S = 0.5
 _SETTLED_S = 0.5
 """How long something runs before its rate says anything."""
 
@@ -38,13 +39,18 @@ class Step:
         what: What is being done, such as ``reading images``.
         done: How much is done.
         total: Of how much; None when that is not known.
-        unit: Of what, in the plural.
+        unit: Of what, in the plural; ``seconds`` where there is nothing to count but the time.
     """
 
     what: str
     done: int
     total: int | None
     unit: str
+
+    @property
+    def only_takes_time(self) -> bool:
+        """Whether there is nothing to count but the time."""
+        return self.unit == "seconds"
 
     @property
     def is_over(self) -> bool:
@@ -84,6 +90,17 @@ class ProgressLines:
             self.finish()
         elif begins or now - self._told_at >= (_REDRAW_S if self._is_terminal else EVERY_S):
             self._write(running_text(step, now - self._began_at, self._began_with, bar=self._is_terminal))
+
+    def tick(self) -> None:
+        """Say how long it takes already, while nothing is heard."""
+        step, now = self._step, self._clock()
+        if step is None or not self._is_open:
+            return
+        if now - self._told_at >= (_TICK_S if self._is_terminal else EVERY_S):
+            seconds = now - self._began_at
+            text = running_text(step, seconds, self._began_with, bar=self._is_terminal)
+            is_stuck = step.done == self._began_with and not step.only_takes_time
+            self._write(f"{text}, {duration(seconds)} so far" if is_stuck else text)
 
     def wait(self, text: str) -> None:
         """Say on a terminal what is waited for before there is progress."""
@@ -134,6 +151,8 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
         began_with: How much was done when it began, which its rate does not count.
         bar: Whether to draw a bar.
     """
+    if step.only_takes_time:
+        return f"{step.what}  {duration(seconds)}"
     parts = [_share(step)]
     moved = step.done - began_with
     if moved > 0 and seconds >= _SETTLED_S:
@@ -151,6 +170,8 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
 
 def ended_text(step: Step, seconds: float, began_with: int) -> str:
     """Say what a step did and how long it took."""
+    if step.only_takes_time:
+        return f"{step.what}  {duration(seconds)}"
     share = f"{step.done:,} {step.unit}" if step.is_over or step.total is None else _share(step)
     moved = step.done - began_with
     rate = f", {_rate(moved / seconds, step.unit)}" if moved > 0 and seconds >= _SETTLED_S else ""

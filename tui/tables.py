@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GAP = "  "
+_NAME_CELLS = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +74,8 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
             head = name if number == 0 else ""
             lines.append(f"{indent}{head.ljust(longest)}{_GAP}{part}".rstrip())
     return lines
+
+
+def labelled(name: str, text: str) -> str:
+    """Write a line that begins with a name, in the column all such lines share."""
+    return f"{name:<{_NAME_CELLS}}{text}".rstrip()

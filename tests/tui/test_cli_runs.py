@@ -12,10 +12,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from engine.config import RunConfig, to_toml
-from engine.events import EpochEnded, FitStarted, PhaseStarted, Progress, RunFailed, RunFinished, RunStarted
+from engine.events import (
+    AcceleratorReady,
+    EpochEnded,
+    FitStarted,
+    PhaseStarted,
+    Progress,
+    Replica,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+)
 from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
+from engine.preflight.cache import keep
 from engine.rundir import RunDirectory, create_run
+from tests.helpers import small_config
+from tests.made_verdicts import FITS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +54,8 @@ def make_run(*events: Event, label: str = "digits-cnn", epochs: int = 2) -> RunD
     config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=epochs)
     run.write_private(run.config, to_toml(config))
     writer = JournalWriter(run.journal, clock=lambda: float(next(times)))
-    for event in (RunStarted(label, "host", 1, "here"), *events):
+    begin = () if any(isinstance(event, RunStarted) for event in events) else (RunStarted(label, "host", 1, "here"),)
+    for event in (*begin, *events):
         writer.write(event)
     writer.close()
     return run
@@ -207,3 +221,16 @@ def test_stop_without_a_live_run(call: Any) -> None:
     assert call("stop")[0] == 2
     code, out, _ = call("stop", run.run_id)
     assert (code, out) == (0, f"{run.run_id} does not train any more: finished.\n")
+
+
+def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
+    config = small_config(accelerator="tpu")
+    keep(config, FITS)
+    replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
+    started = RunStarted("small", "host", 1, "here", config.model_dump(mode="json"))
+    make_run(started, AcceleratorReady("tpu", "found", "data parallel", replicas, {}), *FINISHED, DONE)
+    text = "2 ms/step measured, 2.32 at best: 116 % of what a v5e-8 could do"
+    assert re.search(rf"\n  efficiency +{text}\n", call("show")[1])
+    assert f"efficiency   {text}" in call("attach")[1]
+    efficiency = json.loads(call("show", "--json")[1])["efficiency"]
+    assert efficiency == {"tpu": "v5e-8", "best_step_ms": 2.32, "measured_step_ms": 2.0}

@@ -16,7 +16,8 @@ import pytest
 
 from engine.errors import ConsoleError
 from tests.helpers import LIMIT_S, ROOT, wait_until
-from tui.jobs import log_file, run_job
+from tui.job_process import log_file
+from tui.jobs import run_job
 from tui.progress import ProgressLines, Step, ended_text, running_text
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ WAITING = "reporter.progress('reading', 1, 3, 'files')\n{}while True:\n    time.
 """A job that never ends by itself, after something it does first."""
 
 
-def interrupting(code: str, *numbers: signal.Signals) -> None:
+def interrupting(code: str, *numbers: signal.Signals, grace_s: float | None = None) -> None:
     """Run a job that does not end by itself, and interrupt it each time it has said something."""
 
     def send() -> None:
@@ -121,7 +122,7 @@ def interrupting(code: str, *numbers: signal.Signals) -> None:
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            run_job("inspect", {}, "Whole shards are kept.", start=speaking(code))
+            run_job("inspect", {}, "Whole shards are kept.", start=speaking(code), grace_s=grace_s)
     finally:
         thread.join(LIMIT_S)
 
@@ -149,6 +150,23 @@ def test_a_second_interrupt_ends_a_job_that_does_not_listen() -> None:
     interrupting(WAITING.format(deaf), signal.SIGINT, signal.SIGINT)
     pid = int(log_file("inspect").read_text().split()[1])
     assert not psutil.pid_exists(pid)
+
+
+def test_a_job_that_must_end_soon_is_not_waited_for() -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', os.getpid(), file=sys.stderr, flush=True)\n"
+    interrupting(WAITING.format(deaf), signal.SIGINT, grace_s=0.3)
+    pid = int(log_file("inspect").read_text().split()[1])
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_job_that_takes_too_long_is_ended_with_all_it_started() -> None:
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    code = f"import subprocess\nprint({child}.pid, file=sys.stderr, flush=True)\n" + WAITING.format("")
+    with pytest.raises(ConsoleError, match=r"no result after 0\.50 s") as caught:
+        run_job("inspect", {}, start=speaking(code), limit_s=0.5)
+    assert str(log_file("inspect")) in caught.value.remedy
+    pid = int(log_file("inspect").read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_result_that_came_before_the_interrupt_counts() -> None:
@@ -179,6 +197,29 @@ def test_in_a_pipe_a_line_comes_at_most_every_five_seconds(capsys: pytest.Captur
     ]
 
 
+def test_what_takes_long_without_a_word_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = ProgressLines(is_terminal=False, clock=clock)
+    lines.tick()
+    lines.feed(Step("compiling for v5e-8", 0, 3, "choices"))
+    for _ in range(55):
+        clock.now += 0.2
+        lines.tick()
+    lines.feed(Step("compiling for v3-8", 0, None, "seconds"))
+    clock.now += 6
+    lines.tick()
+    lines.finish()
+    assert capsys.readouterr().err.splitlines() == [
+        "compiling for v5e-8  0 of 3 choices (0 %)",
+        "compiling for v5e-8  0 of 3 choices (0 %), 5.00 s so far",
+        "compiling for v5e-8  0 of 3 choices (0 %), 10.0 s so far",
+        "compiling for v5e-8  0 of 3 choices (0 %) in 11.0 s",
+        "compiling for v3-8  0.00 s",
+        "compiling for v3-8  6.00 s",
+        "compiling for v3-8  6.00 s",
+    ]
+
+
 def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
     step = Step("writing", 600, 1000, "images")
     assert running_text(step, 10.0, 500, bar=False) == "writing  600 of 1,000 images (60 %), 10 images/s, 40.0 s left"
@@ -192,6 +233,7 @@ def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
     [
         (Step("writing", 0, 0, "images"), "writing  0 of 0 images (100 %)"),
         (Step("counting", 12, None, "files"), "counting  12 files, 1.2 files/s"),
+        (Step("compiling for v5e-8", 9, None, "seconds"), "compiling for v5e-8  10.0 s"),
         (Step("writing", 30, 20, "images"), "writing  30 of 20 images (150 %), 3.0 images/s, 0.00 s left"),
     ],
 )

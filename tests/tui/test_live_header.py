@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from engine.events import AcceleratorReady, FitStarted, PhaseStarted, Progress, Replica, RunFinished, RunStarted
+from engine.events import (
+    AcceleratorReady,
+    FitStarted,
+    InputMeasured,
+    PhaseStarted,
+    Progress,
+    Replica,
+    RunFinished,
+    RunStarted,
+)
 from engine.rundir import Liveness
 from engine.state import RunState, reduce
 from engine.timing import pace
@@ -68,6 +77,22 @@ def test_why_the_accelerator_was_chosen_is_said() -> None:
     ready = AcceleratorReady("gpu", "auto: two GPUs were found.", "MirroredStrategy", replicas, {})
     view = view_of(state_of((1.0, STARTED), (2.0, ready)), 3.0)
     assert header_rows(view, 100)[2].plain == "GPU · 2 replicas  auto: two GPUs were found."
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("input", "▲ input limits: waits 38 % of the time"),
+        ("accelerator", "accelerator limits (waits 38 % of the time)"),
+    ],
+)
+def test_what_limits_stands_at_the_right(limit: str, text: str) -> None:
+    replicas = (Replica(0, "/device:GPU:0", "NVIDIA H200", "vm"),)
+    ready = AcceleratorReady("gpu", "auto: a GPU was found.", "one device", replicas, {})
+    measured = InputMeasured(2, 60, 6.0, 10, 0.38, 1.0, limit, "Cache it.")
+    view = view_of(state_of(*TRAINING, (110.0, ready), (111.0, measured)), 112.0)
+    for width in (100, 50):
+        assert header_rows(view, width)[2].plain.endswith(text)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ async def test_the_newest_translations_are_shown(engine: FakeEngine, size: tuple
         assert not live(pilot).query(SamplesPane)
         translate(engine, 1)
         if size == (80, 24):
-            await shows(pilot, "6 samples")
+            await shows(pilot, "7 samples")
             await pilot.press("p", "p", "p")
         await shows(pilot, "translations after epoch 1", "Did you see the red house?", "✓ tú mira un casa rojo")
         engine.train(2)
@@ -67,7 +67,7 @@ async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine)
     translate(engine, 1)
     async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "translations after epoch 1")
-        await pilot.press("6")
+        await pilot.press("7")
         await shows(pilot, "I read [bold]books[/bold].", "▸ yo como [UNK]", "expected: Yo leo libros.", "▸ …")
         text = screen_text(pilot)
         assert text.count("expected:") == 2, "a right translation needs no second one"
@@ -83,7 +83,7 @@ async def test_without_translations_its_key_does_nothing(engine: FakeEngine) -> 
     engine.train(1)
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "★     1")
-        await pilot.press("6")
+        await pilot.press("7")
         assert live(pilot).zoomed == ""
         await pilot.press("p", "p", "p")
         await until(pilot, lambda: live(pilot).bottom_pane == "epochs")

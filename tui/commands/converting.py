@@ -156,8 +156,7 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
     from engine.paths import user_path
     from engine.places import is_remote
     from tui.figures import plural, size
-    from tui.lines import labelled
-    from tui.tables import Column, table
+    from tui.tables import Column, labelled, table
 
     dest, total = result["destination"], result["images"]
     place = dest if is_remote(dest) else user_path(Path(dest))

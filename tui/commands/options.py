@@ -9,13 +9,16 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 
 def examples(
-    *lines: str, done: str = "finished, or stopped and saved when it was asked to", failed: str = "the run failed"
+    *lines: str,
+    done: str = "finished, or stopped and saved when it was asked to",
+    failed: str = "the run failed",
+    others: Mapping[int, str] | None = None,
 ) -> str:
     """Write a command's examples and exit codes for the end of its help.
 
@@ -23,13 +26,15 @@ def examples(
         lines: The examples.
         done: What exit code 0 means.
         failed: What exit code 1 means.
+        others: What further codes mean.
     """
-    meanings = {0: done, 1: failed, 2: "bad usage or configuration", 130: "interrupted"}
+    meanings = {0: done, 1: failed, 2: "bad usage or configuration", **(others or {}), 130: "interrupted"}
     codes = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines), "", "\b", "Exit codes:", *codes])
 
 
-def _complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of presets, or files."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
     from presets.catalog import preset_files
@@ -53,13 +58,13 @@ def complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer accelerators; of the simulated ones the usual numbers of replicas."""
-    names = ["auto", "cpu", "gpu", "sim:2", "sim:4", "sim:8"]
+    names = ["auto", "cpu", "gpu", "tpu", "tpu:", "sim:2", "sim:4", "sim:8"]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def preset_argument(command: Decorated) -> Decorated:
     """Add the argument PRESET."""
-    return click.argument("preset", shell_complete=_complete_preset)(command)
+    return click.argument("preset", shell_complete=complete_preset)(command)
 
 
 def run_argument(command: Decorated) -> Decorated:
@@ -77,6 +82,27 @@ def preset_file_option(command: Decorated) -> Decorated:
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Also read this preset; may be given several times.",
     )(command)
+
+
+def backend_option(command: Decorated) -> Decorated:
+    """Add ``--backend``."""
+    return click.option(
+        "--backend",
+        type=click.Choice(["auto", "tensorflow", "jax"]),
+        help="What Keras computes with. [default: auto, which the plan explains]",
+    )(command)
+
+
+def hosts_options(command: Decorated) -> Decorated:
+    """Add what says which machines train together."""
+    hosts = click.option(
+        "--hosts", type=int, metavar="N", help="Machines that train together. [default: as a TPU pod says, else 1]"
+    )
+    index = click.option("--host-index", type=int, metavar="I", help="This machine's number among them, from 0.")
+    coordinator = click.option(
+        "--coordinator", metavar="ADDR", help="ADDRESS:PORT of host 0, the same on all; it listens there."
+    )
+    return hosts(index(coordinator(command)))
 
 
 def json_option(text: str) -> Callable[[Decorated], Decorated]:

@@ -90,7 +90,7 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     """Say what was written, and with which model."""
     from engine.paths import user_path
     from tui.figures import plural
-    from tui.lines import labelled
+    from tui.tables import labelled
 
     columns = result["columns"]
     named = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,10 +15,13 @@ from tui.output import say
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
+    from engine.events import AcceleratorReady
+    from engine.state import RunState
     from presets.catalog import Preset
     from tui.overview import Overview
 
 _MISTAKES = 5
+_MOST_DEVICES = 32
 
 _SOURCES = {
     "host": "started by tpu-console",
@@ -75,7 +79,7 @@ def _sections(overview: Overview, config: RunConfig | None) -> list[str]:
 def _headline(overview: Overview) -> list[str]:
     from engine.events import RunFinished
     from tui.figures import duration
-    from tui.lines import best_text
+    from tui.lines import best_text, efficiency_text
     from tui.tables import fields
 
     state, seconds = overview.state, overview.seconds()
@@ -87,6 +91,8 @@ def _headline(overview: Overview) -> list[str]:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
     if best := best_text(state):
         pairs.append(("best", best))
+    if told := efficiency_text(state):
+        pairs.append(("efficiency", told))
     return [overview.run.run_id, *fields(pairs)]
 
 
@@ -126,6 +132,7 @@ def _preset(name: str) -> Preset | None:
 
 
 def _machine(overview: Overview) -> list[str]:
+    from tui.hosts import input_verdict, topology_text
     from tui.lines import found, settled
     from tui.tables import fields
 
@@ -136,9 +143,12 @@ def _machine(overview: Overview) -> list[str]:
     if state.accelerator is not None:
         pairs += [
             ("accelerator", found("connecting", state)),
-            ("strategy", state.accelerator.strategy),
-            ("devices", "\n".join(f"{r.index}: {r.kind}, {r.device}" for r in state.accelerator.replicas)),
+            ("computes", topology_text(state.accelerator)),
+            ("devices", "\n".join(_devices(state.accelerator))),
         ]
+    pairs += _hosts(state)
+    if state.input is not None:
+        pairs.append(("input", input_verdict(state.input)))
     if state.data is not None:
         pairs.append(("data", found("loading data", state)))
     if state.model is not None:
@@ -146,6 +156,31 @@ def _machine(overview: Overview) -> list[str]:
     if state.fit is not None:
         pairs.append(("training", settled(state.fit)))
     return fields(pairs)
+
+
+def _devices(ready: AcceleratorReady) -> list[str]:
+    """Write a device a line, or a host a line where there are too many."""
+    if len(ready.replicas) <= _MOST_DEVICES:
+        return [f"{r.index}: {r.kind}, {r.device}" + (f" at {r.coordinates}" if r.coordinates else "")
+                for r in ready.replicas]  # fmt: skip
+    hosts = Counter((r.process, r.host, r.kind) for r in ready.replicas)
+    return [f"host {process} ({host}): {count} × {kind}" for (process, host, kind), count in hosts.items()]
+
+
+def _hosts(state: RunState) -> list[tuple[str, str]]:
+    """Name the hosts that are lost or slow, and what each told last."""
+    from tui.hosts import hosts_of, lost_text, slow_text
+    from tui.widgets.gauges import gauges_of
+
+    hosts = hosts_of(state)
+    pairs = [("lost", lost_text(event)) for event in state.lost]
+    pairs += [("slow", slow_text(host)) for host in hosts.values() if host.behind]
+    told = []
+    for process in state.hosts:
+        figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
+        text = ", ".join(f"{gauge.name} {gauge.value or f'not told ({gauge.why_not})'}" for gauge in figures)
+        told.append(f"{hosts[process].name}: {text}")
+    return [*pairs, *([("hosts", "\n".join(told))] if told else [])]
 
 
 def _times(overview: Overview) -> list[str]:
@@ -238,6 +273,7 @@ def _failure(overview: Overview) -> list[str]:
 def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from engine.preflight.efficiency import efficiency_of
     from tui.lines import output_places
 
     try:
@@ -250,13 +286,17 @@ def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
         "data": state.data,
         "model": state.model,
         "fit": state.fit,
+        "input": state.input,
         "end": state.end,
     }
     return {
         **overview.as_dict(),
         "config": config.model_dump(mode="json") if config is not None else None,
         **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
+        "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
+        "lost": [_plain(asdict(event)) for event in state.lost],
         "phase_seconds": dict(state.phase_s),
+        "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,
         "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),

@@ -11,9 +11,11 @@ import click
 
 from engine.errors import ConfigError, Problem, RunNotFoundError
 from tui.commands.options import (
+    backend_option,
     complete_accelerator,
     complete_key,
     examples,
+    hosts_options,
     json_option,
     preset_argument,
     preset_file_option,
@@ -37,8 +39,13 @@ _LIFE_S = 15.0
         "tpu-console run digits-cnn",
         "tpu-console run digits-cnn --epochs 5 --set optimizer.learning_rate=0.001",
         "tpu-console run ./mine.toml --accelerator sim:8",
+        "tpu-console run ./mine.toml --accelerator tpu",
         "tpu-console run fashion-mnist-cnn --detach",
         "tpu-console run digits-cnn --json > events.jsonl",
+        "",
+        "Two machines train together; the first is reached at 10.0.0.1:",
+        "tpu-console run ./mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1:9000",
+        "tpu-console run ./mine.toml --hosts 2 --host-index 1 --coordinator 10.0.0.1:9000",
     )
 )
 @preset_argument
@@ -56,8 +63,10 @@ _LIFE_S = 15.0
     "--accelerator",
     metavar="A",
     shell_complete=complete_accelerator,
-    help="auto, cpu, gpu, or sim:N for N simulated replicas on the CPU.",
+    help="auto, cpu, gpu, tpu, tpu:ADDRESS for one that another machine serves, or sim:N for N simulated replicas.",
 )
+@backend_option
+@hosts_options
 @preset_file_option
 @click.option("--detach", is_flag=True, help="Start it, say how to come back, and return.")
 @json_option("Write the run's events to standard output, one JSON object a line, and nothing else.")
@@ -67,6 +76,10 @@ def run(
     epochs: int | None,
     batch_size: int | None,
     accelerator: str | None,
+    backend: str | None,
+    hosts: int | None,
+    host_index: int | None,
+    coordinator: str | None,
     preset_files: tuple[Path, ...],
     detach: bool,
     as_json: bool,
@@ -78,7 +91,15 @@ def run(
     The run trains in a process of its own. Ctrl-C asks it to stop and save, a second Ctrl-C ends it at once.
     When the terminal closes or the reader of a pipe goes away, it goes on: `tpu-console attach` comes back.
     """
-    options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator}
+    options = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "accelerator": accelerator,
+        "backend": backend,
+        "hosts.count": hosts,
+        "hosts.index": host_index,
+        "hosts.coordinator": coordinator,
+    }
     given = [(key, value) for key, value in options.items() if value is not None]
     chosen = _preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
@@ -152,7 +173,8 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
     from engine.rundir import Liveness
     from engine.watch import LogTail
     from tui.follow import FAILED, wait_for_life
-    from tui.lines import crashed_lines, labelled
+    from tui.lines import crashed_lines
+    from tui.tables import labelled
 
     life = wait_for_life(run, _LIFE_S)
     if life is Liveness.DEAD:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from engine.paths import user_path
+from tui.hosts import topology_text
 from tui.screens.dialogs import COLUMNS, TextDialog
 from tui.widgets.figures import seconds_text
 
@@ -51,7 +52,7 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         facts.append(("trained by", f"process {started.pid} on {started.host} ({started.source})"))
     if (ready := state.accelerator) is not None:
         facts.append(("accelerator", f"{ready.accelerator}: {ready.reason}"))
-        facts.append(("strategy", ready.strategy))
+        facts.append(("computes", topology_text(ready)))
         facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
     if (data := state.data) is not None:
         classes = [f"{data.classes:,} classes"] if data.classes else []

@@ -34,7 +34,15 @@ _FIGURES = (
     ("time left", "From the pace of the latest steps and, for the run, of the validations so far."),
     ("★", "The best epoch so far by the metric the run watches."),
     ("smooth", "Draws a moving average over the training curves; the raw line stays behind it, dimmed."),
-    ("memory", "What the device's runtime says it uses. Some runtimes do not tell; then it says so."),
+    ("memory", "What the device's runtime says it uses. Some runtimes do not tell; then the reason stands below."),
+    ("duty", "Share of the last seconds in which the device computed, as a TPU's runtime tells."),
+    ("coords", "Where the chip sits in the TPU's mesh."),
+    ("(1)", "A figure that is missing or not whole: the reason stands below the rows, under this number."),
+    (
+        "slow",
+        "A host whose replicas take over 10 % fewer images a second than the median of the hosts, for ten seconds.",
+    ),
+    ("waits", "Share of the time in which training waited for its input; faster devices would not make it shorter."),
     ("detach", "Leaves this screen. Training goes on in a process of its own; `tpu-console attach` comes back."),
 )
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import on
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.reactive import reactive
-from textual.screen import Screen
 from textual.widgets import Footer
 
 from engine.errors import ConsoleError
@@ -17,44 +14,46 @@ from engine.events import RunFinished
 from engine.heart import request_stop
 from engine.scores import read_report
 from engine.watch import Snapshot
-from tui.charts.curve import Axis
-from tui.charts.raster import Marker
 from tui.farewell import farewell_to
+from tui.hosts import hosts_of
 from tui.screens.details import details_dialog
 from tui.screens.dialogs import Question, error_dialog
-from tui.screens.live_keys import BOTTOM_PANES, CHARTS, KEYS, MARKERS, PANES, SAMPLES, SMOOTHINGS, after
+from tui.screens.live_keys import (
+    BOTTOM_PANES,
+    KEYS,
+    MARKERS,
+    SAMPLES,
+    SYSTEM,
+    after,
+)
+from tui.screens.live_panes import PanedScreen
 from tui.screens.report import ReportScreen
 from tui.watcher import RunWatcher, WatchUpdate
 from tui.widgets.chart_pane import ChartPane, curves_of, title_of
 from tui.widgets.epoch_table import EpochTable
-from tui.widgets.figures import Glyphs, glyphs_for
 from tui.widgets.log_pane import LogPane
 from tui.widgets.notice_bar import NoticeBar, notices_of
 from tui.widgets.pane_tabs import PaneTabs
 from tui.widgets.replica_panel import ReplicaPanel
-from tui.widgets.rows_pane import RowsPane
 from tui.widgets.run_header import RunHeader
 from tui.widgets.samples_pane import SamplesPane
+from tui.widgets.system_pane import SystemPane
 from tui.widgets.verdict import VerdictBox, has_classes, verdict_on
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.events import Resize
     from textual.timer import Timer
 
     from engine.rundir import RunDirectory
     from engine.state import RunState
+    from tui.charts.raster import Marker
 
-# Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
-_WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
-_HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
-_FOOTER_WITH_PALETTE = 112  # columns
 
 
-class LiveScreen(Screen[None]):
+class LiveScreen(PanedScreen):
     """Shows a run and takes the few orders a run understands.
 
     Args:
@@ -64,8 +63,6 @@ class LiveScreen(Screen[None]):
 
     CSS_PATH = "../live.tcss"
     AUTO_FOCUS = ""
-    HORIZONTAL_BREAKPOINTS = _WIDTHS
-    VERTICAL_BREAKPOINTS = _HEIGHTS
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     class Updated(Message):
@@ -94,24 +91,16 @@ class LiveScreen(Screen[None]):
             super().__init__()
             self.marker = marker
 
-    smoothing: reactive[float] = reactive(0.0)
-    log_scale: reactive[bool] = reactive(False)
-    axis: reactive[Axis] = reactive(Axis.STEP)
-    marker: reactive[Marker] = reactive[Marker]("braille")
-    bottom_pane: reactive[str] = reactive("epochs")
-    zoomed: reactive[str] = reactive("")
-
     def __init__(self, run: RunDirectory, marker: Marker = "braille") -> None:
-        super().__init__()
+        super().__init__(marker)
         self.run_directory = run
-        self.set_reactive(LiveScreen.marker, marker)
         self.latest = WatchUpdate(Snapshot())
         self._watcher = RunWatcher(run, self._tell)
         self._is_stopping = False
         self._clock: Timer | None = None
         self._turns = 0
         self._drawn_state: RunState | None = None
-        self._bottom_panes: tuple[str, ...] = BOTTOM_PANES
+        self._host = 0
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
@@ -123,7 +112,8 @@ class LiveScreen(Screen[None]):
             yield ChartPane(2, "metrics", "metrics")
         yield PaneTabs(BOTTOM_PANES, first_number=3)
         with Container(id="bottom"):
-            yield EpochTable()
+            with Container(id="left"):
+                yield EpochTable()
             with Container(id="side"):
                 yield ReplicaPanel()
                 yield LogPane()
@@ -146,15 +136,6 @@ class LiveScreen(Screen[None]):
         """Stop following it."""
         self._watcher.stop()
 
-    def on_resize(self, event: Resize) -> None:
-        """Show the palette's key where there is room for it."""
-        footer = self.query_one(Footer)
-        has_room = event.size.width >= _FOOTER_WITH_PALETTE
-        if footer.show_command_palette != has_room:
-            footer.compact = not has_room
-            footer.show_command_palette = has_room
-            footer.refresh(recompose=True)
-
     def _tell(self, update: WatchUpdate) -> None:
         """Pass the watcher's news on; called from its thread."""
         self.post_message(self.Updated(update))
@@ -173,11 +154,6 @@ class LiveScreen(Screen[None]):
     def farewell(self) -> str:
         """What the terminal says of this run after the console has closed."""
         return farewell_to(self.run_directory, self.snapshot)
-
-    @property
-    def glyphs(self) -> Glyphs:
-        """What this screen is drawn with."""
-        return glyphs_for(self.marker)
 
     def on_live_screen_updated(self, message: Updated) -> None:
         """Draw the news."""
@@ -206,6 +182,7 @@ class LiveScreen(Screen[None]):
             self._drawn_state = state
             self.query_one(EpochTable).show(state, header.view.pace)
             self.query_one(ReplicaPanel).show(state)
+            self._draw_system(state)
             self._draw_samples(state)
             self._draw_charts(state)
 
@@ -222,14 +199,20 @@ class LiveScreen(Screen[None]):
         if state.translated is None:
             return
         if SAMPLES not in self._bottom_panes:
-            self._bottom_panes = (*BOTTOM_PANES, SAMPLES)
-            pane = SamplesPane()
-            pane.glyphs = self.glyphs
             side = self.query_one("#side")
-            side.mount(pane, before="#log")
+            side.mount(self._new_pane(SamplesPane()), before="#log")
             side.add_class("-samples")
-            self.query_one(PaneTabs).add(SAMPLES)
         self.query_one(SamplesPane).show(state.translated)
+
+    def _draw_system(self, state: RunState) -> None:
+        """Show what the hosts do; the pane comes with their first figures."""
+        if not state.hosts and state.input is None:
+            return
+        if SYSTEM not in self._bottom_panes:
+            pane = SystemPane()
+            pane.along(self.axis)
+            self.query_one("#left").mount(self._new_pane(pane))
+        self.query_one(SystemPane).show(state)
 
     def _turn(self) -> None:
         """Move what moves by itself: a spinner four times a second, clocks once."""
@@ -238,50 +221,11 @@ class LiveScreen(Screen[None]):
         if header.view.is_moving or (self._turns % _TURNS_A_SECOND == 0 and not self.is_over):
             header.turn()
 
-    def _charts(self) -> list[ChartPane]:
-        return list(self.query(ChartPane))
-
-    def watch_smoothing(self, smoothing: float) -> None:
-        """Hand it to the charts."""
-        for chart in self._charts():
-            chart.smoothing = smoothing
-
-    def watch_log_scale(self, log_scale: bool) -> None:
-        """Hand it to the charts."""
-        for chart in self._charts():
-            chart.log_scale = log_scale
-
-    def watch_axis(self, axis: Axis) -> None:
-        """Hand it to the charts."""
-        for chart in self._charts():
-            chart.axis = axis
-
     def watch_marker(self, marker: Marker) -> None:
-        """Hand it to everything that draws characters of its own."""
-        self.set_class(marker == "ascii", "-ascii")
-        for chart in self._charts():
-            chart.marker = marker
-        for pane in self.query(RowsPane):
-            pane.glyphs = self.glyphs
-            pane.rows_changed()
-        if self.query(RunHeader):
+        """Draw everything with it."""
+        super().watch_marker(marker)
+        if self.query(LogPane):  # the innermost: without it, the screen is not complete yet, or being closed
             self._draw()
-
-    def watch_bottom_pane(self, name: str) -> None:
-        """Show it, where one is seen at a time."""
-        for other in self._bottom_panes:
-            self.set_class(other == name, f"-pane-{other}")
-        for tabs in self.query(PaneTabs):
-            tabs.current = name
-
-    def watch_zoomed(self, name: str) -> None:
-        """Give one pane the room of all, or share it again."""
-        self.set_class(bool(name), "-zoomed")
-        for pane in self.query(".pane"):
-            pane.set_class(pane.id == name, "-zoom")
-        self.query("#charts").set_class(name in CHARTS, "-holds")
-        self.query("#bottom").set_class(name in self._bottom_panes, "-holds")
-        self.query("#side").set_class(name in self._bottom_panes[1:], "-holds")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There is nothing to stop once the run is over, and no scores of the classes before."""
@@ -291,53 +235,21 @@ class LiveScreen(Screen[None]):
             return False
         return super().check_action(action, parameters)
 
-    def action_smooth(self) -> None:
-        """Smooth more, or not at all after the most."""
-        self.smoothing = after(SMOOTHINGS, self.smoothing)
-
-    def action_log_scale(self) -> None:
-        """Switch between a logarithmic and a linear scale."""
-        self.log_scale = not self.log_scale
-
-    def action_axis(self) -> None:
-        """Draw over the next axis."""
-        self.axis = after(tuple(Axis), self.axis)
-
     def action_marker(self) -> None:
         """Draw with the next marker."""
         self.marker = after(MARKERS, self.marker)
         self.post_message(self.MarkerChosen(self.marker))
 
-    def action_pane(self) -> None:
-        """Show and enter the next lower pane."""
-        panes = self._bottom_panes
-        if self.zoomed:
-            self.zoomed = after((*CHARTS, *panes), self.zoomed)
+    def action_host(self) -> None:
+        """Show the next of several hosts in the panes that show one."""
+        numbers = tuple(hosts_of(self.snapshot.state))
+        if len(numbers) < 2:
             return
-        here = self.focused.id if self.focused is not None else ""
-        is_single = self.query_one(PaneTabs).display
-        if is_single or here in panes:
-            self.bottom_pane = after(panes, here if here in panes else self.bottom_pane)
-        self.query_one(f"#{self.bottom_pane}").focus()
-
-    def action_zoom(self, name: str = "") -> None:
-        """Zoom a pane, the focused one by default; the same one again goes back."""
-        if not name:
-            here = self.focused.id if self.focused is not None else None
-            name = self.zoomed or (here if here in PANES else "loss")
-        if name == SAMPLES and name not in self._bottom_panes:
-            return
-        self.zoomed = "" if self.zoomed == name else name
-        if self.zoomed in self._bottom_panes:
-            self.bottom_pane = self.zoomed
-
-    def action_unzoom(self) -> None:
-        """Share the room again."""
-        self.zoomed = ""
-
-    @on(PaneTabs.Chosen)
-    def _choose_pane(self, message: PaneTabs.Chosen) -> None:
-        self.bottom_pane = message.name
+        self._host = after(numbers, self._host) if self._host in numbers else numbers[0]
+        for pane in self.query(ReplicaPanel):
+            pane.choose(self._host)
+        for system in self.query(SystemPane):
+            system.choose(self._host)
 
     def action_details(self) -> None:
         """Show what has no place of its own."""

@@ -15,9 +15,11 @@ SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
 MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
 CHARTS = ("loss", "metrics")
 BOTTOM_PANES = ("epochs", "replicas", "log")
-SAMPLES = "samples"
-"""The lower pane that only runs with samples have, behind the others."""
-PANES = (*CHARTS, *BOTTOM_PANES, SAMPLES)
+SYSTEM, SAMPLES = "system", "samples"
+"""Lower panes that come with the first figures of a host and the first samples, behind the others."""
+PANES = (*CHARTS, *BOTTOM_PANES, SYSTEM, SAMPLES)
+LEFT_PANES = ("epochs", SYSTEM)
+"""The lower panes under the loss; the others stand on the right where there is room for all."""
 
 KEYS: list[BindingType] = [
     Binding("s", "smooth", "smooth", tooltip="Smooth the training curves: off, a little, more, and off again."),
@@ -26,7 +28,10 @@ KEYS: list[BindingType] = [
     Binding("m", "marker", "dots", tooltip="Draw with braille dots, blocks or plain ASCII, as your font allows."),
     Binding("z", "zoom", "zoom", tooltip="Give the pane you are in the whole screen; again or escape goes back."),
     Binding(
-        "p", "pane", "pane", tooltip="Go to the next lower pane: epochs, replicas, log, and samples if there are any."
+        "p",
+        "pane",
+        "pane",
+        tooltip="Go to the next lower pane: epochs, replicas, log, system, and samples if there are any.",
     ),
     Binding("k", "stop", "stop", tooltip="Stop training after the current steps and save what it has (asks first)."),
     Binding("d,q", "app.leave", "detach", tooltip="Leave the console; training goes on without it."),
@@ -35,6 +40,7 @@ KEYS: list[BindingType] = [
     Binding(
         "c", "classes", show=False, tooltip="After the end: how well each class is told, and the confusion matrix."
     ),
+    Binding("h", "host", show=False, tooltip="Of several hosts, show the next one's figures and replicas."),
     Binding("question_mark,f1", "app.help", "help", tooltip="Explain every key and every figure."),
     *(
         Binding(str(number), f"zoom('{name}')", show=False, tooltip=f"Zoom the {name} pane, or go back.")

@@ -56,9 +56,10 @@ class SetupScreen(Screen[None]):
         Binding("ctrl+r,f5", "start", "Start", tooltip="Start training with what the form says.", priority=True),
         Binding("ctrl+s,f2", "save", "Save", tooltip="Save the form as a preset of your own."),
         Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the command that does the same run without the console."),
-        Binding("ctrl+o,f4", "toggle_all", "All fields", tooltip="Show every choice, or only those that matter most."),
+        Binding("ctrl+o,f4", "toggle_all", "Fields", tooltip="Show every choice, or only those that matter most."),
         Binding("f6", "reset", "Reset", show=False, tooltip="Set the form back to the preset."),
         Binding("ctrl+l,f7", "runs", "Runs", tooltip="Show past and running runs, and open one."),
+        Binding("f9", "preflight", "Preflight", tooltip="Ask the TPU compiler about the form, without a TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
         Binding("f1", "app.help", "Help", tooltip="Explain every key and every figure."),
         Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
@@ -132,8 +133,9 @@ class SetupScreen(Screen[None]):
         self._hardware = hardware
         gpus = hardware.gpus
         gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
-        auto = "CPU here" if not gpus else "GPU here"
-        labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})"}
+        tpu = f"{hardware.tpu_kind}, {hardware.tpu}".removeprefix(", ") if hardware.tpu else "none found"
+        auto = "TPU here" if hardware.tpu else "GPU here" if gpus else "CPU here"
+        labels = {"auto": f"auto ({auto})", "gpu": f"gpu ({gpu})", "tpu": f"tpu ({tpu})"}
         self.query_one(RunForm).label_choices("accelerator", labels)
         machine = [f"GPU: {gpu}", f"TPU: {hardware.tpu or 'none found'}"]
         self.query_one("#title-machine", Static).update("   ".join(machine))
@@ -230,6 +232,26 @@ class SetupScreen(Screen[None]):
             self._draft.reset()
             await self.query_one(RunForm).load(self._draft)
             self._replan()
+
+    def action_preflight(self) -> None:
+        """Judge what the form says for TPUs."""
+        if self._config is None or self._draft is None:
+            self.notify("Correct the form first.", title="No preflight", severity="error")
+            return
+        from tui.screens.preflight import PreflightScreen
+
+        self.app.push_screen(PreflightScreen(self._config, self._draft.preset.name), self._take_choice)
+
+    async def _take_choice(self, choice: tuple[int, str] | None) -> None:
+        """Put a batch and a precision into the form."""
+        if choice is None or self._draft is None:
+            return
+        batch, precision = choice
+        for spec in self._draft.fields():
+            if spec.key in {"batch_size", "precision"}:
+                self._draft.set(spec, str(batch) if spec.key == "batch_size" else precision)
+        await self.query_one(RunForm).load(self._draft)
+        self._replan()
 
     def action_runs(self) -> None:
         """Show the runs."""

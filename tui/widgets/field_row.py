@@ -116,7 +116,7 @@ class FieldRow(Container):
             return control.value
         chosen = str(self.query_one(Choice).value)
         if chosen == _OWN and self.spec.own is not None:
-            return self.spec.own.prefix + self.query_one("Input.own", Input).value
+            return self.spec.own.value(self.query_one("Input.own", Input).value)
         return chosen
 
     @text.setter

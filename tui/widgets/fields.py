@@ -57,6 +57,10 @@ class OwnValue:
     prefix: str
     example: str
 
+    def value(self, text: str) -> str:
+        """Return the value that a text means; one that names its own kind, such as ``tpu:ADDRESS``, is whole."""
+        return text if ":" in text else self.prefix + text
+
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
@@ -126,12 +130,12 @@ _OWN_FUNCTION = OwnValue("my own function …", "Function", "", "package.module:
 _OWN = {
     "dataset": _OWN_FUNCTION,
     "model": _OWN_FUNCTION,
-    "accelerator": OwnValue("simulated replicas …", "Replicas", "sim:", "8"),
+    "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS …", "Replicas", "sim:", "8"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "dataset": DATASET_NAMES,
     "model": tuple(MODELS),
-    "accelerator": ("auto", "cpu", "gpu"),
+    "accelerator": ("auto", "cpu", "gpu", "tpu"),
     "loss": LOSSES,
 }
 _GROUPS = {
@@ -142,12 +146,14 @@ _GROUPS = {
     "optimizer": "Optimizer and schedule",
     "fine_tuning": "Fine-tuning",
     "accelerator": "Accelerator",
+    "backend": "Accelerator",
     "precision": "Accelerator",
     "steps_per_execution": "Accelerator",
     "augmentation": "Augmentation",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
+    "hosts": "Several hosts",
     "seed": "Seed and name",
     "name": "Seed and name",
 }

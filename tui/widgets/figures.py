@@ -23,6 +23,7 @@ class Glyphs:
         times: Multiplies.
         ellipsis: Stands for what did not fit.
         spinner: Frames of something that goes on.
+        levels: Bars of a sparkline, the lowest first.
     """
 
     full: str
@@ -37,11 +38,12 @@ class Glyphs:
     times: str
     ellipsis: str
     spinner: str
+    levels: str
 
 
-_UNICODE = Glyphs("━", "─", "★", "▸", "✓", "✗", "▲", "■", "·", "×", "…", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")
-_NO_BRAILLE = Glyphs("━", "─", "★", "▸", "✓", "✗", "▲", "■", "·", "×", "…", "▖▘▝▗")
-_ASCII = Glyphs("=", "-", "*", ">", "+", "x", "!", "#", "-", "x", "~", "|/-\\")
+_UNICODE = Glyphs("━", "─", "★", "▸", "✓", "✗", "▲", "■", "·", "×", "…", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏", "▁▂▃▄▅▆▇█")
+_NO_BRAILLE = Glyphs("━", "─", "★", "▸", "✓", "✗", "▲", "■", "·", "×", "…", "▖▘▝▗", "▁▂▃▄▅▆▇█")
+_ASCII = Glyphs("=", "-", "*", ">", "+", "x", "!", "#", "-", "x", "~", "|/-\\", "_.:-=+*#")
 
 
 def glyphs_for(marker: str) -> Glyphs:

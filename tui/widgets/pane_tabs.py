@@ -20,7 +20,7 @@ class PaneTabs(Widget):
 
     Args:
         names: The panes.
-        first_number: The key that zooms the first of them.
+        first_number: The key that zooms the first of them; the others follow.
     """
 
     DEFAULT_CSS = """
@@ -42,15 +42,20 @@ class PaneTabs(Widget):
 
     def __init__(self, names: Sequence[str], first_number: int) -> None:
         super().__init__(id="tabs")
-        self._first_number = first_number
         self._labels: dict[str, str] = {}
-        for name in names:
-            self.add(name)
+        for number, name in enumerate(names, first_number):
+            self.add(name, number)
         self.set_reactive(PaneTabs.current, names[0])
 
-    def add(self, name: str) -> None:
-        """Put another name behind the others."""
-        self._labels[name] = f" {self._first_number + len(self._labels)} {name} "
+    def add(self, name: str, number: int) -> None:
+        """Put another name where its number belongs.
+
+        Args:
+            name: The pane.
+            number: The key that zooms it.
+        """
+        self._labels[name] = f" {number} {name} "
+        self._labels = dict(sorted(self._labels.items(), key=lambda item: item[1]))
         self.refresh()
 
     def render(self) -> Content:

@@ -23,6 +23,7 @@ MARKS = {Severity.ERROR: "✖", Severity.WARNING: "!", Severity.INFO: "i"}
 """What stands before a piece of advice, so that its weight does not hang on colour."""
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
+_BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _LABEL = 14
 _NARROW = 32  # columns below which a text begins beside its lead and goes on under it
 
@@ -48,6 +49,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
     """Return what the run will do, one entry a figure."""
     pairs = [
         ("Trains on", plan.accelerator),
+        ("Backend", f"{_BACKENDS[plan.backend]} ({plan.backend_reason})"),
         ("Replicas", _replicas(plan)),
         ("Each step", _step(plan)),
         ("Each epoch", _epoch(plan)),

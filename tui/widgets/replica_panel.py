@@ -1,123 +1,167 @@
-"""The replicas: which devices train, on which machine, with how much memory, or why that is not known."""
+"""The replicas: which devices train, how fast and with how much memory, or why that is not known."""
 
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from tui.hosts import Host, lost_text, slow_text, topology_text
 from tui.widgets.figures import bar_cells, memory, plain
+from tui.widgets.replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
 from tui.widgets.rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from engine.events import Replica, ReplicaMemory
+    from collections.abc import Sequence
+
+    from engine.events import ReplicaMemory
     from engine.state import RunState
 
-_BAR_FROM = 26  # cells that memory needs before a bar is worth drawing beside its figures
-_HOST_FROM = 64
-_KIND_FROM = 44  # below, a kind that all replicas share is said once
+_LONGEST_BAR = 24
+_SHORTEST_BAR = 8
+_PEAK_FROM = 38  # cells for a bar and its figures, before the most that was ever used is told too
+_ALERTS = 2
+_NEARLY_FULL = 0.95
 
 
 class ReplicaPanel(RowsPane):
-    """One row a replica, and below them what is missing and why."""
+    """One row a replica, or a host where there are many, and below them what is missing and why."""
 
     follows_newest = False
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--warn"}
+    DEFAULT_CSS = """
+    ReplicaPanel {
+        .rows--warn { color: $text-warning; text-style: bold; }
+    }
+    """
 
     def __init__(self) -> None:
         super().__init__("4 replicas", "replicas")
         self._state: RunState | None = None
-        self._rows: list[Row] = []
+        self._chosen = 0
+        self._table: ReplicaTable | None = None
         self._head: list[Row] = []
+        self._remarks: list[Row] = []
 
     def show(self, state: RunState) -> None:
         """Show the replicas of a state; draws only when something about them changed."""
         old, self._state = self._state, state
-        if old is None or (old.accelerator, old.memory, old.fit) != (state.accelerator, state.memory, state.fit):
+        if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
             self.rows_changed()
+
+    def choose(self, process: int) -> None:
+        """Show the replicas of another host, where there is a row a host."""
+        self._chosen = process
+        self.rows_changed()
 
     def rows_changed(self) -> None:
         """Lay the rows out for the width there is."""
-        self._head, self._rows = self._laid_out()
-        lines = len(self._head) + len(self._rows)
+        self._lay_out()
+        lines = len(self._head) + self.row_count()
         is_other_height = lines != self.virtual_size.height
         super().rows_changed()
         if is_other_height:
             self.refresh(layout=True)  # its height is that of its rows
 
     def head(self) -> list[Row]:
-        """The names of the columns."""
+        """What computes, which hosts are lost or slow, and the names of the columns."""
         return self._head
 
     def row_count(self) -> int:
-        """Replicas and remarks."""
-        return len(self._rows)
+        """Replicas, hosts and remarks."""
+        return (len(self._table.items) if self._table is not None else 0) + len(self._remarks)
 
     def row(self, index: int) -> Row:
-        """One replica or remark."""
-        return self._rows[index]
+        """One replica, host or remark."""
+        items = self._table.items if self._table is not None else ()
+        return self._item_row(index) if index < len(items) else self._remarks[index - len(items)]
 
-    def _laid_out(self) -> tuple[list[Row], list[Row]]:
-        state, width = self._state, self.size.width
+    def _lay_out(self) -> None:
+        state, width = self._state, self.room
         if state is None or state.accelerator is None:
-            return [], [[("not connected yet", "faint")]]
-        replicas = state.accelerator.replicas
-        batch = f"{state.fit.replica_batch:,}" if state.fit is not None and state.fit.replica_batch else ""
-        widths = _widths(replicas, width, len(batch))
-        head = _line(("#", "device", "kind", "host", "batch"), widths) + "  memory"
-        remarks = []
-        rows: list[Row] = []
-        for replica in replicas:
-            told = state.memory.get(replica.index)
-            cells = (str(replica.index), _short(replica.device), replica.kind, replica.host, batch)
-            line = plain(_line(cells, widths), self.glyphs)
-            rows.append([(line + "  ", ""), *self._memory(told, width - len(line) - 2)])
-            if told is not None and told.why_not and told.why_not not in remarks:
-                remarks.append(told.why_not)
-        if not widths[3] and replicas:
-            hosts = ", ".join(dict.fromkeys(replica.host for replica in replicas))
-            remarks.insert(0, f"on {hosts}" if widths[2] else f"{replicas[0].kind}, on {hosts}")
-        if not state.memory:
-            remarks.append("memory: the runtime has told nothing yet")
-        for remark in remarks:
-            lines = textwrap.wrap(plain(remark, self.glyphs), max(16, width))
-            rows += [[(line, "faint")] for line in lines]
-        return [[(head, "head")]], rows
+            self._table, self._head, self._remarks = None, [], [[("not connected yet", "faint")]]
+            return
+        table = self._table = table_of(state, width, self._chosen)
+        titles = "  ".join(
+            f"{column.name:>{column.width}}" if column.is_right else f"{column.name:<{column.width}}"
+            for column in table.columns
+        )
+        alerts = self._alerts(list(table.hosts.values()))
+        self._head = [*self._alert_rows(alerts), [(f"  {titles}", "head")]]
+        if width >= TOPOLOGY_FROM:
+            self._head.insert(0, [(self._cut(topology_text(state.accelerator)), "faint")])
+        self._remarks = [
+            [(line, "faint")]
+            for remark in [*self._unsaid(alerts), *table.remarks]
+            for line in textwrap.wrap(plain(remark, self.glyphs), max(16, width))
+        ]
 
-    def _memory(self, told: ReplicaMemory | None, width: int) -> Row:
-        if told is None or (told.used_bytes is None and told.limit_bytes is None):
-            return [("not told" if told is not None else "", "faint")]
-        text = memory(told.used_bytes, told.limit_bytes)
-        if told.peak_bytes is not None and width >= _BAR_FROM + 12:
-            text += f" peak {memory(told.peak_bytes, None)}"
-        room = min(24, width - len(text) - 1)
-        if told.used_bytes is None or not told.limit_bytes or room < 8:
-            return [(text, "")]
+    def _alerts(self, hosts: Sequence[Host]) -> list[tuple[str, str]]:
+        """Say which hosts are lost and which are slow, each with its look."""
+        said = [(f"{self.glyphs.failed} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
+        return said + [(f"{self.glyphs.note} {slow_text(host)}", "warn") for host in hosts if host.behind]
+
+    def _unsaid(self, alerts: Sequence[tuple[str, str]]) -> list[str]:
+        """Return what the head has no room for."""
+        return [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or len(text) > self.room]
+
+    def _alert_rows(self, said: Sequence[tuple[str, str]]) -> list[Row]:
+        """Two of them at the top, in a line each; the others are counted there and stand below the rows."""
+        rows: list[Row] = [[(self._cut(text), look)] for text, look in said[:_ALERTS]]
+        if len(said) > _ALERTS:
+            last, look = said[_ALERTS - 1]
+            more = f" (and {len(said) - _ALERTS} more)"
+            rows[-1] = [(self._cut(last, len(more)) + more, look)]
+        return rows
+
+    def _cut(self, text: str, less: int = 0) -> str:
+        """Shorten a line to the width there is, less some cells."""
+        text, width = plain(text, self.glyphs), max(1, self.room - less)
+        return text if len(text) <= width else text[: width - 1] + self.glyphs.ellipsis
+
+    def _item_row(self, index: int) -> Row:
+        table = self._table
+        if table is None:
+            return []
+        item = table.items[index]
+        host = item if isinstance(item, Host) else table.hosts[item.process]
+        sign, look = self._sign(host, is_host_row=isinstance(item, Host))
+        row: list[tuple[str, str]] = [(f"{sign} ", look)]
+        taken = 2
+        for column in table.columns:
+            text = plain(table.cell(column, index), self.glyphs)
+            if column.name == "memory":
+                row += self._memory(text, table.figures[index].told, self.room - taken)
+                continue
+            cell = text[: column.width]
+            cell = f"{cell:>{column.width}}" if column.is_right else f"{cell:<{column.width}}"
+            taken += column.width + 2
+            row.append((f"{cell}  ", look))
+        return row
+
+    def _sign(self, host: Host, *, is_host_row: bool) -> tuple[str, str]:
+        if host.lost is not None:
+            return self.glyphs.failed, "bad"
+        if host.behind:
+            return self.glyphs.note, "warn"
+        if is_host_row:
+            return (self.glyphs.now, "now") if host.process == self._chosen else (" ", "")
+        return " ", ""
+
+    def _memory(self, text: str, told: ReplicaMemory | None, width: int) -> Row:
+        if told is None or told.used_bytes is None or not told.limit_bytes:
+            return [(text, "faint")]
+        if told.peak_bytes is not None and len(peak := f" peak {memory(told.peak_bytes, None)}") <= width - _PEAK_FROM:
+            text += peak
+        room = min(_LONGEST_BAR, width - len(text) - 1)
         share = told.used_bytes / told.limit_bytes
+        look = "bad" if share > _NEARLY_FULL else "now"
+        if room < _SHORTEST_BAR:
+            return [(text, look if look == "bad" else "")]
         full = bar_cells(share, room)
-        look = "bad" if share > 0.95 else "now"
         return [(self.glyphs.full * full, look), (self.glyphs.empty * (room - full), "faint"), (f" {text}", "")]
 
 
-def _short(device: str) -> str:
-    """Leave out what every device's name begins with: ``/device:GPU:0`` is ``GPU:0``."""
-    return device.rpartition("device:")[2] or device
-
-
-def _widths(replicas: tuple[Replica, ...], width: int, batch: int) -> tuple[int, ...]:
-    def longest(texts: list[str], least: int, most: int) -> int:
-        return min(most, max(least, *(len(text) for text in texts))) if texts else least
-
-    kind = longest([replica.kind for replica in replicas], 4, 24 if width >= _HOST_FROM else 14)
-    host = longest([replica.host for replica in replicas], 4, 18) if width >= _HOST_FROM else 0
-    if width < _KIND_FROM and len({replica.kind for replica in replicas}) == 1:
-        kind = 0
-    device = longest([_short(replica.device) for replica in replicas], 6, 10)
-    return (len(str(len(replicas))), device, kind, host, max(5, batch))
-
-
-def _line(cells: tuple[str, ...], widths: tuple[int, ...]) -> str:
-    """Numbers to the right, names to the left, columns without room left out."""
-    parts = []
-    for index, (cell, width) in enumerate(zip(cells, widths, strict=True)):
-        if width:
-            parts.append(f"{cell[:width]:>{width}}" if index in {0, 4} else f"{cell[:width]:<{width}}")
-    return "  ".join(parts)
+def _seen(state: RunState) -> tuple[object, ...]:
+    """The parts of a state that the panel shows; compared by identity, for they may be large."""
+    return (state.accelerator, state.memory, state.fit, state.hosts, state.lost, state.epochs, state.end)

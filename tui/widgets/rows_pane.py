@@ -79,6 +79,11 @@ class RowsPane(ScrollView, can_focus=True):
         """Cells of the widest row, which decides whether the pane scrolls sideways."""
         return 0
 
+    @property
+    def room(self) -> int:
+        """Cells of a row beside the scroll bar, whether it is there or not."""
+        return max(0, self.size.width - self.styles.scrollbar_size_vertical)
+
     def rows_changed(self) -> None:
         """Draw anew, at the newest row unless a person has scrolled away from it."""
         self.virtual_size = Size(self.widest(), len(self.head()) + self.row_count())

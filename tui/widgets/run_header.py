@@ -12,6 +12,7 @@ from textual.widget import Widget
 from engine.events import RunFailed, RunFinished
 from engine.timing import Pace, pace
 from engine.watch import Snapshot
+from tui.hosts import input_verdict
 from tui.widgets.figures import Glyphs, bar_cells, clock, count, glyphs_for, milliseconds, plain, seconds_text
 
 if TYPE_CHECKING:
@@ -164,7 +165,13 @@ def _accelerator_row(view: HeaderView, width: int) -> Content:
     head = [ready.accelerator.upper() if ":" not in ready.accelerator else ready.accelerator]
     head.append(f"{replicas} replica{'s' if replicas != 1 else ''}")
     row = Content.assemble(_facts(head, view), (f"  {plain(ready.reason, view.glyphs)}", _FAINT))
-    return _fit(row, width, view.glyphs)
+    measured = view.state.input
+    if measured is None:
+        return _fit(row, width, view.glyphs)
+    look = "bold $text-warning" if measured.limit == "input" else _FAINT
+    mark = f"{view.glyphs.note} " if measured.limit == "input" else ""
+    verdict = Content.assemble((mark + plain(input_verdict(measured, is_short=True), view.glyphs), look))
+    return _spread(row, _fit(verdict, width, view.glyphs), width, view.glyphs)
 
 
 def _phase_rows(view: HeaderView, width: int) -> list[Content]:

@@ -21,7 +21,7 @@ class SamplesPane(RowsPane):
     follows_newest = False
 
     def __init__(self) -> None:
-        super().__init__("6 translations", "samples")
+        super().__init__("7 translations", "samples")
         self._translated: Translated | None = None
         self._rows: list[Row] = []
 
@@ -29,7 +29,7 @@ class SamplesPane(RowsPane):
         """Show the newest translations; draws only when they are others."""
         if translated is not self._translated:
             self._translated = translated
-            self.border_title = f"6 translations after epoch {translated.epoch}"
+            self.border_title = f"7 translations after epoch {translated.epoch}"
             self.rows_changed()
 
     def rows_changed(self) -> None:

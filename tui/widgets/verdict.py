@@ -80,7 +80,13 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> Verdict:
         "stopped": f"Stopped after {counted}, as asked.",
     }.get(end.outcome, f"Finished: {counted}.")
     why = end.reason if end.outcome in {"early", "stopped"} else ""
-    facts = (("best", best_score(state)), ("why", why), ("classes", _classes(end)), ("model", _model_path(run, state)))
+    facts = (
+        ("best", best_score(state)),
+        ("why", why),
+        ("classes", _classes(end)),
+        ("efficiency", _efficiency(end)),
+        ("model", _model_path(run, state)),
+    )
     return Verdict("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
 
 
@@ -99,6 +105,16 @@ def _classes(end: RunFinished) -> str:
     except (KeyError, TypeError, ValueError):
         return ""
     return f"{text}; c shows all"
+
+
+def _efficiency(end: RunFinished) -> str:
+    """Say what a run on a TPU reached of its best case; empty where that is not known."""
+    try:
+        best, measured = end.summary["best_case"], float(end.summary["median_step_ms"])
+        share = f"{100 * best['reached']:.0f} % of what a {best['tpu']} could do"
+        return f"{measured:.3g} ms/step measured, {best['step_ms']:.3g} at best: {share}"
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def best_score(state: RunState) -> str:

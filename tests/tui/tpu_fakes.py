@@ -1,0 +1,143 @@
+"""Writes the journals of TPU runs on one or many hosts, as an engine would, for screens and plain lines."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+from engine.events import (
+    AcceleratorReady,
+    DataReady,
+    Event,
+    FitStarted,
+    HostLost,
+    HostSampled,
+    InputMeasured,
+    MemorySampled,
+    ModelBuilt,
+    PhaseStarted,
+    Progress,
+    Replica,
+    ReplicaMemory,
+    RunStarted,
+)
+from tests.tui.live_fakes import FakeEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+GIB = 1 << 30
+REMEDY = "Cache the decoded examples in memory (data.cache = memory)."
+NO_DISK = "the container hides its disks"
+NO_DUTY = "port 8431 refuses the connection"
+
+
+class FakeTpu(FakeEngine):
+    """A TPU run that a test moves on second by second.
+
+    Args:
+        folder: Where runs are.
+        hosts: How many hosts.
+        chips: Replicas a host.
+    """
+
+    def __init__(self, folder: Path, hosts: int = 1, chips: int = 8) -> None:
+        super().__init__(folder, "cifar10-vgg", hosts * chips)
+        self.hosts, self.chips = hosts, chips
+        self._second = 0
+
+    def begin(self) -> None:
+        """Everything up to the first step."""
+        config = {"dataset": "cifar10", "model": "vgg", "accelerator": "tpu", "precision": "mixed_bfloat16"}
+        self.write(RunStarted("cifar10-vgg", "host", os.getpid(), socket.gethostname(), config))
+        for seconds, phase in ((0, "importing"), (3, "connecting"), (1, "compiling")):
+            self.clock += seconds
+            self.write(PhaseStarted(phase))
+        replicas = tuple(self._replica(index) for index in range(self.replicas))
+        mesh = f"mesh 2×{self.chips // 2 * self.hosts}, {self.hosts} processes × {self.chips} devices"
+        reason = "a TPU is here and JAX is ready for it"
+        self.write(
+            AcceleratorReady(
+                "tpu",
+                "auto: JAX found a TPU",
+                "DataParallel",
+                replicas,
+                {"jax": "0.8.0"},
+                "jax",
+                reason,
+                mesh,
+            ),
+            DataReady(50_000, 10_000, (32, 32, 3), 10),
+            ModelBuilt("vgg", 15_001_418, 15_001_418, 60_005_672, 40),
+            FitStarted(10, 400, 128 * self.replicas, 128, 32, "32 steps take 0.3 s.", "val_accuracy"),
+            PhaseStarted("training"),
+        )
+
+    def _replica(self, index: int) -> Replica:
+        process = index // self.chips
+        at = f"{index % self.chips // 2},{index % 2 + 2 * process},0"
+        return Replica(index, f"TPU:{index}", "TPU v5 lite", f"tpu-vm-{process}", at, 0, process)
+
+    def second(
+        self,
+        *,
+        rates: Sequence[float | None] = (),
+        wait: float = 0.38,
+        limit: str = "input",
+        memory: Sequence[ReplicaMemory] = (),
+        without: Sequence[int] = (),
+        disk: bool = True,
+    ) -> None:
+        """One second of training: progress, what each host does, memory and the input.
+
+        Args:
+            rates: Images a second of each host; 12,000 where there is none.
+            wait: Share of the second that training waited.
+            limit: What limits the run.
+            memory: What each replica tells; all of it by default.
+            without: Hosts that say nothing.
+            disk: Whether the hosts can tell what they read.
+        """
+        self._second += 1
+        self.clock += 1
+        now, step = float(self._second), 10 * self._second
+        epoch = 1 + (step - 1) // 400
+        logs = {"loss": 2.0 / (1 + now / 20), "accuracy": 1 - 1 / (1 + now / 20)}
+        self.write(Progress(epoch, step - (epoch - 1) * 400, step, now, logs))
+        for process in range(self.hosts):
+            if process not in without:
+                rate = rates[process] if process < len(rates) else 12_000.0
+                self.write(self._host(process, now, rate, disk=disk))
+                told = memory or [self._memory(i) for i in range(self.replicas)]
+                mine = tuple(one for one in told if one.index // self.chips == process)
+                self.write(MemorySampled(mine))
+        self.write(InputMeasured(epoch, step, now, 10, wait, 1.0, limit, REMEDY if limit == "input" else ""))
+
+    def _host(self, process: int, now: float, rate: float | None, *, disk: bool) -> HostSampled:
+        wave = 0.5 + 0.5 * math.sin(now / 7 + process)
+        why = {} if disk else {"disk_read_bytes_per_s": NO_DISK}
+        if rate is None:
+            why["images_per_s"] = "the batch size is not known"
+        read = 4e8 * wave if disk else None
+        ram = int((20 + now / 10) * GIB)
+        return HostSampled(process, f"tpu-vm-{process}", now, 30 + 60 * wave, ram, 188 * GIB, read, rate, why)
+
+    def _memory(self, index: int) -> ReplicaMemory:
+        return ReplicaMemory(index, int((9 + index % 8 * 0.1) * GIB), 11 * GIB, int(15.75 * GIB), "", 61.0 + index % 8)
+
+    def lose(self, process: int) -> None:
+        """One host is heard of no more."""
+        self.clock += 12
+        self.write(HostLost(process, f"tpu-vm-{process}", 12.4))
+
+
+def records_of(*events: Event) -> list[dict[str, Any]]:
+    """Journal records of events, a second apart."""
+    import orjson
+
+    from engine.journal import encode
+
+    return [orjson.loads(encode(event, float(number))) for number, event in enumerate(events)]

@@ -1,0 +1,76 @@
+"""Sparklines on the horizontal axis of a chart: one bar a cell, empty where nothing was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tui.charts.curve import Axis
+from tui.charts.ticks import axis_ticks
+
+if TYPE_CHECKING:
+    from tui.charts.curve import FloatArray
+    from tui.charts.series import Series
+
+_HELD_S = 5.0
+_HELD_GAPS = 3.0
+_CELLS_A_LABEL = 8
+
+
+def cells_of(series: Series, axis: Axis, left: float, right: float, width: int) -> FloatArray:
+    """Return the highest sample of each cell, shape ``(width,)``; NaN where there is none.
+
+    Between two samples that follow each other as closely as samples do, the earlier one holds. A sample past the
+    right end is drawn in the last cell: what is measured now is seen even while the curves stand still.
+
+    Args:
+        series: What was measured.
+        axis: What runs along the bottom.
+        left: Left end, in the axis's unit; earlier samples are not drawn.
+        right: Right end.
+        width: How many cells.
+    """
+    line, seconds = series.raw_line(axis), series.raw_line(Axis.TIME).x
+    inside = line.x >= left
+    x, y, seconds = line.x[inside], line.y[inside], seconds[inside]
+    cells = np.full(width, np.nan)
+    if not len(x):
+        return cells
+    span = right - left or 1.0
+    column = np.minimum((np.clip((x - left) / span, 0.0, 1.0) * width).astype(np.int64), width - 1)
+    gaps = np.diff(seconds)
+    held = max(_HELD_S, _HELD_GAPS * float(np.median(gaps))) if len(gaps) else 0.0
+    for at in np.flatnonzero((np.diff(column) > 1) & (gaps <= held)):
+        cells[column[at] + 1 : column[at + 1]] = y[at]
+    np.fmax.at(cells, column, y)
+    return cells
+
+
+def spark_rows(cells: FloatArray, top: float, height: int, levels: str) -> list[str]:
+    """Return a sparkline's rows from the top down, each as wide as there are cells.
+
+    Args:
+        cells: What to draw; nothing is drawn where a cell is NaN, and a bar of the least height for 0.
+        top: The value of a bar that fills all rows.
+        height: How many rows.
+        levels: The characters of a bar in one row, the lowest first.
+    """
+    steps = len(levels)
+    share = np.clip(np.nan_to_num(cells) / (top or 1.0), 0.0, 1.0)
+    filled = np.where(np.isnan(cells), 0, np.maximum(1, np.rint(share * steps * height))).astype(np.int64)
+    drawn = " " + levels
+    return [
+        "".join(drawn[level] for level in np.clip(filled - steps * row, 0, steps).tolist())
+        for row in reversed(range(height))
+    ]
+
+
+def axis_row(axis: Axis, left: float, right: float, width: int) -> str:
+    """Return the labels along the bottom, each beginning in the cell it stands for, in at most `width` cells."""
+    row = ""
+    for tick in axis_ticks(left, right, max(1, width // _CELLS_A_LABEL), axis):
+        column = min(width - 1, int((tick.position - left) / (right - left) * width))
+        if column + len(tick.label) <= width and (not row or column > len(row)):
+            row = row.ljust(column) + tick.label
+    return row

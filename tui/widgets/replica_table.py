@@ -1,0 +1,269 @@
+"""What the replica panel shows: its rows, the columns there is room for, and why figures are missing.
+
+Nothing here draws. Many replicas on several hosts are one row a host, and the chosen host's replicas under it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from engine.events import Replica
+from tui.hosts import LOST, Host, fullest, hosts_of, kinds_text, mean_duty, no_batch, no_duty, no_memory, topology_text
+from tui.widgets.figures import count, memory
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from engine.events import ReplicaMemory
+    from engine.state import RunState
+
+GROUPED_FROM = 32
+"""Replicas from which on several hosts get a row each."""
+
+TOPOLOGY_FROM = 60
+"""Cells from which on what computes, and why, stands above the rows and not below them."""
+
+Item: TypeAlias = Replica | Host
+
+_GAP, _SIGN = 2, 2
+_BAR = 9  # cells of the shortest bar beside a figure
+_BATCH, _IMAGES, _DUTY, _MEMORY = "batch", "images/s", "duty", "memory"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Args:
+        name: Its heading.
+        width: Cells it needs.
+        importance: Columns of the least importance are the last to get room.
+        is_right: Whether its values are numbers and end in one line.
+    """
+
+    name: str
+    width: int
+    importance: int
+    is_right: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What is told of one replica, or of one host's, and what is missing.
+
+    Args:
+        texts: Each figure as text, by its column; empty where nothing is known.
+        whys: Why it is missing or not whole, by its column; empty where it is not.
+        told: The memory that a bar stands for.
+    """
+
+    texts: Mapping[str, str]
+    whys: Mapping[str, str]
+    told: ReplicaMemory | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaTable:
+    """The panel's content for one width.
+
+    Args:
+        state: The run.
+        hosts: Its hosts by number.
+        items: A replica or a host a row.
+        figures: What is told of each.
+        columns: The columns that are shown.
+        notes: Numbers of the reasons that rows refer to.
+        remarks: What stands below the rows.
+    """
+
+    state: RunState
+    hosts: Mapping[int, Host]
+    items: Sequence[Item] = ()
+    figures: Sequence[Figures] = ()
+    columns: Sequence[Column] = ()
+    notes: Mapping[str, int] = field(default_factory=dict)
+    remarks: Sequence[str] = ()
+
+    def cell(self, column: Column, index: int) -> str:
+        """Return the text of one cell, with the number of the reason where a figure is missing."""
+        if column.name in _NAMED:
+            return _named(column.name, self.items[index], self.hosts)
+        figures = self.figures[index]
+        text, why = figures.texts[column.name], figures.whys[column.name]
+        unknown = "not told" if column.name == _MEMORY else "–"
+        return f"{text or unknown} ({self.notes[why]})" if why else text
+
+
+_NAMED = {"#", "device", "kind", "coords", "core", "host"}
+
+
+def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
+    """Lay the replicas of a run out.
+
+    Args:
+        state: The run, with its devices connected.
+        width: Cells there are.
+        chosen: Number of the host whose replicas are shown where there are too many.
+    """
+    replicas = state.accelerator.replicas if state.accelerator is not None else ()
+    hosts = hosts_of(state)
+    is_grouped = len(replicas) >= GROUPED_FROM and len(hosts) > 1
+    told = [figures_of(state, hosts, replica) for replica in replicas]
+    items = _grouped(hosts, chosen) if is_grouped else list[Item](replicas)
+    figures = [figures_of(state, hosts, item) for item in items] if is_grouped else told
+    known = [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if any(figures.texts[name] for figures in told)]
+    partly = _reasons(told, known)
+    notes = {why: number for number, why in enumerate(partly, 1)}
+    wholly = _reasons(told, [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if name not in known])
+    remarks = [f"({notes[why]}) {', '.join(names)}: {why}" for why, names in partly.items()]
+    remarks += [f"{', '.join(names)}: {why}" for why, names in wholly.items()]
+    whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
+    columns = fitting(_columns(whole, known), width)
+    if any(name not in {column.name for column in columns} for name in known if name != _BATCH):
+        # A figure is worth more than the bar beside another one.
+        columns = fitting(_columns(whole, known, bar=0), width)
+    return replace(whole, columns=columns, remarks=[*_unseen(whole, columns, width, is_grouped), *remarks])
+
+
+def _reasons(told: Sequence[Figures], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return why figures are missing, with the names of those that are."""
+    reasons: dict[str, list[str]] = {}
+    for name in names:
+        for why in dict.fromkeys(figures.whys[name] for figures in told):
+            if why:
+                reasons.setdefault(why, []).append("duty cycle" if name == _DUTY else name)
+    return reasons
+
+
+def _grouped(hosts: Mapping[int, Host], chosen: int) -> list[Item]:
+    items: list[Item] = []
+    for host in hosts.values():
+        if host.replicas:
+            items.append(host)
+        if host.process == chosen:
+            items += host.replicas
+    return items
+
+
+def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_grouped: bool) -> list[str]:
+    """Say once what has no column or no room above, and what a host's row holds."""
+    ready = table.state.accelerator
+    if ready is None or not ready.replicas:
+        return []
+    shown = {column.name for column in columns}
+    several = len(table.hosts) > 1
+    remarks = [] if {"kind", "host"} <= shown else [kinds_text(ready)]
+    if width < max(TOPOLOGY_FROM, len(topology := topology_text(ready))):
+        remarks.append(topology)
+    if is_grouped:
+        remarks.append("a host's row: images/s of all its replicas, their mean duty cycle, the fullest memory")
+        remarks.append("h: the replicas of the next host")
+    elif several and "host" not in shown:
+        remarks.append("their hosts: " + ", ".join(f"{host.process} {host.name}" for host in table.hosts.values()))
+    return remarks
+
+
+def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figures:
+    """Return what is known of a replica, or of a host's replicas together."""
+    replica_batch = state.fit.replica_batch if state.fit is not None else None
+    batch = count(replica_batch) if replica_batch else ""
+    if isinstance(item, Host):
+        host, rate = item, item.images_per_s
+        all_told = [told for replica in item.replicas if (told := _told(state, host, replica)) is not None]
+        one = next(iter(all_told), None)
+        told, duty = fullest(all_told) or one, mean_duty(all_told)
+        why_duty = no_duty(state, one) if duty is None else ""
+    else:
+        host = hosts[item.process]
+        rate, told = host.images_a_replica, _told(state, host, item)
+        duty, why_duty = told.duty_percent if told is not None else None, no_duty(state, told)
+    why_memory = no_memory(state, told)
+    if host.lost is not None:
+        why_duty = why_memory = LOST
+    texts = {
+        _BATCH: batch,
+        _IMAGES: count(rate),
+        _DUTY: "" if duty is None else f"{duty:.0f} %",
+        _MEMORY: _memory_text(told),
+    }
+    whys = {_BATCH: no_batch(state), _IMAGES: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
+    return Figures(texts, whys, told)
+
+
+def _told(state: RunState, host: Host, replica: Replica) -> ReplicaMemory | None:
+    """Return what a replica's runtime told last; what a lost host told says nothing of now."""
+    return state.memory.get(replica.index) if host.lost is None else None
+
+
+def _memory_text(told: ReplicaMemory | None) -> str:
+    if told is None or (told.used_bytes is None and told.limit_bytes is None):
+        return ""
+    unknown = "?/" if told.used_bytes is None else ""
+    return unknown + memory(told.used_bytes, told.limit_bytes)
+
+
+def _named(name: str, item: Item, hosts: Mapping[int, Host]) -> str:
+    if isinstance(item, Host):
+        kind = item.replicas[0].kind if item.replicas else ""
+        device = f"host {item.process}"
+        return {"device": device, "kind": f"{len(item.replicas)} × {kind}", "host": _marked(item)}.get(name, "")
+    texts = {
+        "#": str(item.index),
+        "device": short_device(item.device),
+        "kind": item.kind,
+        "coords": item.coordinates,
+        "core": "" if item.core is None else str(item.core),
+        "host": _marked(hosts[item.process]),
+    }
+    return texts[name]
+
+
+def _marked(host: Host) -> str:
+    """A host's name with the word for what is wrong with it, before what a narrow column cuts off."""
+    word = "lost " if host.lost is not None else "slow " if host.behind else ""
+    return word + host.name
+
+
+def short_device(device: str) -> str:
+    """Leave out what every device's name begins with: ``/device:GPU:0`` is ``GPU:0``."""
+    return device.rpartition("device:")[2] or device
+
+
+def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list[Column]:
+    """Return every column that has something to say, as wide as its widest text."""
+    replicas = [item for item in table.items if isinstance(item, Replica)]
+    has_coordinates = any(replica.coordinates for replica in replicas)
+    has_cores = len({replica.core for replica in replicas}) > 1
+    several = len(table.hosts) > 1
+    wanted = [
+        ("#", 100, 99, True),
+        ("device", 62, 14, False),
+        ("kind", 30, 20, False),
+        *([("coords", 60, 16, False)] if has_coordinates else []),
+        *([("core", 55, 99, True)] if has_cores else []),
+        ("host", 75 if several else 35, 20, False),
+        (_BATCH, 40, 99, True),
+        (_IMAGES, 80, 99, True),
+        (_DUTY, 65, 99, True),
+        (_MEMORY, 90, 99, False),
+    ]
+    columns = []
+    for name, importance, most, is_right in wanted:
+        if name in _NAMED or name in known:
+            column = Column(name, 0, importance, is_right)
+            longest = max((len(table.cell(column, index)) for index in range(len(table.items))), default=0)
+            wanted_cells = longest + bar if name == _MEMORY else min(most, longest)
+            columns.append(Column(name, max(len(name), wanted_cells), importance, is_right))
+    return columns
+
+
+def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """Return the columns that fit a width beside each other, the most important ones first."""
+    first, *others = sorted(columns, key=lambda column: -column.importance)
+    shown, room = [first], width - _SIGN - first.width
+    for column in others:
+        if column.width + _GAP <= room:
+            shown.append(column)
+            room -= column.width + _GAP
+    return [column for column in columns if column in shown]

@@ -1,0 +1,186 @@
+"""What a host does, as sparklines on the loss chart's axis: waiting for input, processor, memory, disk."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tui.charts.curve import Axis, Curve
+from tui.charts.gate import RedrawGate
+from tui.charts.series import Series
+from tui.charts.spark import axis_row, cells_of, spark_rows
+from tui.hosts import behind_text, hosts_of, input_verdict
+from tui.widgets.figures import plain
+from tui.widgets.gauges import WAITS, Gauge, gauges_of
+from tui.widgets.rows_pane import Row, RowsPane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from textual.timer import Timer
+
+    from engine.curves import Curves
+    from engine.state import RunState
+    from tui.charts.curve import FloatArray
+
+_MAX_SHARE = 0.01  # of a core: the two charts may take 0.015 each
+_NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 9, 16, 13
+_SCALE_FROM = 70
+_LEAST_SPARK = 8
+_HIGHEST_SPARK = 5
+_NOTHING = np.empty(0)
+
+
+class SystemPane(RowsPane):
+    """Sparklines of one host, the input's verdict, and why figures are missing.
+
+    Args:
+        clock: Seconds on a clock that never goes back; redraws are spaced with it.
+    """
+
+    follows_newest = False
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__("6 system", "system")
+        self._gate = RedrawGate(clock, max_share=_MAX_SHARE)
+        self._timer: Timer | None = None
+        self._state: RunState | None = None
+        self._axis = Axis.STEP
+        self._chosen = 0
+        self._series: dict[tuple[int, str], Series] = {}
+        self._rows: list[Row] = []
+
+    def show(self, state: RunState) -> None:
+        """Show a host of a state, as soon as it is time to."""
+        old, self._state = self._state, state
+        if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
+            self._gate.mark()
+            self._schedule()
+
+    def choose(self, process: int) -> None:
+        """Show another host."""
+        self._chosen = process
+        self.rows_changed()
+
+    def along(self, axis: Axis) -> None:
+        """Draw over steps, epochs or time, as the charts do."""
+        self._axis = axis
+        self.rows_changed()
+
+    def on_mount(self) -> None:
+        """Draw what was handed over before there was a screen."""
+        self._schedule()
+
+    def _schedule(self) -> None:
+        """Draw now or, by one timer, when the gate opens."""
+        if self._timer is not None or not self.is_mounted or not self._gate.changed:
+            return
+        wait_s = self._gate.wait_s()
+        if wait_s > 0.0:
+            self._timer = self.set_timer(wait_s, self._draw_late, name="system pane redraw")
+        else:
+            self.rows_changed()
+
+    def _draw_late(self) -> None:
+        self._timer = None
+        self._schedule()
+
+    def rows_changed(self) -> None:
+        """Draw the sparklines for the room there is."""
+        began_s = time.thread_time()
+        self._rows = self._drawn(self._state) if self._state is not None else []
+        super().rows_changed()
+        self._gate.drawn(time.thread_time() - began_s)
+
+    def row_count(self) -> int:
+        """Lines of all figures, and remarks."""
+        return len(self._rows)
+
+    def row(self, index: int) -> Row:
+        """One line."""
+        return self._rows[index]
+
+    def _drawn(self, state: RunState) -> list[Row]:
+        width = max(16, self.room)
+        gauges = gauges_of(state, self._chosen)
+        title, remarks = self._title(state), self._remarks(state, gauges)
+        below = [[(line, look)] for text, look in remarks for line in textwrap.wrap(plain(text, self.glyphs), width)]
+        spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
+        room = self.size.height - len(title) - len(below) - 1
+        height = max(1, min(_HIGHEST_SPARK, room // len(gauges)))
+        ends = _ends(state, gauges, self._axis)
+        rows = [row for gauge in gauges for row in self._gauge_rows(gauge, spark, height, ends)]
+        if spark >= _LEAST_SPARK and ends is not None:
+            name = f"{self._axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
+            rows.append([(name + axis_row(self._axis, *ends, spark), "faint")])
+        return [*title, *rows, *below]
+
+    def _title(self, state: RunState) -> list[Row]:
+        """Which host it is, where there are several, and what is wrong with it."""
+        hosts = hosts_of(state)
+        host = hosts.get(self._chosen)
+        if host is None or len(hosts) == 1:
+            return []
+        text, look = f"host {host.process} of {len(hosts)}: {host.name}", "head"
+        if host.lost is not None:
+            text, look = f"{self.glyphs.failed} {text} is lost", "bad"
+        elif host.behind:
+            text, look = f"{self.glyphs.note} {text} is slow, {behind_text(host)}", "bad"
+        return [[(plain(text, self.glyphs), look), ("  (h: next)", "faint")]]
+
+    def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
+        """The input's verdict, and the reason of every figure that is missing."""
+        said = [(input_verdict(state.input), "now")] if state.input is not None else []
+        reasons: dict[str, list[str]] = {}
+        for gauge in gauges:
+            if gauge.why_not:
+                reasons.setdefault(gauge.why_not, []).append(gauge.name)
+        return said + [(f"{', '.join(names)}: {reason}", "faint") for reason, names in reasons.items()]
+
+    def _gauge_rows(self, gauge: Gauge, spark: int, height: int, ends: tuple[float, float] | None) -> list[Row]:
+        value = gauge.value or "not told"
+        head = [(f"{gauge.name:<{_NAME_WIDTH}}", ""), (f"{value:<{_VALUE_WIDTH}}", "" if gauge.value else "faint")]
+        series = self._updated(gauge)
+        if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.raw.maximum):
+            return [head]
+        top = 100.0 if gauge.written is None else max(series.raw.maximum, 0.0)
+        lines = spark_rows(cells_of(series, self._axis, *ends, spark), top, height, self.glyphs.levels)
+        scale = " of 100 %" if gauge.written is None else f" of {gauge.written(top)}"
+        indent = " " * (_NAME_WIDTH + _VALUE_WIDTH)
+        rows: list[Row] = [[*head, (lines[0], "now"), (scale if self.room >= _SCALE_FROM else "", "faint")]]
+        return rows + [[(indent, ""), (line, "now")] for line in lines[1:]]
+
+    def _updated(self, gauge: Gauge) -> Series:
+        """Take a figure's new samples in; each host has series of its own."""
+        key = (-1 if gauge.metric == WAITS else self._chosen, gauge.metric)
+        curves, metric = gauge.curves, gauge.curves.metrics.get(gauge.metric)
+        value = metric.values if metric is not None else _NOTHING
+        place = (curves.step.values, curves.epoch.values, curves.elapsed_s.values) if len(value) else (_NOTHING,) * 3
+        curve = Curve(gauge.name, *place, value, is_validation=False)
+        series = self._series.get(key)
+        if series is None or len(value) < series.raw.count:
+            series = self._series[key] = Series(curve)
+        series.update(curve, 0.0)
+        return series
+
+
+def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis) -> tuple[float, float] | None:
+    """Return both ends of the loss chart's axis; before there is a loss, of what there is, or None."""
+    parts = [state.train, state.validation] if len(state.train) else [gauge.curves for gauge in gauges]
+    columns = [_along(part, axis) for part in parts if len(part)]
+    if not columns:
+        return None
+    left, right = float(min(column[0] for column in columns)), float(max(column[-1] for column in columns))
+    return left, right if right > left else left + 1.0
+
+
+def _along(curves: Curves, axis: Axis) -> FloatArray:
+    return {Axis.STEP: curves.step, Axis.EPOCH: curves.epoch, Axis.TIME: curves.elapsed_s}[axis].values
+
+
+def _seen(state: RunState) -> tuple[object, ...]:
+    """The parts of a state that the pane shows; compared by identity, for they may be large."""
+    return (state.accelerator, state.hosts, state.input, state.lost, state.train, state.end)
