@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.datasets.images import Decoding, check_images, decoded
-from engine.datasets.split import counts_by_class, stratified_split
+from engine.datasets.image_check import check_images
+from engine.datasets.image_parts import SKIP_REMEDY, Files, Parts, named
+from engine.datasets.split import stratified_split
 from engine.errors import DataError
-from engine.examples import Examples, Input, Signature, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
     from engine.data_options import ImageCsvOptions, ImageFolderOptions
-    from engine.datasets.images import Facts
+    from engine.examples import Examples
 
-_NAMED = 10
-"""Most files that an error or a notice names."""
+__all__ = ["Source", "make_examples", "named"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,21 +53,6 @@ class Source:
         return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Usable:
-    """The files of a source that can be read, with their labels and class numbers."""
-
-    facts: list[Facts]
-    labels: NDArray[Any]
-    numbers: NDArray[Any]
-    notices: tuple[str, ...]
-
-    def decoded(self, decoding: Decoding, chosen: NDArray[np.intp]) -> Any:
-        """Return a dataset of some of them, or None without any."""
-        facts = [self.facts[index] for index in chosen]
-        return decoded(facts, decoding, self.labels[chosen]) if facts else None
-
-
 def make_examples(
     config: RunConfig,
     options: ImageCsvOptions | ImageFolderOptions,
@@ -88,72 +72,37 @@ def make_examples(
     Raises:
         DataError: Files cannot be used, and the options do not allow to leave them out.
     """
-    decoding = Decoding(options.image_size, options.resize)
-    images = held_out = _usable(source, on_fetch, skip_bad=options.skip_bad)
-    notices = [*source.notices, *images.notices, *_empty_classes(images.numbers, source.class_names)]
+    images, left_out = _usable(source, on_fetch, skip_bad=options.skip_bad)
+    notices = [*source.notices, *left_out, *_empty_classes(images.numbers, source.class_names)]
     if validation is None:
         split = stratified_split(
             images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
         )
-        parts, counts = (split.train, split.validation), split.class_counts
+        train, held_out = images.chosen(split.train), images.chosen(split.validation)
         notices += split.notices
     else:
-        held_out = _usable(validation, on_fetch, skip_bad=options.skip_bad)
-        notices += [*validation.notices, *held_out.notices]
+        held_out, left_out = _usable(validation, on_fetch, skip_bad=options.skip_bad)
+        notices += [*validation.notices, *left_out]
         mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
-        parts = mixed[: config.data.train_limit or None], np.arange(len(held_out.facts))
-        counts = counts_by_class(images.numbers[parts[0]], held_out.numbers, len(source.class_names))
-    return Examples(
-        train=images.decoded(decoding, parts[0]),
-        validation=held_out.decoded(decoding, parts[1]),
-        train_count=len(parts[0]),
-        validation_count=len(parts[1]),
-        signature=Signature(
-            Task.CLASSES if source.labels.ndim == 1 else Task.PROBABILITIES,
-            {"image": Input(decoding.shape)},
-            len(source.class_names),
-        ),
-        pixel_range=255.0,
-        class_names=source.class_names,
-        record={
-            "format": config.dataset,
-            "image_size": list(options.image_size),
-            "resize": options.resize,
-            "classes": list(source.class_names),
-            "pixel_range": 255,
-            "class_counts": counts,
-            **source.record,
-        },
-        notices=tuple(notices),
-    )
+        train = images.chosen(mixed[: config.data.train_limit or None])
+    record = {"format": config.dataset, **source.record}
+    return Parts(train, held_out, options, source.class_names, record).examples(notices)
 
 
-def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> _Usable:
+def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> tuple[Files, tuple[str, ...]]:
+    """Return the files that can be used as far as looking at them tells, and what is to be told of the others."""
     facts = check_images(source.paths, on_fetch)
+    files = Files(source.place, source.names, facts, source.labels, source.numbers)
+    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
+    if not bad:
+        return files, ()
+    found = f"{len(bad):,} of {len(facts):,} images in {source.place}"
+    if not skip_bad:
+        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=SKIP_REMEDY)
+    if len(bad) == len(facts):
+        raise DataError(f"None of the {len(facts):,} images in {source.place} can be used: {named(bad)}.")
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    notices: tuple[str, ...] = ()
-    if len(good) < len(facts):
-        bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
-        found = f"{len(bad):,} of {len(facts):,} images in {source.place}"
-        if not skip_bad:
-            raise DataError(
-                f"{found} cannot be used: {named(bad)}.",
-                remedy="Replace them, or leave them out with data.options.skip_bad=true.",
-            )
-        if not len(good):
-            raise DataError(f"None of the {len(facts):,} images in {source.place} can be used: {named(bad)}.")
-        notices = (f"{found} are left out: {named(bad)}.",)
-    return _Usable([facts[index] for index in good], source.labels[good], source.numbers[good], notices)
-
-
-def named(bad: Sequence[tuple[str, str]]) -> str:
-    """List the first of some files with what is wrong with each, and count the others.
-
-    Args:
-        bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
-    """
-    told = "; ".join(" ".join(pair) for pair in bad[:_NAMED])
-    return f"{told}; and {len(bad) - _NAMED:,} more" if len(bad) > _NAMED else told
+    return files.chosen(good), (f"{found} are left out: {named(bad)}.",)
 
 
 def _empty_classes(numbers: NDArray[Any], class_names: Sequence[str]) -> list[str]:

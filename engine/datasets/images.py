@@ -25,6 +25,7 @@ __all__ = [
     "MOST_PIXELS",
     "Decoding",
     "Facts",
+    "Reader",
     "check_images",
     "decode_bytes",
     "decoded",
@@ -61,37 +62,85 @@ class Decoding:
         return max((ratio for ratio in _RATIOS if ratio <= most), default=1)
 
 
-def decoded(facts: Sequence[Facts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
-    """Return a dataset that reads and decodes image files, several at a time and in order.
-
-    A file that turns out to be damaged ends the iteration with an error that names it.
+class Reader:
+    """Makes datasets that read and decode image files, several at a time and in order.
 
     Args:
-        facts: The files, as `check_images` found them; none with a problem.
+        facts: All files that will be read, as `check_images` found them; none with a problem.
         decoding: How they are brought to one size.
-        labels: The label of each, shape ``(images, …)``.
-
-    Returns:
-        A `tf.data.Dataset` of uint8 images, shape ``(height, width, 3)``, or of (image, label) pairs.
     """
-    paths = tf.constant([fact.path for fact in facts], tf.string)
-    branches = _branches(facts, decoding)
-    ways = [branches.index(_way(fact, decoding)) for fact in facts]
-    orientations = [fact.orientation for fact in facts]
-    turned = any(orientation != 1 for orientation in orientations)
 
-    def read(index: Any, path: Any, way: Any, orientation: Any) -> Any:
-        decoders = [_decoder(path, *branch) for branch in branches]
-        image = decoders[0]() if len(decoders) == 1 else tf.switch_case(way, decoders)
-        image = resized(_upright(image, orientation) if turned else image, decoding)
-        return index, image
+    def __init__(self, facts: Sequence[Facts], decoding: Decoding) -> None:
+        branches = self._branches = _branches(facts, decoding)
+        turned = any(fact.orientation != 1 for fact in facts)
 
-    numbers = np.arange(len(facts), dtype=np.int64)
-    images = tf.data.Dataset.from_tensor_slices((numbers, paths, np.array(ways, np.int32), np.array(orientations)))
-    images = _naming_failures(images.map(read, num_parallel_calls=tf.data.AUTOTUNE), paths, decoding)
-    if labels is None:
-        return images
-    return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
+        def read(path: Any, way: Any, orientation: Any) -> Any:
+            decoders = [_decoder(path, *branch) for branch in branches]
+            image = decoders[0]() if len(decoders) == 1 else tf.switch_case(way, decoders)
+            return resized(_upright(image, orientation) if turned else image, decoding)
+
+        # Traced once, however many datasets are made with it.
+        kinds = [tf.TensorSpec((), kind) for kind in (tf.string, tf.int32, tf.int32)]
+        self._read = tf.function(read, input_signature=kinds)
+        self._decoding = decoding
+
+    def decoded(self, facts: Sequence[Facts], labels: NDArray[Any] | None = None) -> Any:
+        """Return a dataset whose iteration a damaged file ends with an error that names it.
+
+        Args:
+            facts: The files.
+            labels: The label of each, shape ``(images, …)``.
+
+        Returns:
+            A `tf.data.Dataset` of uint8 images, shape ``(height, width, 3)``, or of (image, label) pairs.
+        """
+
+        def read(index: Any, *file: Any) -> Any:
+            return index, self._read(*file)
+
+        paths = tf.constant([fact.path for fact in facts], tf.string)
+        images = _naming_failures(self._mapped(facts, read), paths, self._decoding)
+        if labels is None:
+            return images
+        return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
+
+    def sifted(self, facts: Sequence[Facts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
+        """Return a dataset that leaves out damaged files.
+
+        Args:
+            facts: The files.
+            labels: The label of each, shape ``(images, …)``.
+
+        Returns:
+            A `tf.data.Dataset` of (image, label) pairs, and what tells of each file whether it has been decoded so far.
+        """
+        # Beside the examples and not among them: to take a number off each again costs more than to read a cache.
+        with tf.device("CPU:0"):
+            marks = tf.Variable(np.zeros(len(facts), np.bool_), trainable=False)
+            known = tf.constant(labels)
+
+        def read(index: Any, *file: Any) -> Any:
+            # To wait for the call alone would not do: once it is inlined, that means its side effects, not its result.
+            image = tf.identity(self._read(*file))
+            with tf.control_dependencies([image]):
+                marked = marks.scatter_update(tf.IndexedSlices(True, index))
+            with tf.control_dependencies([marked]):
+                return tf.identity(image), tf.gather(known, index)
+
+        return self._mapped(facts, read), marks.numpy
+
+    def _mapped(self, facts: Sequence[Facts], read: Callable[..., Any]) -> Any:
+        """Return what a function makes of the index, path, way and orientation of each file, where it does not fail."""
+        numbers, paths = np.arange(len(facts), dtype=np.int64), [fact.path for fact in facts]
+        ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
+        orientations = np.array([fact.orientation for fact in facts], np.int32)
+        files = tf.data.Dataset.from_tensor_slices((numbers, paths, ways, orientations))
+        return files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
+
+
+def decoded(facts: Sequence[Facts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
+    """Return what `Reader.decoded` does, of files that are read in no other way."""
+    return Reader(facts, decoding).decoded(facts, labels)
 
 
 def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any:
@@ -234,10 +283,10 @@ def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:
 
 
 def _naming_failures(images: Any, paths: Any, decoding: Decoding) -> Any:
-    """Make a dataset of (index, image) fail with the name of the file where it fails.
+    """Make a dataset of (index, image) pairs fail with the name of the first file that is missing.
 
-    TensorFlow's own error says that a JPEG is invalid but not which. So a failed element is left out, which shows as
-    a gap in the indices, also before the one beyond the last.
+    TensorFlow's own error says that a JPEG is invalid but not which; a gap in the indices does, also before the one
+    beyond the last.
     """
     count = int(paths.shape[0])
     beyond = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(decoding.shape, np.uint8)))
@@ -248,6 +297,5 @@ def _naming_failures(images: Any, paths: Any, decoding: Decoding) -> Any:
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, index), [told])]):
             return expected + 1, tf.identity(image)
 
-    whole = images.ignore_errors(log_warning=True).concatenate(beyond)
-    checked = whole.scan(np.int64(0), lambda expected, pair: check(expected, *pair)).take(count)
+    checked = images.concatenate(beyond).scan(np.int64(0), lambda expected, pair: check(expected, *pair)).take(count)
     return checked.apply(tf.data.experimental.assert_cardinality(count))

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from engine.data_options import RatingsCsvOptions
+from engine.datasets.rated import packed
 from engine.datasets.tables import listed, read_table, read_text, refuse_class_options, require, shown
 from engine.errors import DataError
 from engine.examples import Examples, Input, Signature, Task
@@ -65,6 +66,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
             "columns": {"user": options.user_column, "item": options.item_column, "rating": options.rating_column},
             "users": ids["user"],
             "items": ids["item"],
+            "rated": packed(inputs["user"], inputs["item"]),
             "mean": mean,
         },
         notices=_notices(inputs, validation, float(ratings[validation].std())),
@@ -85,7 +87,7 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     }
     if options.split == "time":
         columns["time_column"] = options.time_column
-    settings: dict[str, Any] = {"sep": separator}
+    settings: dict[str, Any] = {"sep": separator, "index_col": False}  # also where lines are longer than the head
     if all(_is_number(cell) for cell in first.split(separator)):
         named = [options.user_column, options.item_column, options.rating_column, options.time_column]
         settings |= {"header": None, "names": named[: first.count(separator) + 1]}

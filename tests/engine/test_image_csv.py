@@ -7,12 +7,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from engine.config import with_changes
 from engine.datasets import load_examples
 from engine.errors import DataError
 from engine.events import Noticed, RunFailed, RunFinished
 from engine.examples import Task
 from tests.helpers import run_host, small_config, the
-from tests.images import BAD_FILES, PLANT_CLASSES, smooth, write_bad, write_odd, write_plant_pathology
+from tests.images import (
+    BAD_FILES,
+    PLANT_CLASSES,
+    damage_inside,
+    smooth,
+    write_bad,
+    write_odd,
+    write_plant_pathology,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -289,12 +298,10 @@ def test_a_small_network_learns_leaf_diseases(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_meets_a_damaged_image_names_it(tmp_path: Path) -> None:
+def test_a_run_that_keeps_no_images_names_a_damaged_one_when_it_meets_it(tmp_path: Path) -> None:
     path = write_plant_pathology(tmp_path / "data", per_class=10)
     photo = tmp_path / "data" / "images" / "Train_5.jpg"
-    content = bytearray(photo.read_bytes())
-    body = content.index(b"\xff\xda") + 40
-    content[body : body + 6] = b"\xff\xc4\x00\x05\xff\xff"
-    photo.write_bytes(content)
-    failed = the(run_host(training(path), tmp_path), RunFailed)
-    assert str(photo) in failed.what
+    damage_inside(photo)
+    run = run_host(with_changes(training(path), [("data.cache", "off")]), tmp_path)
+    assert str(photo) in the(run, RunFailed).what
+    assert "are not kept" in the(run, Noticed).message

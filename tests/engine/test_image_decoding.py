@@ -10,7 +10,7 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from engine.datasets.images import Decoding, check_images, decode_bytes, decoded, plain_contents
-from tests.images import ODD_FILES, smooth, write_odd
+from tests.images import ODD_FILES, damage_inside, smooth, write_odd
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,16 +31,6 @@ def as_pillow_shows(path: Path) -> Image.Image:
 def decode(paths: Sequence[Path], decoding: Decoding) -> list[NDArray[np.int64]]:
     facts = check_images([str(path) for path in paths], lambda _: None)
     return [image.astype(int) for image in decoded(facts, decoding).as_numpy_iterator()]
-
-
-def spoil(path: Path) -> Path:
-    """Put a marker into a JPEG's body that belongs into its head; what surrounds it stays."""
-    smooth(100, 150).save(path)
-    content = bytearray(path.read_bytes())
-    body = content.index(b"\xff\xda") + 40
-    content[body : body + 6] = b"\xff\xc4\x00\x05\xff\xff"
-    path.write_bytes(content)
-    return path
 
 
 @pytest.mark.parametrize("kind", ODD_FILES)
@@ -162,7 +152,7 @@ def test_a_damage_that_only_decoding_finds_names_the_file(tmp_path: Path, place:
     for number in range(6):
         paths.append(tmp_path / f"{number}.jpg")
         smooth(100, 150).save(paths[-1])
-    spoil(paths[place])
+    damage_inside(paths[place])
     facts = check_images([str(path) for path in paths], lambda _: None)
     assert not any(fact.problem for fact in facts)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {paths[place]} is damaged"):
