@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench docs screenshot clean
+.PHONY: help demo test check bench docs docs-preflight screenshot clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo "make check       formatter, linter, strict types and import contracts"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
+	@echo "make docs-preflight  ask the TPU compiler for the verdicts in docs/preflight.md; takes minutes"
 	@echo "make screenshot  draw docs/live.svg and docs/setup.svg anew"
 
 $(READY): pyproject.toml
@@ -43,6 +44,9 @@ bench: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python docs/reference.py
+
+docs-preflight: $(READY)
+	@$(BIN)/python docs/preflight.py
 
 screenshot: $(READY)
 	@$(BIN)/python docs/screenshot.py

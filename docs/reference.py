@@ -38,6 +38,7 @@ _SECTIONS = {
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
+    "hosts": "Several hosts",
 }
 _PRESETS_HEAD = """\
 # Presets

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from engine.ahead import HeldBack
 from engine.channel import Channel
 from engine.events import EpochEnded, FitStarted, Phase, Progress
 from engine.notebook import NotebookRun
+from engine.roads import JAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,6 +74,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._notebook: NotebookRun | None = None
         self._lock = threading.Lock()
         self._channel: Channel
+        self._trained: Any = None
+        self._held: HeldBack | None = None
         self._goes_on = False
         self._reset()
 
@@ -103,6 +107,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         else:
             self._notebook = NotebookRun(self._target)
             self._channel = self._notebook.channel
+        # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.
+        self._trained = self.model
+        self._held = HeldBack.of(self.model) if keras.backend.backend() == JAX else None
         if self._goes_on:
             self._first_execution_s = None  # the model was compiled anew; steps and seconds go on
             self._steps_behind = 1
@@ -125,6 +132,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Start the epoch's clock."""
+        if self._held is not None:
+            self._held.wait()
         self._epoch = epoch + 1
         self._epoch_step = 0
         self._epoch_began = self._clock()
@@ -138,7 +147,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             first = self._first_execution_s is None
             if first and batch == 0:
                 # Before 3.11 Keras names an execution by its first step, since then by its last.
-                self._steps_behind = int(getattr(self.model, "steps_per_execution", 1) or 1)
+                self._steps_behind = int(getattr(self._trained, "steps_per_execution", 1) or 1)
             epoch_step = batch + self._steps_behind
             if epoch_step <= self._epoch_step:
                 return  # an older execution whose report came late
@@ -163,10 +172,12 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 )
             )
         if self._channel.should_stop():
-            self.model.stop_training = True
+            self._trained.stop_training = True
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation begins."""
+        if self._held is not None:
+            self._held.wait()  # for the last training steps, whose time is not validation's
         self._test_began = self._clock()
         self._channel.enter(Phase.VALIDATING)
 
@@ -208,7 +219,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 "optimizer.clip_norm; stopping now saves quota."
             )
         if self._channel.should_stop():
-            self.model.stop_training = True
+            self._trained.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """End the run, if it is this callback's to end."""

@@ -10,7 +10,10 @@ from engine.events import Noticed, PhaseStarted, StopRequested
 from engine.stopping import StopToken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.events import Event, Phase
+    from engine.hosts.joining import Team
     from engine.journal import JournalWriter
     from engine.rundir import RunDirectory
 
@@ -23,18 +26,31 @@ class Channel:
         run: The run.
         journal: Its journal.
         stop_token: How the run is told to stop.
+        leaves_out: Events that are told to listeners only: of several hosts one writes the course of training.
+        team: The hosts of the run, once they are joined; None where there is one.
     """
 
     run: RunDirectory
     journal: JournalWriter
     stop_token: StopToken = field(default_factory=StopToken)
+    leaves_out: tuple[type[Event], ...] = ()
+    team: Team | None = None
     _phase: Phase | None = None
     _stop_told: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _listeners: tuple[Callable[[Event], object], ...] = ()
 
     def emit(self, event: Event) -> None:
         """Write one event."""
-        self.journal.write(event)
+        if not isinstance(event, self.leaves_out):
+            self.journal.write(event)
+        for listener in self._listeners:
+            listener(event)
+
+    def listen(self, listener: Callable[[Event], object]) -> None:
+        """Have every further event told to a function too, in the thread that writes it; it must be quick."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
 
     def enter(self, phase: Phase, detail: str = "") -> None:
         """Begin a phase; entering the current one again with nothing new to say writes nothing."""

@@ -25,6 +25,7 @@ from engine.options import (
     DataOptions,
     EarlyStopping,
     FineTuning,
+    Hosts,
     OptimizerOptions,
     TensorBoard,
 )
@@ -42,7 +43,7 @@ _RESIZES = (
     "would change the images' height or width, and a program for a TPU is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
-_ACCELERATOR = re.compile(r"auto|cpu|gpu|sim:[1-9][0-9]?")
+_ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
 
 
 class RunConfig(Section):
@@ -65,7 +66,10 @@ class RunConfig(Section):
         metrics: What is measured beside the loss: Keras metrics, with commas between.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
-        accelerator: Where to train; ``auto`` takes a GPU where there is one, ``sim:N`` simulates N replicas.
+        accelerator: Where to train; ``auto`` takes a TPU or GPU where there is one, ``sim:N`` simulates N replicas,
+            ``tpu:ADDRESS`` is a TPU that another machine serves.
+        backend: What Keras computes with; ``auto`` takes JAX for a TPU where it is ready, TensorFlow elsewhere.
+        hosts: The machines that train together.
         precision: Number format; mixed_bfloat16 is faster on TPUs and newer GPUs.
         steps_per_execution: Steps sent to the device at once, or ``auto``.
         fine_tuning: A second phase that also trains layers of a pretrained base.
@@ -87,6 +91,7 @@ class RunConfig(Section):
     class_weight: Literal["none", "balanced"] = "none"
     metrics: tuple[Annotated[str, one_of(METRICS)], ...] = ("accuracy",)
     accelerator: str = "auto"
+    backend: Literal["auto", "tensorflow", "jax"] = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
@@ -98,12 +103,15 @@ class RunConfig(Section):
     early_stopping: EarlyStopping = EarlyStopping()
     checkpoint: Checkpointing = Checkpointing()
     tensorboard: TensorBoard = TensorBoard()
+    hosts: Hosts = Hosts()
 
     @field_validator("accelerator")
     @classmethod
     def _known_accelerator(cls, value: str) -> str:
         if not _ACCELERATOR.fullmatch(value):
-            raise ValueError(f"'{value}' is not one to train on here; valid: auto, cpu, gpu, sim:N with N from 1 to 99")
+            raise ValueError(
+                f"'{value}' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"
+            )
         return value
 
     @property
@@ -116,6 +124,21 @@ class RunConfig(Section):
     def simulated_replicas(self) -> int:
         """The N of ``sim:N``, or 0."""
         return int(self.accelerator.removeprefix("sim:")) if self.accelerator.startswith("sim:") else 0
+
+    @property
+    def wants_tpu(self) -> bool:
+        """Whether a TPU was asked for by name."""
+        return self.accelerator.partition(":")[0] == "tpu"
+
+    @property
+    def tpu_address(self) -> str:
+        """The address of ``tpu:ADDRESS``, or empty."""
+        return self.accelerator.partition(":")[2] if self.wants_tpu else ""
+
+    @property
+    def needs_tensorflow(self) -> str:
+        """Why no other backend can train this, in a few words; empty when any can."""
+        return "a SavedModel of TensorFlow Hub is a TensorFlow program" if self.model == "hub" else ""
 
 
 def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
@@ -176,7 +199,9 @@ def _cross_problems(config: RunConfig) -> list[Problem]:
         message = f"works with the schedules constant and cosine, not with {config.optimizer.schedule}"
         problems.append(Problem("optimizer.warmup_epochs", message))
     problems += _label_problems(config)
+    problems += _placement_problems(config)
     problems += _fine_tuning_problems(config)
+    problems += _backend_problems(config)
     return problems + [
         Problem(key, f"'{name}' is not measured by this run; {did_you_mean(name, names)}")
         for key, name in watched.items()
@@ -199,6 +224,19 @@ def _label_problems(config: RunConfig) -> list[Problem]:
     return problems
 
 
+def _placement_problems(config: RunConfig) -> list[Problem]:
+    """Check that what the model is to do to its images is something that a layer does."""
+    if config.augmentation.placement != "model":
+        return []
+    return [
+        Problem(
+            f"augmentation.{name}",
+            f"cannot be placed in the model: {why}; set augmentation.placement to pipeline or auto",
+        )
+        for name, why in config.augmentation.without_layer.items()
+    ]
+
+
 def _fine_tuning_problems(config: RunConfig) -> list[Problem]:
     key, first = "fine_tuning.after_epochs", config.fine_tuning.after_epochs
     if not first:
@@ -213,6 +251,27 @@ def _fine_tuning_problems(config: RunConfig) -> list[Problem]:
         problems.append(Problem("fine_tuning.from_layer", message))
     if first >= config.epochs:
         problems.append(Problem(key, f"is {first}, which leaves nothing of {config.epochs} epochs for it"))
+    return problems
+
+
+def _backend_problems(config: RunConfig) -> list[Problem]:
+    """Check whether the backend and the hosts can do what is asked of them."""
+    problems = []
+    if config.backend == "jax" and config.needs_tensorflow:
+        problems.append(Problem("backend", f"cannot be jax: {config.needs_tensorflow}"))
+    if config.backend == "jax" and config.tpu_address:
+        problems.append(Problem("backend", "cannot be jax: a TPU at another machine is reached by TensorFlow only"))
+    hosts = config.hosts
+    if hosts.count == "auto":
+        return problems
+    if hosts.index != "auto" and hosts.index >= hosts.count:
+        problems.append(Problem("hosts.index", f"is {hosts.index}; {hosts.count} hosts are 0 to {hosts.count - 1}"))
+    if hosts.is_several and config.backend == "tensorflow":
+        problems.append(Problem("backend", "cannot be tensorflow: Keras trains on several hosts with JAX only"))
+    if hosts.is_several and config.needs_tensorflow:
+        problems.append(Problem("hosts.count", f"cannot be {hosts.count}: {config.needs_tensorflow}"))
+    if (count := config.simulated_replicas) and count % hosts.count:
+        problems.append(Problem("accelerator", f"{count} simulated replicas do not divide among {hosts.count} hosts"))
     return problems
 
 

@@ -3,116 +3,23 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import io
+import itertools
 import os
-import time
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
-from engine.errors import DataError, Problem, did_you_mean
+from engine.errors import DataError, Problem
 from engine.paths import user_path
 from engine.places import is_remote, locate
 from engine.shards import SCHEMA_NAME, read_schema
+from engine.skimming import Survey, count_lines, deadline, in_time, nearest, printable, text_lines, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-LONGEST_S = 0.5
-"""How long one dataset may be counted; twice the blink in which a key press may be answered late, once a file."""
-
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
 _SEPARATORS = ("::", "\t", ";", ",")  # between the columns of ratings
-_CHUNK = 1 << 20
-_SHOWN = 200  # characters of a file that a sentence shows
-_EACH = 2048  # entries between two looks at the clock
-
-_Entry = TypeVar("_Entry")
-
-
-@dataclass(frozen=True, slots=True)
-class Survey:
-    """What is known of a dataset of files.
-
-    Args:
-        total: Its examples before the split and any limit, without a validation set of its own; None when unknown.
-        classes: Examples of each class by name, where there are classes.
-        validation: Examples of its validation set, where it has one of its own.
-        unknown: Why it was not counted, as the end of a sentence; empty when it was.
-        problems: What would make a run fail, by key of the configuration.
-    """
-
-    total: int | None = None
-    classes: Mapping[str, int] = field(default_factory=dict)
-    validation: int | None = None
-    unknown: str = ""
-    problems: tuple[Problem, ...] = ()
-
-    def held_out(self, fraction: float) -> int | None:
-        """Return how many examples the split holds out for validation; None when that is unknown.
-
-        With classes this is the rule of `engine.datasets.split`: a class of one example is only trained on, and
-        every other class is in both parts.
-        """
-        if self.validation is not None:
-            return self.validation
-        if self.total is None:
-            return None
-        if not self.classes:
-            return max(1, round(fraction * self.total))
-        divisible = [count for count in self.classes.values() if count > 1]
-        most = sum(divisible) - len(divisible)
-        return min(max(round(fraction * self.total), len(divisible)), most)
-
-    def train(self, fraction: float) -> int | None:
-        """Return how many examples are left to train on; None when that is unknown."""
-        held_out = self.held_out(fraction)
-        if self.total is None or held_out is None:
-            return None
-        return self.total if self.validation is not None else self.total - held_out
-
-
-class TooLargeError(Exception):
-    """Counting takes too long."""
-
-
-def _in_time(entries: Iterable[_Entry], ends_at: float) -> Iterator[_Entry]:
-    """Go through entries as long as there is time."""
-    for number, entry in enumerate(entries):
-        if number % _EACH == 0 and time.monotonic() > ends_at:
-            raise TooLargeError
-        yield entry
-
-
-def _deadline() -> float:
-    return time.monotonic() + LONGEST_S
-
-
-def trouble(option: str, message: str) -> Survey:
-    """Return what is known of a dataset that a run would fail on: why, and which option it is about."""
-    return Survey(problems=(Problem(f"data.options.{option}", message),))
-
-
-def text_lines(path: Path) -> Iterator[str]:
-    """Read a file's lines, line feeds included; a byte that is no UTF-8 is the loader's business.
-
-    Raises:
-        DataError: It is a folder.
-        OSError: It cannot be read.
-    """
-    with _opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as lines:
-        yield from lines
-
-
-def _opened(path: Path) -> BinaryIO:
-    """Open a file, also one that is compressed with gzip, whatever its name ends in."""
-    if path.is_dir():
-        raise DataError(f"{user_path(path)} is a folder, not a file.")
-    with path.open("rb") as file:
-        is_compressed = file.read(2) == b"\x1f\x8b"
-    return cast("BinaryIO", gzip.open(path)) if is_compressed else path.open("rb")
 
 
 def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
@@ -126,26 +33,15 @@ def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator
         Its heading, its rows, and a problem for each column that is not there.
     """
     rows = csv.reader(text_lines(path))
-    heading = [_printable(name) for name in next(rows, [])]
+    heading = [printable(name) for name in next(rows, [])]
     if not heading:
         return [], rows, (Problem("data.options.path", f"{user_path(path)} is empty"),)
     problems = [
-        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {_nearest(name, heading)}")
+        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {nearest(name, heading)}")
         for name, option in wanted.items()
         if name not in heading
     ]
     return heading, (row for row in rows if row), tuple(problems)
-
-
-def _nearest(name: str, heading: list[str]) -> str:
-    """Name the nearest column; of a file that is no table only the beginning of its first line is shown."""
-    text = did_you_mean(name, heading)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
-def _printable(text: str) -> str:
-    """Write what a file holds without what would move a terminal's cursor."""
-    return "".join(character if character.isprintable() else " " for character in text[:_SHOWN])
 
 
 def _image_csv(path: Path, options: Any) -> Survey:
@@ -160,7 +56,7 @@ def _image_csv(path: Path, options: Any) -> Survey:
         return trouble("path", f"{user_path(path)} has no column of labels beside '{heading[0]}'")
     places = [heading.index(name) for name in names]
     counts: Counter[str] = Counter(dict.fromkeys(names, 0) if len(names) > 1 else {})
-    for row in _in_time(rows, _deadline()):
+    for row in in_time(rows, deadline()):
         labels = [row[place] if place < len(row) else "" for place in places]
         counts[labels[0] if len(names) == 1 else names[_largest(labels)]] += 1
     return _of_classes(counts, path)
@@ -183,33 +79,56 @@ def _text_csv(path: Path, options: Any) -> Survey:
     if problems:
         return Survey(problems=problems)
     place = heading.index(options.label_column)
-    counts = Counter(row[place].strip() if place < len(row) else "" for row in _in_time(rows, _deadline()))
+    counts = Counter(row[place].strip() if place < len(row) else "" for row in in_time(rows, deadline()))
     return _of_classes(counts, path)
 
 
 def _of_classes(counts: Counter[str], path: Path) -> Survey:
     if not counts.total():
         return trouble("path", f"{user_path(path)} has no rows")
-    return Survey(total=counts.total(), classes={_printable(name): counts[name] for name in sorted(counts)})
+    return Survey(total=counts.total(), classes={printable(name): counts[name] for name in sorted(counts)})
 
 
 def _ratings_csv(path: Path, options: Any) -> Survey:
     first = next(text_lines(path), "").strip()
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    heading = [_printable(cell.strip('"')) for cell in first.split(separator)]
-    has_heading = not all(_is_number(cell) for cell in heading)
+    has_heading = not all(_is_number(cell) for cell in first.split(separator))
+    heading = [printable(name) for name in next(_rating_rows([first], separator), [])]
     wanted = ["user_column", "item_column", "rating_column", *(["time_column"] if options.split == "time" else [])]
     problems = [
-        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {_nearest(name, heading)}")
+        Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {nearest(name, heading)}")
         for option in wanted
         if has_heading and (name := getattr(options, option)) not in heading
     ]
     if problems:
         return Survey(problems=tuple(problems))
-    rows = _count_lines(path) - has_heading
-    if rows < 1:
+    if options.split == "time":
+        rows = _rating_rows(text_lines(path), separator)
+        users = _cells(rows, heading.index(options.user_column)) if has_heading else _cells(rows, 0)
+        return _by_user(Counter(itertools.islice(users, int(has_heading), None)), path)
+    count = count_lines(path) - has_heading
+    return Survey(total=count) if count > 0 else trouble("path", f"{user_path(path)} has no rows")
+
+
+def _rating_rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
+    """Split lines into cells; `csv` itself takes single characters as separators only."""
+    if separator == "::":
+        lines, separator = (line.replace("::", "\t") for line in lines), "\t"
+    return csv.reader(lines, delimiter=separator)
+
+
+def _cells(rows: Iterable[list[str]], place: int) -> Iterator[str]:
+    """Go through a column, without empty lines, as long as there is time."""
+    for row in in_time(rows, deadline()):
+        if len(row) > place and (len(row) > 1 or row[0].strip()):
+            yield row[place]
+
+
+def _by_user(ratings: Counter[str], path: Path) -> Survey:
+    """Say what is known of ratings of which each user's last are held out."""
+    if not ratings:
         return trouble("path", f"{user_path(path)} has no rows")
-    return Survey(unknown="is split user by user") if options.split == "time" else Survey(total=rows)
+    return Survey(total=ratings.total(), groups=Counter(ratings.values()))
 
 
 def _is_number(text: str) -> bool:
@@ -222,26 +141,15 @@ def _is_number(text: str) -> bool:
 
 def _text_pairs(path: Path, options: Any) -> Survey:
     lines = 0
-    for number, line in enumerate(_in_time(text_lines(path), _deadline())):
+    for number, line in enumerate(in_time(text_lines(path), deadline())):
         if options.limit and number >= options.limit:
             break
         lines += not line.isspace()
     return Survey(total=lines) if lines else trouble("path", f"{user_path(path)} is empty")
 
 
-def _count_lines(path: Path) -> int:
-    """Count line feeds, far faster than reading the lines; a last line without one counts too."""
-    count, last, ends_at = 0, b"\n", _deadline()
-    with _opened(path) as file:
-        while chunk := file.read(_CHUNK):
-            if time.monotonic() > ends_at:
-                raise TooLargeError
-            count, last = count + chunk.count(b"\n"), chunk[-1:]
-    return count + (last != b"\n")
-
-
 def _image_folder(path: Path, options: Any) -> Survey:
-    ends_at = _deadline()
+    ends_at = deadline()
     counts = _images_by_class(path, ends_at)
     if not counts:
         return trouble("path", f"{user_path(path)} holds no folders, one a class, with images in them")
@@ -260,9 +168,9 @@ def _images_by_class(path: Path, ends_at: float) -> dict[str, int]:
         raise DataError(f"{user_path(path)} is a file, not a folder.")
     counts = {}
     for folder in class_folders(path):
-        names = _in_time(_names_below(folder), ends_at)
+        names = in_time(_names_below(folder), ends_at)
         counts[folder.name] = sum(name[name.rfind(".") :].lower() in IMAGE_ENDINGS for name in names)
-    return {_printable(name): count for name, count in counts.items() if count}
+    return {printable(name): count for name, count in counts.items() if count}
 
 
 def _names_below(folder: Path) -> Iterator[str]:

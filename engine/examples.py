@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 
 class Task(StrEnum):
@@ -76,6 +76,8 @@ class Examples:
         record: Plain values that turn new data of the same kind into inputs again, for `tpu-console predict`; it
             is kept as the run's ``inputs.json``.
         notices: What a person should know, such as files that were left out.
+        sift: Makes the same examples without those that turn out to be damaged when they are decoded; None where
+            nothing is left to be decoded, or nothing tells which of them fail.
     """
 
     train: Any
@@ -87,3 +89,20 @@ class Examples:
     class_names: tuple[str, ...] = ()
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
+    sift: Callable[[], Sifted] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sifted:
+    """Examples of files of which those are left out that cannot be decoded; which, is known after one pass.
+
+    Args:
+        train: A `tf.data.Dataset` like that of `Examples`.
+        validation: Likewise, or None.
+        judge: Called after a whole pass over both, with the `Examples`; returns them with the counts and the record of
+            what is left, and as notices what was left out. Raises a `DataError` where nothing may be left out.
+    """
+
+    train: Any
+    validation: Any
+    judge: Callable[[Examples], Examples]

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.roads import JAX, TENSORFLOW
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -60,6 +62,7 @@ def choose_execution(
     replicas: int,
     steps_per_epoch: int,
     batches: Callable[[], Any],
+    backend: str = TENSORFLOW,
 ) -> Execution:
     """Choose the steps an execution of a run.
 
@@ -69,11 +72,16 @@ def choose_execution(
         replicas: Copies of the model.
         steps_per_epoch: Steps an epoch.
         batches: Makes an endless dataset of training batches to time with.
+        backend: Keras's backend.
     """
-    if replicas > 1:
+    if replicas > 1 and backend == TENSORFLOW:
         # Keras 3 fails with "must feed a value for placeholder" for more than one (keras#19246).
         reason = "Keras runs one step at a time when there are several replicas (keras#19246)"
         return Execution(1, reason if asked in {"auto", 1} else f"{reason}, so {asked} is not used")
+    if backend == JAX:
+        # Its trainer runs the steps of an execution one by one all the same, and none waits for the device.
+        reason = "JAX sends steps ahead by itself"
+        return Execution(1, f"auto: {reason}" if asked in {"auto", 1} else f"{reason}, so {asked} is not used")
     if isinstance(asked, int):
         return _asked(asked, steps_per_epoch)
     if steps_per_epoch == 1:

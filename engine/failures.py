@@ -17,6 +17,8 @@ _INSTALLED = tuple(
     {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
 )
 
+_EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA begins to say that there is no memory
+
 # What `engine.datasets.images` says of a file that only decoding finds damaged.
 _UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
 
@@ -30,10 +32,10 @@ def explain(error: BaseException, log: str) -> RunFailed:
     """
     if isinstance(error, ConsoleError):
         return RunFailed(error.what, error.why, error.remedy, log)
-    if isinstance(error, MemoryError) or _is_tensorflow(error, "ResourceExhaustedError"):
+    if isinstance(error, MemoryError) or _is_tensorflow(error, "ResourceExhaustedError") or _is_jax_memory(error):
         return RunFailed(
             "The device ran out of memory.",
-            _first_line(error),
+            _first_line(error).removeprefix(f"{_EXHAUSTED}: "),
             "Halve batch_size, or set precision=mixed_bfloat16, or use a smaller model.",
             log,
         )
@@ -73,6 +75,15 @@ def own_line(error: BaseException) -> str:
 
 def _is_tensorflow(error: BaseException, name: str) -> bool:
     return any(cls.__name__ == name and cls.__module__.startswith("tensorflow") for cls in type(error).__mro__)
+
+
+def _is_jax_memory(error: BaseException) -> bool:
+    """Tell whether JAX found no memory, on a device or, for a TPU, already when it compiled."""
+    # Of all errors of XLA only the text says which; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
+    is_jax = any(
+        cls.__module__.startswith("jax") and cls.__name__.endswith("RuntimeError") for cls in type(error).__mro__
+    )
+    return is_jax and _EXHAUSTED in str(error)
 
 
 def _graph_message(text: str) -> str:

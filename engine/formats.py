@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from engine.catalog import FORMATS
 from engine.config import RunConfig, parse_config
-from engine.counting import IMAGE_ENDINGS, text_lines
+from engine.counting import IMAGE_ENDINGS
 from engine.errors import DataError, one_line
 from engine.paths import user_path
 from engine.places import is_remote, locate
 from engine.shards import SCHEMA_NAME
+from engine.skimming import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

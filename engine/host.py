@@ -7,12 +7,14 @@ second ends the process at once.
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from engine.config import load_config
 from engine.errors import ConfigError
@@ -56,10 +58,25 @@ def main(arguments: list[str]) -> int:
         what = f"The run was ended at once by {ended_by[0]}, before it could save."
         journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
     journal.close()
-    # TensorFlow's threads and exit handlers may hold a process for ever: the kernel's alarm ends it then.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, _LONGEST_EXIT_S)
     return OK if engine.succeeded else FAILED
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, with everything written.
+
+    Python would first collect every object of TensorFlow and JAX, which takes seconds on a busy machine, and wait for
+    threads of theirs, which may take for ever. Exit handlers, a person's own among them, have a limit.
+    """
+    watch = threading.Timer(_LONGEST_EXIT_S, os._exit, [code])
+    watch.daemon = True
+    watch.start()
+    # Should a handler hold the interpreter itself, the kernel's alarm ends it.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, 2 * _LONGEST_EXIT_S)
+    atexit._run_exitfuncs()  # noqa: SLF001  no public name, and since Python 3.0 this one
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _give_way() -> None:
@@ -91,4 +108,4 @@ def _handle_signals(engine: EngineThread) -> list[str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _leave(main(sys.argv[1:]))

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from engine.values import DropRate, Fraction, NaturalNumber, NonNegativeNumber, PositiveNumber, Section, Switch
+from engine.values import Count, DropRate, Fraction, NaturalNumber, NonNegativeNumber, PositiveNumber, Section, Switch
 
 LOSSES = (
     "binary_crossentropy",
@@ -32,6 +32,13 @@ METRICS = (
 )
 
 
+_WITHOUT_LAYER = {
+    "mixup": "it changes labels as well, which a model never sees before its loss",
+    "cutmix": "it changes labels as well, which a model never sees before its loss",
+    "crop": "Keras has no layer that crops and scales back to the full size",
+}
+
+
 class DataOptions(Section):
     """How the examples are read and split.
 
@@ -53,6 +60,27 @@ class DataOptions(Section):
     cache: Literal["auto", "memory", "disk", "off"] = "auto"
     shuffle_buffer: NaturalNumber = 0
     options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
+
+
+class Hosts(Section):
+    """The machines that train together, each with the same configuration but for its index.
+
+    Args:
+        count: How many; ``auto`` takes what a TPU pod's or GKE's variables say, and one elsewhere.
+        index: This machine's number, from 0; ``auto`` likewise.
+        coordinator: ``address:port`` of host 0, which all others can reach; empty where the variables tell it.
+        wait_s: Seconds to wait for the others at the start.
+    """
+
+    count: Count | Literal["auto"] = "auto"
+    index: NaturalNumber | Literal["auto"] = "auto"
+    coordinator: str = ""
+    wait_s: Count = 300
+
+    @property
+    def is_several(self) -> bool:
+        """Whether more than one machine was asked for."""
+        return self.count != "auto" and self.count > 1
 
 
 class OptimizerOptions(Section):
@@ -121,6 +149,11 @@ class Augmentation(Section):
     def mixes_labels(self) -> bool:
         """Whether labels become shares of several classes."""
         return bool(self.mixup or self.cutmix)
+
+    @property
+    def without_layer(self) -> dict[str, str]:
+        """Those of the changes asked for that no Keras layer makes, each with why it cannot be in the model."""
+        return {name: why for name, why in _WITHOUT_LAYER.items() if getattr(self, name)}
 
 
 class FineTuning(Section):

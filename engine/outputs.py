@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -19,7 +19,7 @@ from engine.paths import user_path
 from engine.state import lower_is_better
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from engine.channel import Channel
@@ -35,7 +35,8 @@ def save_model(model: Any, path: Path) -> None:
     draft = path.with_name(f".{path.stem}.draft.keras")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        model.save(draft)
+        with _undistributed():
+            model.save(draft)
         draft.chmod(0o600)
         draft.replace(path)
     except OSError as error:
@@ -47,6 +48,17 @@ def save_model(model: Any, path: Path) -> None:
     finally:
         with suppress(OSError):  # what it failed for counts, not that there is nothing to clear away
             draft.unlink()
+
+
+@contextmanager
+def _undistributed() -> Iterator[None]:
+    """Set Keras's distribution aside: under one, what saving computes would wait for all hosts to do the same."""
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
 
 
 class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -79,6 +91,27 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             self._best = self._sign * value
             relative = str(path.relative_to(self._channel.run.path))
             self._channel.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
+        self._channel.enter(Phase.TRAINING)
+
+
+class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Keeps the newest epoch's model, for a run that may end without a word, such as one of several hosts.
+
+    Args:
+        channel: The run.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Save the model in place of the epoch's before."""
+        self._channel.enter(Phase.CHECKPOINTING)
+        try:
+            save_model(self.model, self._channel.run.checkpoints / "last.keras")
+        except ConsoleError as error:
+            self._channel.notice(f"The model after epoch {epoch + 1} was not kept. {error}")
         self._channel.enter(Phase.TRAINING)
 
 

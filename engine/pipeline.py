@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from engine.accelerators import Share
 from engine.augmentation import augmenter
 from engine.augmentation.placement import choose_placement
 from engine.caching import choose_cache, room_beside
 from engine.errors import DataError
+from engine.filling import keep, untuned
 from engine.plan import LARGEST_SHUFFLE
 from engine.weights import sample_weights, training_weights
 
@@ -46,6 +48,7 @@ class Pipeline:
         calibration: Makes an endless dataset of one training batch, which draws nothing from the run's own shuffling.
         cache: Where decoded examples are kept, and why.
         placement: Where images are changed at random, and why.
+        examples: What is trained on; those that could not be decoded are no longer among them.
         notices: What a person should know.
     """
 
@@ -57,6 +60,7 @@ class Pipeline:
     calibration: Callable[[], Any]
     cache: Cache
     placement: Placement
+    examples: Examples
     notices: tuple[str, ...] = ()
 
 
@@ -67,6 +71,8 @@ def build_pipeline(
     accelerator: str = "cpu",
     cache_folder: Path | None = None,
     room: Room | None = None,
+    share: Share | None = None,
+    on_decoding: Callable[[str], None] | None = None,
 ) -> Pipeline:
     """Build the pipeline of a run.
 
@@ -77,6 +83,8 @@ def build_pipeline(
         accelerator: Its name; augmentation is placed by it.
         cache_folder: A folder of the run's own that may be made to keep decoded examples in; None when there is none.
         room: Memory and disk there is for them; what is free now by default.
+        share: This host's share of every batch; all of it by default.
+        on_decoding: Told how far decoding is, as in `engine.filling.keep`; None leaves it to the first epoch.
 
     Raises:
         DataError: A batch does not fit, the number of steps cannot be known, examples differ in size, or something
@@ -85,30 +93,32 @@ def build_pipeline(
     _check_shapes(examples, config)
     _check_labels(examples, config)
     batch = config.batch_size * replicas
-    steps, remainder = _steps(examples.train_count, config, batch, replicas)
+    _steps(examples.train_count, config, batch, replicas)  # before decoding, which takes its time
     placement = choose_placement(config.augmentation, accelerator)
     cache = choose_cache(
         config.data.cache, _total_count(examples), _example_bytes(examples.train), room or room_beside(cache_folder)
     )
+    kept = keep(examples, cache, cache_folder, on_decoding)
+    examples = kept.examples
+    steps, remainder = _steps(examples.train_count, config, batch, replicas)
     weights = training_weights(examples) if config.class_weight == "balanced" else None
-    shuffled, notice = _shuffled(_cached(examples.train, cache, cache_folder, "train"), examples, config, cache)
-    train = shuffled.repeat().batch(batch, drop_remainder=True)
+    shuffled, notice = _shuffled(kept.train, examples, config, cache)
+    share = share or Share()
+    # Every host shuffles all examples in the same order, and takes every n-th: together they see whole batches.
+    train = _dealt(shuffled.repeat(), share).batch(batch // share.count, drop_remainder=True)
     in_pipeline = config.augmentation.is_active and not placement.in_model
-    train = _prepared(train, examples, config, weights, augmented=in_pipeline)
-    validation = examples.validation
+    train = _prepared(train, examples, config, weights, share, augmented=in_pipeline)
+    validation, left_out = kept.validation, ""
     if validation is not None:
-        validation = _cached(validation, cache, cache_folder, "validation")
-        size = _validation_batch(examples.validation_count, batch, replicas)
-        # Of an unknown number of examples the last batch might leave a replica empty-handed.
-        drop = examples.validation_count is None and replicas > 1
-        validation = _prepared(validation.batch(size, drop_remainder=drop), examples, config)
+        validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
+        validation = _prepared(validation, examples, config)
 
     def calibration() -> Any:
         first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
         return _prepared(first, examples, config, weights).take(1).cache().repeat()
 
-    notices = tuple(text for text in (cache.notice, notice) if text)
-    return Pipeline(train, validation, steps, batch, remainder, calibration, cache, placement, notices)
+    notices = tuple(text for text in (*kept.notices, cache.notice, notice, left_out) if text)
+    return Pipeline(train, validation, steps, batch, remainder, calibration, cache, placement, examples, notices)
 
 
 def largest_pixel(examples: Examples, config: RunConfig) -> float:
@@ -165,15 +175,6 @@ def _example_bytes(dataset: Any) -> int | None:
     return total
 
 
-def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
-    if cache.kind == "memory":
-        return dataset.cache()
-    if cache.kind == "off" or folder is None:
-        return dataset
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return dataset.cache(str(folder / name))
-
-
 def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache) -> tuple[Any, str]:
     """Shuffle, holding no more examples than memory has room for; say so when that is less than all."""
     wanted = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
@@ -188,7 +189,13 @@ def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache)
 
 
 def _prepared(
-    dataset: Any, examples: Examples, config: RunConfig, weights: Any = None, *, augmented: bool = False
+    dataset: Any,
+    examples: Examples,
+    config: RunConfig,
+    weights: Any = None,
+    share: Share | None = None,
+    *,
+    augmented: bool = False,
 ) -> Any:
     """Make of batches what the model and its loss take, and fetch ahead.
 
@@ -199,6 +206,7 @@ def _prepared(
         examples: What was loaded.
         config: The configuration.
         weights: The weight of each class, for training data where classes are weighted.
+        share: This host's share of the batches; each host's random changes are others.
         augmented: Whether images are changed at random.
     """
     classes = examples.signature.classes
@@ -225,8 +233,10 @@ def _prepared(
         if change is None:
             dataset = dataset.map(lambda *element: prepare(0, element), num_parallel_calls=calls)
         else:
-            dataset = dataset.enumerate().map(prepare, num_parallel_calls=calls)
-    return dataset.prefetch(tf.data.AUTOTUNE).with_options(_options())
+            first, every = (share.index, share.count) if share else (0, 1)
+            numbers = tf.data.Dataset.counter(first, every)
+            dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=calls)
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
 
 
 def _parallel_calls(batches: Any) -> int:
@@ -234,17 +244,6 @@ def _parallel_calls(batches: Any) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     values = sum(part.shape.num_elements() or 1 for part in tf.nest.flatten(batches.element_spec))
     return max(1, min(cores, _BATCHES_AT_ONCE_BYTES // (4 * values)))
-
-
-def _options() -> Any:
-    """Switch the tuning thread off; prefetching then still tunes itself.
-
-    That thread sleeps up to a minute at a time, and an iterator's end waits for it: `fit` returned 8 s late
-    after a 35 s run on TensorFlow 2.21, and would hold a TPU that long.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
 
 
 def _has_integer_labels(dataset: Any) -> bool:
@@ -269,6 +268,23 @@ def _steps(count: int | None, config: RunConfig, batch: int, replicas: int) -> t
             remedy="Set steps_per_epoch, or give it a length: tf.data.experimental.assert_cardinality.",
         )
     return count // batch, count % batch
+
+
+def _dealt(dataset: Any, share: Share) -> Any:
+    return dataset.shard(share.count, share.index) if share.count > 1 else dataset
+
+
+def _validation_batches(validation: Any, count: int | None, batch: int, replicas: int, share: Share) -> tuple[Any, str]:
+    """Return this host's validation batches, and what is left out of them."""
+    left_out = ""
+    if share.is_even and count is not None and (rest := count % replicas):
+        left_out = f"Validation leaves out {rest} of {count:,} examples: they do not divide among {replicas} replicas."
+        count -= rest
+        validation = validation.take(count)
+    size = _validation_batch(count, batch, replicas)
+    # Of an unknown number of examples the last batch might leave a replica empty-handed.
+    drop = count is None and replicas > 1
+    return _dealt(validation, share).batch(size // share.count, drop_remainder=drop), left_out
 
 
 def _validation_batch(count: int | None, batch: int, replicas: int) -> int:

@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING
 
 from engine.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo
 from engine.config import flat_values, parse_assignment
+from engine.hardware import CHIPS
 from engine.measured import recall
 from engine.paths import user_path
+from engine.preflight.advice import batch_findings, scaling_findings
+from engine.roads import TENSORFLOW, choose_road
 from engine.survey import survey
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from engine.config import RunConfig
     from engine.hardware import Hardware
     from engine.measured import Speed
+    from engine.preflight.result import Finding
+    from engine.roads import Road
     from engine.survey import Survey
 
 _UNEVEN = 5
@@ -27,6 +34,9 @@ _UNEVEN = 5
 
 _NAMED = 5
 """Most classes that a sentence names."""
+
+_USUAL_DEVICES = 8
+"""Devices of a v2-8 or v3-8, the TPUs that Colab and Cloud serve to another machine."""
 
 LARGEST_SHUFFLE = 100_000
 """Examples the shuffle draws from when the configuration does not say."""
@@ -72,6 +82,8 @@ class Plan:
         advice: What to know, the most severe first.
         unit: What an example is called: ``image`` or ``example``.
         input_speed: How fast the input pipeline was when it was measured on this machine; None when it was not.
+        backend: Keras's backend, ``tensorflow`` or ``jax``.
+        backend_reason: Why this one, in a few words.
     """
 
     accelerator: str
@@ -86,6 +98,8 @@ class Plan:
     advice: tuple[Advice, ...]
     unit: str = "image"
     input_speed: Speed | None = None
+    backend: str = TENSORFLOW
+    backend_reason: str = ""
 
     @property
     def is_possible(self) -> bool:
@@ -120,20 +134,21 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         config: The configuration.
         hardware: What the machine has.
     """
-    accelerator, replicas, advice = _accelerator(config, hardware)
+    road = choose_road(config, hardware)
+    accelerator, replicas, advice = _accelerator(config, hardware, road)
     global_batch = config.batch_size * replicas
     examples = train_examples_of(config)
     available = None if examples is None else examples // global_batch
     steps = available if config.steps_per_epoch == "all" else config.steps_per_epoch
     remainder = 0
     if examples is not None:
-        advice += _batch_advice(config, examples, global_batch, replicas)
+        advice += _advice(batch_findings(config, examples, replicas))
         remainder = examples % global_batch if config.steps_per_epoch == "all" else 0
     if (info := DATASETS.get(config.dataset)) is not None:
         advice += _download_advice(info)
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
-    advice += _scaling_advice(config, replicas)
+    advice += _advice(scaling_findings(config, replicas))
     order = list(Severity)[::-1]
     return Plan(
         accelerator=accelerator,
@@ -148,61 +163,57 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice=tuple(sorted(advice, key=lambda item: order.index(item.severity))),
         unit="image" if config.dataset in IMAGE_DATASETS else "example",
         input_speed=recall(config),
+        backend=road.backend,
+        backend_reason=road.why,
     )
 
 
-def _accelerator(config: RunConfig, hardware: Hardware) -> tuple[str, int, list[Advice]]:
+def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Advice]]:
+    """Return what will be trained on, the replicas, and what speaks against it."""
     gpus = hardware.gpus
+    hosts = config.hosts.count if config.hosts.is_several and config.hosts.count != "auto" else 1
+    refusals = []
+    if road.missing:
+        refusals.append(Advice(Severity.ERROR, f"{road.missing} {road.remedy}".strip(), "backend"))
     if config.simulated_replicas:
         count = config.simulated_replicas
-        return f"{count} simulated replicas on the CPU", count, []
+        among = f" on {hosts} hosts" if hosts > 1 else ""
+        return f"{count} simulated replicas on the CPU{among}", count, refusals
+    if road.accelerator.partition(":")[0] == "tpu":
+        return _tpu(config, hardware, hosts, refusals)
     if config.accelerator == "gpu" and not gpus:
         refusal = Advice(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", "accelerator")
-        return "gpu", 1, [refusal]
+        return "gpu", 1, [*refusals, refusal]
     if config.accelerator == "cpu" or not gpus:
-        advice = []
         if hardware.tpu and config.accelerator == "auto":
-            advice.append(
-                Advice(Severity.WARNING, f"A TPU ({hardware.tpu}) is here but is not used; training on the CPU.")
+            text = (
+                f"A TPU ({hardware.tpu}) is here but is not used, because neither JAX's TPU packages nor "
+                "tensorflow-tpu are installed; training on the CPU. `pip install 'tpu-console[tpu]'` brings the former."
             )
-        return ("CPU" if config.accelerator == "cpu" else "CPU (auto: no GPU found)"), 1, advice
-    name = gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
-    return name if config.accelerator == "gpu" else f"{name} (auto)", len(gpus), []
+            refusals.append(Advice(Severity.WARNING, text, "accelerator"))
+        name = "CPU" if config.accelerator == "cpu" else "CPU (auto: no GPU found)"
+        return (f"{hosts} × {name}" if hosts > 1 else name), hosts, refusals
+    count = len(gpus) * hosts
+    name = gpus[0] if count == 1 else f"{count} × {gpus[0]}"
+    return name if config.accelerator == "gpu" else f"{name} (auto)", count, refusals
 
 
-def _batch_advice(config: RunConfig, examples: int, global_batch: int, replicas: int) -> list[Advice]:
-    if global_batch > examples:
-        largest = examples // replicas
-        fits = f"the largest batch size that fits is {largest}" if largest else "use fewer replicas"
-        return [
-            Advice(
-                Severity.ERROR,
-                f"A global batch of {global_batch:,} ({config.batch_size:,} × {replicas}) is larger than the "
-                f"{examples:,} training examples; {fits}.",
-                "batch_size",
-            )
-        ]
-    advice = []
-    remainder = examples % global_batch
-    if config.steps_per_epoch == "all" and remainder:
-        advice.append(
-            Advice(
-                Severity.INFO,
-                f"{examples:,} examples do not divide by {global_batch:,}: each epoch leaves out {remainder:,}, "
-                "others every time because the data is shuffled.",
-            )
-        )
-    if config.batch_size % 8:
-        advice.append(
-            Advice(
-                Severity.INFO if config.batch_size < 8 else Severity.WARNING,
-                f"{config.batch_size} a replica is not a multiple of 8: a TPU pads it to "
-                f"{-(-config.batch_size // 8) * 8} and wastes the difference. Multiples of 128 are best.",
-            )
-        )
-    elif config.batch_size % 128:
-        advice.append(Advice(Severity.INFO, "On a TPU, multiples of 128 a replica use the matrix unit best."))
-    return advice
+def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Advice]) -> tuple[str, int, list[Advice]]:
+    """Count the devices of a TPU; one that another machine serves is known only once it is connected."""
+    if not hardware.tpu_chips:
+        if config.tpu_address or not config.wants_tpu or config.backend == TENSORFLOW:
+            text = f"How many devices the TPU has is known once it is connected; the plan counts with {_USUAL_DEVICES}."
+            return "TPU of another machine", _USUAL_DEVICES, [*refusals, Advice(Severity.INFO, text, "accelerator")]
+        text = "No TPU was found on this machine; there are: cpu, sim:N."
+        return "tpu", 1, [*refusals, Advice(Severity.ERROR, text, "accelerator")]
+    cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
+    count = hardware.tpu_chips * cores * hosts
+    auto = "" if config.wants_tpu else " (auto)"
+    return (
+        f"TPU {hardware.tpu_kind}, {count} device{'s' if count > 1 else ''}{auto}".replace("  ", " "),
+        count,
+        refusals,
+    )
 
 
 def _download_advice(info: DatasetInfo) -> list[Advice]:
@@ -224,6 +235,10 @@ def _file_advice(config: RunConfig, found: Survey) -> list[Advice]:
     if found.unknown:
         text = f"{config.data.options['path']} {found.unknown}; its examples are counted when the run starts."
         return [Advice(Severity.INFO, text, "data.options.path")]
+    fraction = config.data.validation_fraction
+    if found.groups and not found.held_out(fraction):
+        text = f"Of {found.total:,} examples, nothing is left to validate on with data.validation_fraction={fraction}."
+        return [Advice(Severity.ERROR, text, "data.validation_fraction")]
     advice = []
     if (alone := [name for name, count in found.classes.items() if count == 1]) and found.validation is None:
         named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
@@ -246,16 +261,8 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
 
 
-def _scaling_advice(config: RunConfig, replicas: int) -> list[Advice]:
-    if replicas == 1 or config.optimizer.scale_with_replicas:
-        return []
-    return [
-        Advice(
-            Severity.INFO,
-            f"The batch grows {replicas}-fold over the replicas and the learning rate does not; "
-            "optimizer.scale_with_replicas=true scales it, with optimizer.warmup_epochs to start gently.",
-        )
-    ]
+def _advice(findings: Iterable[Finding]) -> list[Advice]:
+    return [Advice(Severity(finding.severity), finding.text, finding.key) for finding in findings]
 
 
 def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:

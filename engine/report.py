@@ -77,6 +77,8 @@ def _is_in_a_hurry(channel: Channel) -> bool:
     """Whoever asked to stop waits for the end: a machine that is taken away, or a person."""
     if channel.stop_token.reason is None:
         return False
+    if channel.team is not None:
+        return True  # how long validation took differs from host to host, and all have to decide alike
     from engine.summary import state_of
 
     measured = [epoch.validation_s for epoch in state_of(channel).epochs if epoch.validation_s]
@@ -123,7 +125,7 @@ def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
     """Return no more batches than it takes, and the examples in them where it may be fewer than there are."""
     if count is not None and count <= MOST_EXAMPLES:
         return validation, None
-    batch = int(keras.ops.shape(next(iter(validation))[1])[0])
+    batch = int(next(iter(validation))[1].shape[0])
     batches = -(-MOST_EXAMPLES // batch)
     return validation.take(batches), batches * batch
 
@@ -185,7 +187,7 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
 
     def counts(self) -> npt.NDArray[np.int64]:
         """Return the table; its last column counts outputs that are no numbers."""
-        counts: npt.NDArray[np.int64] = np.rint(self.table.numpy()).astype(np.int64)
+        counts: npt.NDArray[np.int64] = np.rint(keras.ops.convert_to_numpy(self.table)).astype(np.int64)
         return counts
 
 

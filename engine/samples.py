@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from engine.datasets.vocabulary import PADDING, START, Vocabulary
 from engine.errors import one_line
 from engine.events import Sample, Translated
+from engine.roads import JAX
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from engine.channel import Channel
 
@@ -30,22 +30,53 @@ class Translator:
         self._source = Vocabulary(record["source"])
         self._target = Vocabulary(record["target"])
         self._length = int(record["length"])
-
-        @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
-        def next_words(source: Any, target: Any, place: Any) -> Any:
-            chances = model({"source": source, "target": target}, training=False)
-            return tf.argmax(tf.gather(chances, place, axis=1), axis=-1, output_type=tf.int32)
-
-        self._next_words = next_words
+        self._next_words = _next_words(model)
 
     def translate(self, sentences: Sequence[str]) -> list[str]:
         """Translate sentences together, a word of each at a time; shapes stay the same throughout."""
-        source = tf.constant(self._source.encode(sentences, self._length))
+        source = self._source.encode(sentences, self._length)
         said = np.full((len(sentences), self._length + 1), PADDING, np.int32)
         said[:, 0] = START
         for place in range(self._length):
-            said[:, place + 1] = self._next_words(source, tf.constant(said[:, :-1]), tf.constant(place)).numpy()
+            said[:, place + 1] = self._next_words(source, said[:, :-1], np.int32(place))
         return [self._target.decode(numbers[1:]) for numbers in said]
+
+
+def _next_words(model: Any) -> Callable[..., Any]:
+    """Compile a function from ``source``, ``target`` and a place in it to the likeliest word at that place.
+
+    It is compiled once for all places, with the choice inside: a chance for each word of the vocabulary is far more to
+    fetch than the word.
+    """
+
+    def likeliest(chances: Any, place: Any) -> Any:
+        return keras.ops.argmax(keras.ops.take(chances, place, axis=1), axis=-1)
+
+    if keras.backend.backend() == JAX:
+        import jax
+
+        @jax.jit  # type: ignore[untyped-decorator]  # JAX is not looked into
+        def compiled(trained: Any, other: Any, source: Any, target: Any, place: Any) -> Any:
+            given = {"source": source, "target": target}
+            chances, _ = model.stateless_call(trained, other, given, training=False)
+            return likeliest(chances, place)
+
+        def next_words(*given: Any) -> Any:
+            # Weights are given anew: inside a compiled function they would stay as they were at the first call.
+            weights = [
+                [one.value for one in part] for part in (model.trainable_variables, model.non_trainable_variables)
+            ]
+            return keras.ops.convert_to_numpy(compiled(*weights, *given))
+
+        return next_words
+    import tensorflow as tf
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
+    def traced(source: Any, target: Any, place: Any) -> Any:
+        return likeliest(model({"source": source, "target": target}, training=False), place)
+
+    # Given as tensors: of numbers and arrays every new value would be traced anew.
+    return lambda *given: traced(*map(tf.constant, given)).numpy()
 
 
 class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped

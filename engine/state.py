@@ -160,7 +160,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case Translated():
             return replace(state, translated=event)
         case MemorySampled():
-            return replace(state, memory={memory.index: memory for memory in event.replicas})
+            return replace(state, memory={**state.memory, **{memory.index: memory for memory in event.replicas}})
         case HostSampled():
             return _with_host(state, event)
         case InputMeasured():

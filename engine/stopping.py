@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class StoppedError(Exception):
+    """The run was asked to stop before training began; its text says who asked where the stop token does not."""
 
 
 class StopToken:
@@ -11,6 +19,7 @@ class StopToken:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._reason: str | None = None
+        self._listeners: list[Callable[[str], object]] = []
 
     def request(self, reason: str) -> bool:
         """Ask to stop; tell whether this was the first request."""
@@ -18,7 +27,18 @@ class StopToken:
             if self._reason is not None:
                 return False
             self._reason = reason
-            return True
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener(reason)
+        return True
+
+    def listen(self, listener: Callable[[str], object]) -> None:
+        """Have a function called with the reason once there is one; it must be quick."""
+        with self._lock:
+            self._listeners.append(listener)
+            reason = self._reason
+        if reason is not None:
+            listener(reason)
 
     @property
     def reason(self) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from engine.preflight.efficiency import efficiency_of
 from engine.state import RunState, best_epoch
 from engine.watch import RunFollower
 
@@ -45,6 +46,7 @@ def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport 
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor)
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
+    efficiency = efficiency_of(state)
     rates = sorted(epoch.images_per_s for epoch in state.epochs if epoch.images_per_s is not None)
     return {
         "run": state.started.label if state.started else "",
@@ -60,6 +62,9 @@ def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport 
         "phase_seconds": dict(state.phase_s),
         "median_step_ms": timed[len(timed) // 2] if timed else None,
         "median_images_per_s": rates[len(rates) // 2] if rates else None,
+        "best_case": {"tpu": efficiency.tpu, "step_ms": efficiency.best_step_ms, "reached": efficiency.share}
+        if efficiency is not None
+        else None,
         "monitor": monitor,
         "best": {"epoch": best.epoch, **best.logs} if best else None,
         "final": state.epochs[-1].logs if state.epochs else None,

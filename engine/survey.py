@@ -12,12 +12,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.counting import COUNTERS, IMAGE_ENDINGS, Survey, TooLargeError, class_folders, trouble
+from engine.counting import COUNTERS, IMAGE_ENDINGS, class_folders
 from engine.data_options import DATA_OPTIONS
 from engine.errors import DataError, Problem
 from engine.paths import user_path
 from engine.places import candidates, is_remote, locate
 from engine.shards import SCHEMA_NAME
+from engine.skimming import Survey, TooLargeError, trouble
 
 if TYPE_CHECKING:
     from engine.config import RunConfig

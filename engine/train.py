@@ -9,13 +9,19 @@ import json
 import os
 import socket
 import traceback
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from engine.caching import discard_cache, discard_left_caches
 from engine.channel import Channel
+from engine.environment.sources import this_machine
 from engine.errors import DataError
-from engine.events import DataReady, Phase, RunFinished, RunStarted
+from engine.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
 from engine.failures import explain
+from engine.hardware import detect_hardware
+from engine.hosts.membership import check_can_join, find_membership
+from engine.roads import JAX, choose_road, prepare
+from engine.stopping import StoppedError
 from engine.summary import summarise
 
 if TYPE_CHECKING:
@@ -24,15 +30,12 @@ if TYPE_CHECKING:
     from engine.accelerators import Accelerator
     from engine.config import RunConfig
     from engine.examples import Examples
+    from engine.hosts.membership import Membership
     from engine.journal import JournalWriter
     from engine.pipeline import Pipeline
     from engine.rundir import RunDirectory
     from engine.scores import ClassReport
     from engine.stopping import StopToken
-
-
-class StoppedError(Exception):
-    """The run was asked to stop before training began."""
 
 
 def train_and_report(
@@ -54,13 +57,17 @@ def train_and_report(
     values = config.model_dump(mode="json")
     channel.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
     try:
-        channel.emit(_train(channel, config))
-    except StoppedError:
-        channel.emit(RunFinished("stopped", f"{stop_token.reason}, before training began", {}))
+        channel.emit(_train(channel, config, source))
+    except StoppedError as stopped:
+        reason = stop_token.reason or str(stopped)
+        channel.emit(RunFinished("stopped", f"{reason}, before training began", {}))
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
         with run.log.open("a", encoding="utf-8") as log:
             traceback.print_exception(error, file=log)
-        channel.emit(explain(error, run.log.name))
+        failed = explain(error, run.log.name)
+        if channel.team is not None:
+            channel.team.fail(error, failed.what)
+        channel.emit(failed)
         return False
     finally:
         discard_cache(run)
@@ -68,31 +75,48 @@ def train_and_report(
     return True
 
 
-def _train(channel: Channel, config: RunConfig) -> RunFinished:
-    _enter(channel, Phase.IMPORTING, "TensorFlow and Keras")
+def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
+    road = choose_road(config, detect_hardware())
+    _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")
+    prepare(config, road)
     import keras
 
     from engine import accelerators, datasets, pipeline
-    from engine.memory import MemorySampler
+    from engine.sampling.sampler import Sampler
 
     _enter(channel, Phase.CONNECTING)
-    accelerator = accelerators.connect(config.accelerator)
-    channel.emit(accelerator.event())
+    if (membership := find_membership(config, this_machine())) is not None:
+        check_can_join(membership, road, source)
+        _join(channel, config, membership)
+    accelerator = accelerators.connect(config, road)
+    if channel.team is not None:
+        accelerator = accelerator.with_hosts(channel.team.names)
+    channel.emit(accelerator.event(road.why))
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
 
-    _enter(channel, Phase.LOADING, config.dataset)
-    examples = datasets.load_examples(config, lambda detail: channel.enter(Phase.LOADING, detail))
+    def loading(detail: str) -> None:
+        _enter(channel, Phase.LOADING, detail)
+
+    loading(config.dataset)
+    examples = datasets.load_examples(config, loading)
     for notice in examples.notices:
+        channel.notice(notice)
+    discard_left_caches(channel.run.path.parent)
+    data = pipeline.build_pipeline(
+        examples,
+        config,
+        len(accelerator.replicas),
+        accelerator.name,
+        cache_folder=channel.run.cache,
+        share=accelerator.share,
+        on_decoding=loading,
+    )
+    examples = data.examples
+    for notice in data.notices:
         channel.notice(notice)
     if examples.record:
         channel.run.write_private(channel.run.inputs, json.dumps(examples.record))
-    discard_left_caches(channel.run.path.parent)
-    data = pipeline.build_pipeline(
-        examples, config, len(accelerator.replicas), accelerator.name, cache_folder=channel.run.cache
-    )
-    for notice in data.notices:
-        channel.notice(notice)
     channel.emit(
         DataReady(
             examples.train_count,
@@ -109,8 +133,19 @@ def _train(channel: Channel, config: RunConfig) -> RunFinished:
             f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
             remedy="Set early_stopping.monitor=loss, or return validation data.",
         )
-    with MemorySampler(channel, accelerator), accelerator.scope():
-        return _fit_and_save(channel, config, accelerator, examples, data)
+    with Sampler(channel, accelerator), accelerator.scope():
+        finished = _fit_and_save(channel, config, accelerator, examples, data)
+    if channel.team is not None:
+        channel.team.finish()
+    return finished
+
+
+def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
+    from engine.hosts.joining import join
+
+    if membership.index:
+        channel.leaves_out = (Progress, EpochEnded, InputMeasured)
+    channel.team = join(membership, config, channel)
 
 
 def _fit_and_save(
@@ -118,9 +153,14 @@ def _fit_and_save(
 ) -> RunFinished:
     from engine.bridge import BridgeCallback
     from engine.fine_tuning import training_phases, unfreeze
+    from engine.input_rate import InputRate, metered
+    from engine.input_remedy import input_facts, input_remedy
     from engine.report import report_classes
 
     model = _build(channel, config, examples, data)
+    train, meter = metered(data.train)
+    if meter is not None:
+        InputRate(channel, meter, partial(input_remedy, input_facts(config, data, accelerator)))
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
         channel,
@@ -136,11 +176,13 @@ def _fit_and_save(
             if channel.should_stop():
                 break
             channel.notice(unfreeze(model, config))
-        bridge.execution_reason = _compile(channel, model, phase.config, len(accelerator.replicas), examples, data)
+        bridge.execution_reason = _compile(channel, model, phase.config, accelerator, examples, data)
         if channel.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
+        if channel.team is not None:
+            channel.team.stop.attach(model)
         model.fit(
-            data.train,
+            train,
             initial_epoch=bridge.epochs_done,
             epochs=phase.last_epoch,
             steps_per_epoch=data.steps_per_epoch,
@@ -166,15 +208,31 @@ def _build(channel: Channel, config: RunConfig, examples: Examples, data: Pipeli
     return model
 
 
-def _compile(channel: Channel, model: Any, config: RunConfig, replicas: int, examples: Examples, data: Pipeline) -> str:
+def _compile(
+    channel: Channel, model: Any, config: RunConfig, accelerator: Accelerator, examples: Examples, data: Pipeline
+) -> str:
     """Compile the model, and choose how many steps are sent at once; return why so many."""
     from engine import execution
-    from engine.models.compiling import compile_model
+    from engine.models.compiling import build_ahead, compile_model
 
     channel.enter(Phase.COMPILING)
-    compile_model(model, config, examples.signature, replicas, data.steps_per_epoch)
+    compile_model(
+        model,
+        config,
+        examples.signature,
+        len(accelerator.replicas),
+        data.steps_per_epoch,
+        uses_strategy=accelerator.uses_strategy,
+    )
+    if accelerator.uses_strategy or accelerator.backend == JAX:
+        build_ahead(model, data.train.element_spec, config.batch_size)
     chosen = execution.choose_execution(
-        model, config.steps_per_execution, replicas, data.steps_per_epoch, data.calibration
+        model,
+        config.steps_per_execution,
+        len(accelerator.replicas),
+        data.steps_per_epoch,
+        data.calibration,
+        accelerator.backend,
     )
     model.steps_per_execution = chosen.steps
     return chosen.reason
@@ -184,10 +242,16 @@ def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Exampl
     """Return the callbacks that write files or tell samples at an epoch's end."""
     from engine import outputs, samples
 
+    if channel.team is not None and not channel.team.is_leader:
+        return []
     keepers: list[Any] = [outputs.BestCheckpoint(channel, monitor)] if config.checkpoint.enabled else []
     if config.tensorboard.enabled:
         keepers.append(outputs.EpochSummaries(channel))
-    if "samples" in examples.record:
+    if channel.team is not None:
+        keepers.append(outputs.NewestCheckpoint(channel))
+    if "samples" in examples.record and channel.team is not None:
+        channel.notice("There are no sample translations: one host alone cannot translate with a model of all.")
+    elif "samples" in examples.record:
         keepers.append(samples.TranslationSamples(channel, examples.record))
     return keepers
 
@@ -195,14 +259,17 @@ def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Exampl
 def _save(channel: Channel, model: Any, stopping: Any, score_classes: Callable[[], ClassReport | None]) -> RunFinished:
     from engine import outputs
 
-    channel.enter(Phase.SAVING)
-    outputs.save_model(model, channel.run.model)
     outcome, reason = "completed", "all epochs are done"
     if (asked := channel.stop_token.reason) is not None:
         outcome, reason = "stopped", asked
     elif stopping is not None and stopping.stopped_epoch:
         outcome = "early"
         reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+    if channel.team is not None and not channel.team.is_leader:
+        score_classes()  # with the others: it is a pass over the validation data
+        return RunFinished(outcome, f"{reason}; host 0 has the run", {})
+    channel.enter(Phase.SAVING)
+    outputs.save_model(model, channel.run.model)
     state, summary = summarise(channel, outcome, reason, score_classes())
     outputs.write_outputs(channel.run, state.epochs, summary)
     return RunFinished(outcome, reason, summary)

@@ -138,7 +138,9 @@ def run_host(config: RunConfig, folder: Path) -> RunDirectory:
     return host.run
 
 
-def run_python(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+def run_python(
+    code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None, limit_s: float = 2 * LIMIT_S
+) -> str:
     """Run a script in a plain process; return what it printed, or fail with what it complained of."""
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
@@ -147,7 +149,7 @@ def run_python(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * LIMIT_S,
+        timeout=limit_s,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -173,6 +173,17 @@ def _moving(path: Path) -> None:
     pictures[0].save(path, "GIF", save_all=True, append_images=pictures[1:], duration=100)
 
 
+def damage_inside(path: Path) -> None:
+    """Damage a JPEG or PNG file so that only decoding it tells: the header, the end and the checksums are in order."""
+    content = path.read_bytes()
+    if path.suffix == ".png":
+        start = content.index(b"IDAT") - 4
+        path.write_bytes(content[:start] + png_chunk(b"IDAT", b"no pixels at all") + content[-12:])
+        return
+    body = content.index(b"\xff\xda") + 40
+    path.write_bytes(content[:body] + b"\xff\xc4\x00\x05\xff\xff" + content[body + 6 :])
+
+
 ODD_FILES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "jpeg": (".jpg", lambda path: smooth().save(path, "JPEG", quality=95)),
     "progressive jpeg": (".jpg", lambda path: smooth().save(path, "JPEG", quality=95, progressive=True)),

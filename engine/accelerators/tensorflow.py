@@ -1,72 +1,39 @@
-"""Connects an accelerator: chooses devices, makes the distribution strategy, and says which and why.
-
-TensorFlow fixes its devices for the life of a process, so `connect` is called once in a process, before
-anything is built.
-"""
+"""Devices by TensorFlow: CPU, GPUs, simulated replicas, and a TPU through `engine.accelerators.tpu_strategy`."""
 
 from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
 
+from engine.accelerators import Accelerator
 from engine.errors import AcceleratorError
-from engine.events import AcceleratorReady, Replica
+from engine.events import Replica
 from engine.hardware import detect_hardware
+from engine.roads import TENSORFLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
     from engine.hardware import Hardware
 
 
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """Connected devices.
+def connect_tensorflow(name: str) -> Accelerator:
+    """Connect devices.
 
     Args:
-        name: ``cpu``, ``gpu`` or ``sim:N``.
-        reason: Why this one, in one sentence.
-        strategy: TensorFlow's distribution strategy; its scope is where the model is made.
-        replicas: One entry a replica.
-    """
-
-    name: str
-    reason: str
-    strategy: Any
-    replicas: tuple[Replica, ...]
-
-    def scope(self) -> AbstractContextManager[object]:
-        """Return the context in which model, optimizer and metrics are made and trained."""
-        scope: AbstractContextManager[object] = self.strategy.scope()
-        return scope
-
-    def event(self) -> AcceleratorReady:
-        """Say what was connected."""
-        import keras
-
-        return AcceleratorReady(
-            accelerator=self.name,
-            reason=self.reason,
-            strategy=type(self.strategy).__name__ if len(self.replicas) > 1 else "one device",
-            replicas=self.replicas,
-            versions={"tensorflow": tf.__version__, "keras": keras.__version__},
-        )
-
-
-def connect(name: str) -> Accelerator:
-    """Connect what a configuration's ``accelerator`` asks for.
-
-    Args:
-        name: ``auto``, ``cpu``, ``gpu`` or ``sim:N``.
+        name: ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
 
     Raises:
         AcceleratorError: It is not there, or this process has connected another one already.
     """
+    if name.partition(":")[0] == "tpu":
+        from engine.accelerators.tpu_strategy import connect_tpu
+
+        return connect_tpu(name.partition(":")[2])
     gpus = tf.config.list_physical_devices("GPU")
     if name == "gpu" and not gpus:
         raise AcceleratorError(
@@ -108,9 +75,9 @@ def _cpu(asked: str) -> Accelerator:
         hardware = detect_hardware()
         reason = f"auto: {_why_no_gpu(hardware)}"
         if hardware.tpu:
-            reason += f" The TPU at {hardware.tpu} is not used."
+            reason += f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are here."
     replica = Replica(0, "/device:CPU:0", f"CPU, {_cores()} cores", socket.gethostname())
-    return Accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
+    return _accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
 
 
 def _gpu(gpus: list[Any], asked: str) -> Accelerator:
@@ -123,7 +90,7 @@ def _gpu(gpus: list[Any], asked: str) -> Accelerator:
     reason = f"auto: found {count}" if asked == "auto" else "asked for"
     host = socket.gethostname()
     replicas = tuple(Replica(i, f"/device:GPU:{i}", kind, host) for i, kind in enumerate(kinds))
-    return Accelerator("gpu", reason, strategy, replicas)
+    return _accelerator("gpu", reason, strategy, replicas)
 
 
 def _simulated(count: int) -> Accelerator:
@@ -135,7 +102,24 @@ def _simulated(count: int) -> Accelerator:
     strategy = tf.distribute.MirroredStrategy(devices) if count > 1 else tf.distribute.get_strategy()
     host = socket.gethostname()
     replicas = tuple(Replica(i, device, "CPU, simulated", host) for i, device in enumerate(devices))
-    return Accelerator(f"sim:{count}", "asked for", strategy, replicas)
+    return _accelerator(f"sim:{count}", "asked for", strategy, replicas)
+
+
+def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica, ...]) -> Accelerator:
+    return Accelerator(
+        name=name,
+        reason=reason,
+        backend=TENSORFLOW,
+        strategy=type(strategy).__name__ if len(replicas) > 1 else "",
+        replicas=replicas,
+        make_scope=strategy.scope,
+        versions=versions(),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of TensorFlow and Keras."""
+    return {"tensorflow": tf.__version__, "keras": keras.__version__}
 
 
 def _leave_device_iterators_untuned() -> None:

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 # Two layers for both: Keras's own "horizontal_and_vertical" mirrors both ways at once or not at all.
 _FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}
 _WITHOUT_XLA = ("rotation", "translation", "zoom")
-_NO_LAYER = {
-    "mixup": "it changes labels as well, which a model never sees before its loss",
-    "cutmix": "it changes labels as well, which a model never sees before its loss",
-    "crop": "Keras has no layer that crops and scales back to the full size",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,24 +38,18 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
     compiles for a TPU, refuses Keras's layers that move pixels, or makes them read the image a thousand times.
 
     Args:
-        options: The changes.
+        options: The changes, of a checked configuration: in the model only what Keras has layers for.
         accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
 
     Raises:
-        DataError: The model was asked for, and cannot do it.
+        DataError: The model was asked for, and a TPU cannot do it there.
     """
     if not options.is_active:
         return Placement(False, "")
     if options.placement == "pipeline":
         return Placement(False, "in the input pipeline: asked for")
-    unable = [name for name in _NO_LAYER if getattr(options, name)]
     moving = [name for name in _WITHOUT_XLA if getattr(options, name)]
     if options.placement == "model":
-        if unable:
-            raise DataError(
-                f"augmentation.{unable[0]} cannot be placed in the model: {_NO_LAYER[unable[0]]}.",
-                remedy="Set augmentation.placement to pipeline or auto.",
-            )
         if moving and accelerator == "tpu":
             raise DataError(
                 f"augmentation.{moving[0]} cannot be placed in the model on a TPU: its compiler refuses Keras's layer, "
@@ -70,7 +59,7 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
         return Placement(True, "in the model: asked for")
     if accelerator != "gpu":
         return Placement(False, "in the input pipeline, where it is fastest")
-    if left := [*unable, *moving]:
+    if left := [*options.without_layer, *moving]:
         return Placement(False, f"in the input pipeline: {left[0]} would keep XLA from compiling the model")
     return Placement(True, "in the model: the GPU does it faster than the host")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import keras
+import tensorflow as tf
 
 from engine.datasets.vocabulary import PADDING
 from engine.examples import Task
@@ -64,7 +65,15 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
     return schedules.CosineDecay(0.0, decay, alpha=alpha, warmup_target=peak, warmup_steps=warmup)
 
 
-def compile_model(model: Any, config: RunConfig, signature: Signature, replicas: int, steps_per_epoch: int) -> None:
+def compile_model(
+    model: Any,
+    config: RunConfig,
+    signature: Signature,
+    replicas: int,
+    steps_per_epoch: int,
+    *,
+    uses_strategy: bool = False,
+) -> None:
     """Compile a model for one step an execution; `engine.execution` decides on more.
 
     Args:
@@ -73,6 +82,7 @@ def compile_model(model: Any, config: RunConfig, signature: Signature, replicas:
         signature: What is known of the examples.
         replicas: Copies of the model.
         steps_per_epoch: Steps an epoch.
+        uses_strategy: Whether a strategy of TensorFlow trains them.
     """
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
@@ -80,9 +90,33 @@ def compile_model(model: Any, config: RunConfig, signature: Signature, replicas:
         loss=_translation_loss() if is_translation else _loss(config),
         # The weight of a place in a sentence is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
-        # XLA is not asked for under a strategy: Keras's TPU and GPU builds fail in it (keras#19448).
-        jit_compile=False if replicas > 1 else "auto",
+        # XLA is not asked for under a strategy of TensorFlow: Keras's TPU and GPU builds fail in it (keras#19448).
+        jit_compile=False if uses_strategy else "auto",
     )
+
+
+def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
+    """Build metrics, loss and optimizer of a compiled model from shapes alone.
+
+    On JAX and under a strategy, `fit` takes a batch away for it and begins anew. That fills the shuffle's buffer twice,
+    and moves the order of the examples on: a run on several replicas would not see what a run on one sees. It is
+    Keras's own function for it (`Trainer._symbolic_build`), given shapes in the batch's place.
+
+    Args:
+        model: The compiled model, in the scope of its strategy.
+        element_spec: Of the training batches.
+        batch_size: Examples each replica takes.
+    """
+    build = getattr(model, "_symbolic_build", None)
+    if build is None:  # a Keras that does it in another way
+        return
+    build(data_batch=tf.nest.map_structure(lambda spec: _of_batch(spec, batch_size), element_spec))
+    if hasattr(model, "_maybe_symbolic_build"):  # the trainer of TensorFlow takes the batch all the same
+        model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
+
+
+def _of_batch(spec: Any, batch_size: int) -> Any:
+    return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
 
 
 def _translation_loss() -> Any:

@@ -1,4 +1,4 @@
-"""Predicts ratings: of pairs of a user and an item, or the best items of each user."""
+"""Predicts ratings: of pairs of a user and an item, or the best of the items that each user has not rated yet."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.datasets.rated import unpacked
 from engine.datasets.tables import shown
 from engine.errors import DataError
+from engine.paths import user_path
 from engine.predicting.table import Table, number, outputs_of
 from engine.predicting.tables import open_table
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from engine.predicting.trained import TrainedRun
 
 BEST = 10
-"""Items listed for a user."""
+"""Most items listed for a user."""
 
 _AT_ONCE = 4096
 _UNKNOWN = 0
@@ -31,7 +33,8 @@ _UNKNOWN = 0
 def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Predict the rating of each pair in a table, or the best items where it has users only.
 
-    Users and items that were not in the training data get what is usual.
+    Users and items that were not in the training data get what is usual. What a user rated in the file that the run was
+    trained on, for training or validation, is not among the best.
 
     Args:
         trained: The run.
@@ -51,7 +54,8 @@ def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     users = _numbered(table[columns["user"]], trained.record["users"], "user", reporter)
     model = trained.load_model()
     if len(wanted) == 1:
-        found = _best(model, table[columns["user"]].tolist(), users, trained.record["items"], reporter)
+        names, rated = table[columns["user"]].tolist(), _rated(trained, reporter)
+        found = _best(model, names, users, trained.record["items"], rated, reporter)
         return Table((columns["user"], "rank", columns["item"], columns["rating"]), found)
     items = _numbered(table[columns["item"]], trained.record["items"], "item", reporter)
     outputs = outputs_of(model, _pairs(users, items), len(users), reporter)
@@ -76,14 +80,37 @@ def _pairs(users: NDArray[np.int32], items: NDArray[np.int32]) -> Iterator[dict[
         yield {"user": users[part], "item": items[part]}
 
 
+def _rated(trained: TrainedRun, reporter: Reporter) -> list[NDArray[np.int32]]:
+    """Return what each user rated, by the number of the user; nothing for number 0, which is of unknown users.
+
+    Raises:
+        DataError: What the run noted is damaged.
+    """
+    nothing, users = np.empty(0, np.int32), len(trained.record["users"])
+    if "rated" not in trained.record:
+        reporter.note("This run did not note what its users rated: that can be among their best items.")
+        return [nothing] * (users + 1)
+    try:
+        return [nothing, *unpacked(trained.record["rated"], users)]
+    except ValueError as error:
+        raise DataError(f"{user_path(trained.run.inputs)} is damaged: it does not say what was rated.") from error
+
+
 def _best(
-    model: Any, names: Sequence[str], users: NDArray[np.int32], items: Sequence[str], reporter: Reporter
+    model: Any,
+    names: Sequence[str],
+    users: NDArray[np.int32],
+    items: Sequence[str],
+    rated: Sequence[NDArray[np.int32]],
+    reporter: Reporter,
 ) -> Iterator[tuple[str, ...]]:
     every = np.arange(1, len(items) + 1, dtype=np.int32)
     parts = np.array_split(every, -(-len(every) // _AT_ONCE))
     batches = ({"user": np.full(len(part), user, np.int32), "item": part} for user in users for part in parts)
     outputs = outputs_of(model, batches, len(users) * len(items), reporter)
-    for name in names:
+    for name, user in zip(names, users, strict=True):
         ratings = np.array([next(outputs).item() for _ in items])
-        for rank, index in enumerate(np.argsort(-ratings, kind="stable")[:BEST], 1):
+        order = np.argsort(-ratings, kind="stable")
+        unrated = order[~np.isin(every[order], rated[user])]
+        for rank, index in enumerate(unrated[:BEST], 1):
             yield name, str(rank), items[index], number(ratings[index])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -48,10 +49,15 @@ class TrainedRun:
         """
         import keras
 
-        # Keras asks to be told that a SavedModel is trusted; this one was copied into the run by its own training.
-        safe_mode = self.config.model != "hub"
+        if self.config.model == "hub" and not self.run.hub.is_dir():
+            raise ConsoleError(
+                f"{user_path(self.run.hub)} is not there, the SavedModel that this run's model needs.",
+                remedy="Move or copy a run's folder as a whole.",
+            )
         try:
-            return keras.saving.load_model(self.model_path, compile=False, safe_mode=safe_mode)
+            if self.config.model == "hub":
+                return _with_saved_model(self.model_path, self.run.hub)
+            return keras.saving.load_model(self.model_path, compile=False)
         except Exception as error:
             own = is_user_reference(self.config.model)
             raise ConsoleError(
@@ -116,6 +122,38 @@ def open_trained(name: str | None, checkpoint: Checkpoint) -> TrainedRun:
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(path))}",
         )
     return TrainedRun(run, config, _record(run, config), path)
+
+
+def _with_saved_model(path: Path, folder: Path) -> Any:
+    """Load a model whose SavedModel is in a folder, wherever it was when the model was saved.
+
+    Keras notes the full path in the file, and would look there. It is told to trust the SavedModel, which the run's own
+    training copied.
+
+    Args:
+        path: The ``.keras`` file.
+        folder: The SavedModel.
+    """
+    import keras
+
+    with zipfile.ZipFile(path) as file:
+        config = json.loads(file.read("config.json"))
+    config["compile_config"] = None
+    _move_saved_model(config, str(folder))
+    model = keras.saving.deserialize_keras_object(config, safe_mode=False)
+    model.load_weights(path)
+    return model
+
+
+def _move_saved_model(config: Any, folder: str) -> None:
+    """Write a folder into every part of a model's configuration that says where a SavedModel is."""
+    if isinstance(config, dict):
+        if config.get("class_name") == "TFSMLayer":
+            config["config"]["filepath"] = folder
+        config = list(config.values())
+    if isinstance(config, list):
+        for part in config:
+            _move_saved_model(part, folder)
 
 
 def _config(run: RunDirectory, model: Path) -> RunConfig:

@@ -62,7 +62,8 @@ def _section(
         "JPEG pipeline",
         f"{count:,} generated JPEGs of {_FULL_SIDE}×{_FULL_SIDE}, brought to {_SIDE}×{_SIDE} and changed at random "
         "(flip, rotation, zoom, translation, contrast), in batches of 32 that no model takes. *Console* is what "
-        "`tpu-console run` feeds to `fit`, with an empty cache in the first epoch; its files are checked before. "
+        "`tpu-console run` feeds to `fit`; its files are checked before, and its first epoch begins with the pass that "
+        "decodes them all into the cache. "
         "The *script* is `keras.utils.image_dataset_from_directory` with the same layers mapped over it, which decodes "
         "in every epoch; with `.cache()` behind the decoding for comparison. The *generator* is PIL, NumPy and SciPy "
         "in Python, as in the old `ImageDataGenerator`. At the end the images at full size, "

@@ -24,7 +24,7 @@ ROTATION_DEGREES, SHARE, CONTRAST = 20.0, 0.1, 0.2
 
 
 def console(options: argparse.Namespace) -> Iterator[Any]:
-    """Return the console's own batches, as `tpu-console run` feeds them to `fit`."""
+    """Return the console's own batches, as `tpu-console run` feeds them to `fit`; the first one decodes all images."""
     from engine.caching import Room
     from engine.config import parse_config
     from engine.datasets import load_examples
@@ -54,8 +54,12 @@ def console(options: argparse.Namespace) -> Iterator[Any]:
     )
     examples = load_examples(config, lambda _: None)
     room = Room(options.memory, 10**12) if options.memory else None
-    pipeline = build_pipeline(examples, config, 1, cache_folder=options.folder / "cache", room=room)
-    return iter(pipeline.train)
+
+    def batches() -> Iterator[Any]:
+        cache = options.folder / "cache"
+        yield from build_pipeline(examples, config, 1, cache_folder=cache, room=room, on_decoding=lambda _: None).train
+
+    return batches()
 
 
 def script(options: argparse.Namespace) -> Iterator[Any]:

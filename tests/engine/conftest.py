@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from presets.catalog import find_preset
-from tests.helpers import Host, hosts, run_host
+from tests.helpers import Host, hosts, run_host, small_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
+    from tests.engine.predicting import Job
 
 
 @pytest.fixture
@@ -27,3 +28,26 @@ def start(tmp_path: Path) -> Iterator[Callable[[RunConfig], Host]]:
 def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """The preset digits-cnn, trained by a host process from beginning to end."""
     return run_host(find_preset("digits-cnn").config, tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Predict with a run into a file of this test's own."""
+    from tests.engine.predicting import Job  # it loads TensorFlow, which few tests need
+
+    return Job(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the data and the runs that a module's tests share."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="session")
+def small_digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Digits, trained for a moment in this process, with its best epoch kept."""
+    from tests.engine.predicting import train
+
+    config = small_config(epochs=2, model_options={"hidden": [32]}, checkpoint={"enabled": True})
+    return train(config, tmp_path_factory.mktemp("small-digits"))

@@ -22,12 +22,12 @@ WITHOUT_GPU = pytest.mark.skipif(bool(detect_hardware().gpus), reason="this mach
 
 CONNECT = """
 import dataclasses, json, sys
-from engine.accelerators import connect
+from engine.accelerators.tensorflow import connect_tensorflow
 from engine.errors import AcceleratorError
 told = {}
 for name in sys.argv[1:]:
     try:
-        told[name] = dataclasses.asdict(connect(name).event())
+        told[name] = dataclasses.asdict(connect_tensorflow(name).event())
     except AcceleratorError as error:
         told[name] = {"what": error.what, "why": error.why, "remedy": error.remedy}
 print(json.dumps(told))

@@ -148,7 +148,7 @@ def test_a_reference_that_cannot_be_one_is_refused(reference: str) -> None:
         ("validation_freq", 0),
         ("seed", -1),
         ("precision", "float16"),
-        ("accelerator", "tpu"),
+        ("accelerator", "tpus"),
         ("accelerator", "sim:0"),
         ("accelerator", "sim:100"),
         ("accelerator", "sim:x"),
@@ -266,6 +266,19 @@ def test_a_warm_up_goes_with_constant_and_cosine_only(schedule: str) -> None:
         assert parse_config(values).optimizer.warmup_epochs == 1.0
     else:
         assert f"not with {schedule}" in problems(values)["optimizer.warmup_epochs"]
+
+
+def test_what_no_layer_can_do_cannot_be_placed_in_the_model() -> None:
+    changes = {"mixup": 0.2, "crop": 0.1, "cutmix": 0.0, "rotation": 10.0}
+    values = {"dataset": "cifar10", "model": "cnn", "batch_size": 32, "epochs": 1}
+    for placement in ("auto", "pipeline"):
+        parse_config(values | {"augmentation": changes | {"placement": placement}})
+    with pytest.raises(ConfigError) as caught:
+        parse_config(values | {"augmentation": changes | {"placement": "model"}})
+    told = {problem.key: problem.message for problem in caught.value.problems}
+    assert told.keys() == {"augmentation.mixup", "augmentation.crop"}
+    assert all(text.startswith("cannot be placed in the model: ") for text in told.values())
+    assert "set augmentation.placement to pipeline or auto" in told["augmentation.crop"]
 
 
 def test_a_metric_that_is_not_measured_cannot_be_watched() -> None:

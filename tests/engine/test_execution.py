@@ -124,3 +124,11 @@ def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -
     assert chosen.steps == 1
     assert "keras#19246" in chosen.reason
     assert ("so 8 is not used" in chosen.reason) == (asked == 8)
+
+
+@pytest.mark.parametrize("asked", [1, 8, "auto"])
+def test_jax_takes_one_step_at_a_time_and_says_why(asked: int | str) -> None:
+    chosen = choose_execution(None, asked, 2, 20, batches, "jax")
+    assert chosen.steps == 1
+    assert "JAX sends steps ahead by itself" in chosen.reason
+    assert ("so 8 is not used" in chosen.reason) == (asked == 8)

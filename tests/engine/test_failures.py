@@ -31,6 +31,13 @@ class ResourceExhaustedError(OpError):
 
 ResourceExhaustedError.__module__ = OpError.__module__
 
+
+class JaxRuntimeError(RuntimeError):
+    """Stands for JAX's own of this name."""
+
+
+JaxRuntimeError.__module__ = "jax.errors"
+
 DAMAGED = "The image file /data/a b.jpg is damaged: its header is right, but it cannot be decoded."
 
 GRAPH = """Graph execution error:
@@ -57,6 +64,16 @@ def test_too_little_memory_says_what_to_make_smaller(error: Exception) -> None:
     assert told.what == "The device ran out of memory."
     assert told.why in {"MemoryError", "OOM when allocating tensor with shape[9]"}
     assert "batch_size" in told.remedy
+
+
+@pytest.mark.parametrize("text", ["RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.", "INTERNAL: it broke"])
+def test_jax_says_only_in_its_text_that_there_is_no_memory(text: str) -> None:
+    told = explain(JaxRuntimeError(text), LOG)
+    if text.startswith("INTERNAL"):
+        assert told.what == f"JaxRuntimeError: {text}"
+    else:
+        assert (told.what, told.why) == ("The device ran out of memory.", "Out of memory allocating 9 bytes.")
+    assert explain(RuntimeError(text), LOG).what == f"RuntimeError: {text}"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

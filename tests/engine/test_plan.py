@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from engine.config import parse_assignment, parse_config, with_changes
 from engine.hardware import Hardware
 from engine.plan import Advice, Severity, make_plan, run_command, train_examples_of
+from engine.roads import is_installed
 from tests.engine.strategies import configurations
 
 if TYPE_CHECKING:
@@ -154,12 +156,20 @@ def test_a_dataset_that_is_not_downloaded_says_how_much_and_where_to(
     assert not [text for text in advice_of(dataset="mnist") if "downloaded" in text]
 
 
-def test_an_unused_tpu_is_told_and_an_unscaled_rate_too() -> None:
+def test_an_unused_tpu_is_told_and_an_unscaled_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.roads.find_spec", lambda _name: None)
+    monkeypatch.setattr("engine.roads.version", _not_installed)
+    is_installed.cache_clear()
     tpu = Hardware(tpu="/dev/accel0")
     assert severity("A TPU (/dev/accel0) is here but is not used", tpu, accelerator="auto") is Severity.WARNING
     assert severity("grows 2-fold", accelerator="sim:2") is Severity.INFO
     scaled = {"scale_with_replicas": True}
     assert not [text for text in advice_of(accelerator="sim:2", optimizer=scaled) if "-fold" in text]
+    is_installed.cache_clear()
+
+
+def _not_installed(package: str) -> str:
+    raise PackageNotFoundError(package)
 
 
 def test_the_most_severe_advice_comes_first() -> None:

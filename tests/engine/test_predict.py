@@ -26,21 +26,6 @@ pytestmark = pytest.mark.slow
 IMAGES = {"model": "mlp", "model_options": {"hidden": [16]}, "batch_size": 8}
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("predict")
-
-
-@pytest.fixture(scope="module")
-def digits(home: Path) -> RunDirectory:
-    return train(small_config(epochs=2, model_options={"hidden": [32]}, checkpoint={"enabled": True}), home)
-
-
 @pytest.fixture(scope="module")
 def plants(home: Path) -> RunDirectory:
     path = write_plant_pathology(home / "plants", per_class=20, tests=5)
@@ -69,29 +54,31 @@ def accuracy_of(run: RunDirectory) -> float:
     return report.accuracy
 
 
-def test_predictions_of_the_validation_digits_are_those_of_the_matrix(job: Job, digits: RunDirectory) -> None:
-    images, labels = validation_of(digits)
+def test_predictions_of_the_validation_digits_are_those_of_the_matrix(job: Job, small_digits: RunDirectory) -> None:
+    images, labels = validation_of(small_digits)
     np.save(job.out.parent / "x.npy", images)
-    rows = job(digits, job.out.parent / "x.npy")
+    rows = job(small_digits, job.out.parent / "x.npy")
     assert list(rows[0]) == ["index", "label", "probability"]
     assert [row["index"] for row in rows] == [str(index) for index in range(360)]
     right = np.mean([int(row["label"]) for row in rows] == labels)
-    assert right == pytest.approx(accuracy_of(digits))
+    assert right == pytest.approx(accuracy_of(small_digits))
     assert right > 0.5
     assert all(0.1 < float(row["probability"]) <= 1 for row in rows)
-    assert (job.result["rows"], job.result["skipped"], Path(job.result["model"])) == (360, 0, digits.model)
+    assert (job.result["rows"], job.result["skipped"], Path(job.result["model"])) == (360, 0, small_digits.model)
     assert job.records[-1]["done"] == job.records[-1]["total"] == 360
 
 
-def test_every_form_of_an_array_gives_the_same(job: Job, digits: RunDirectory) -> None:
-    images, labels = validation_of(digits)
+def test_every_form_of_an_array_gives_the_same(job: Job, small_digits: RunDirectory) -> None:
+    images, labels = validation_of(small_digits)
     folder, flat = job.out.parent, images[:20].reshape(20, 64)
     np.save(folder / "plain.npy", images[:20, :, :, 0])
     np.savez(folder / "named.npz", labels=labels[:20], images=images[:20])
     np.savetxt(folder / "bare.csv", flat, delimiter=",", fmt="%d")
     head = ",".join(["label", *(f"pixel{n}" for n in range(64))])
     np.savetxt(folder / "kaggle.csv", np.column_stack([labels[:20], flat]), "%d", ",", header=head, comments="")
-    found = [job(digits, folder / name, force=True) for name in ("plain.npy", "named.npz", "bare.csv", "kaggle.csv")]
+    found = [
+        job(small_digits, folder / name, force=True) for name in ("plain.npy", "named.npz", "bare.csv", "kaggle.csv")
+    ]
     assert found[0] == found[1] == found[2] == found[3]
     assert len(found[0]) == 20
 
@@ -108,39 +95,39 @@ def test_every_form_of_an_array_gives_the_same(job: Job, digits: RunDirectory) -
         (np.array(["a"] * 64).reshape(1, 64), "no numbers"),
     ],
 )
-def test_arrays_that_do_not_fit(job: Job, digits: RunDirectory, array: Any, said: str) -> None:
+def test_arrays_that_do_not_fit(job: Job, small_digits: RunDirectory, array: Any, said: str) -> None:
     np.save(job.out.parent / "x.npy", array)
     with pytest.raises(DataError, match=said):
-        job(digits, job.out.parent / "x.npy")
+        job(small_digits, job.out.parent / "x.npy")
     assert not job.out.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY garbage", b"PK\x03\x04 garbage"])
 @pytest.mark.parametrize("ending", ["npy", "npz"])
-def test_files_that_are_no_arrays(job: Job, digits: RunDirectory, content: bytes, ending: str) -> None:
+def test_files_that_are_no_arrays(job: Job, small_digits: RunDirectory, content: bytes, ending: str) -> None:
     path = job.out.parent / f"x.{ending}"
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"x\.np. is not a NumPy file"):
-        job(digits, path)
+        job(small_digits, path)
 
 
-def test_an_array_of_objects_is_never_unpickled(job: Job, digits: RunDirectory) -> None:
+def test_an_array_of_objects_is_never_unpickled(job: Job, small_digits: RunDirectory) -> None:
     np.save(job.out.parent / "x.npy", np.array([Path("/")], object), allow_pickle=True)
     with pytest.raises(DataError, match="not a NumPy file"):
-        job(digits, job.out.parent / "x.npy")
+        job(small_digits, job.out.parent / "x.npy")
 
 
-def test_scaled_pixels_are_pointed_out(job: Job, digits: RunDirectory) -> None:
+def test_scaled_pixels_are_pointed_out(job: Job, small_digits: RunDirectory) -> None:
     np.save(job.out.parent / "x.npy", np.full((1, 8, 8), 0.5))
-    job(digits, job.out.parent / "x.npy")
+    job(small_digits, job.out.parent / "x.npy")
     assert "scaled already" in job.notes
 
 
-def test_a_csv_with_a_cell_without_a_number(job: Job, digits: RunDirectory) -> None:
+def test_a_csv_with_a_cell_without_a_number(job: Job, small_digits: RunDirectory) -> None:
     path = job.out.parent / "x.csv"
     path.write_text(",".join(["1"] * 64) + "\n" + ",".join(["1"] * 63) + ",x\n")
     with pytest.raises(DataError, match="row 2"):
-        job(digits, path)
+        job(small_digits, path)
 
 
 def plant_rows(plants: RunDirectory) -> tuple[Path, list[str], list[int]]:
@@ -244,11 +231,11 @@ def test_tables_that_cannot_be_used(job: Job, plants: RunDirectory, text: str, s
         job(plants, table)
 
 
-def test_data_that_is_not_there(job: Job, plants: RunDirectory, digits: RunDirectory, tmp_path: Path) -> None:
+def test_data_that_is_not_there(job: Job, plants: RunDirectory, small_digits: RunDirectory, tmp_path: Path) -> None:
     for run, name, said in (
         (plants, "no.csv", r"no\.csv is not there"),
         (plants, "no.jpg", r"no\.jpg is not there"),
-        (digits, "no.npy", r"no file .*no\.npy"),
+        (small_digits, "no.npy", r"no file .*no\.npy"),
     ):
         with pytest.raises(DataError, match=said):
             job(run, tmp_path / name)
@@ -259,7 +246,7 @@ def test_data_that_is_not_there(job: Job, plants: RunDirectory, digits: RunDirec
     with pytest.raises(DataError, match="no folder"):
         job(plants, tmp_path / "t.csv", images=str(tmp_path / "nowhere"))
     with pytest.raises(DataError, match="2 files"):
-        job(digits, "a.npy", "b.npy")
+        job(small_digits, "a.npy", "b.npy")
 
 
 def test_labels_in_one_column_come_back_in_one(job: Job, home: Path) -> None:

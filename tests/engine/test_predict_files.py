@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,35 +14,24 @@ from engine.errors import ConsoleError, DataError, RunNotFoundError
 from engine.job import Reporter
 from engine.jobs.predict import perform
 from engine.predicting.table import Table, write_table
-from engine.rundir import create_run
-from tests.engine.predicting import Job, train
+from engine.predicting.trained import open_trained
+from engine.rundir import RunDirectory, create_run
+from tests import saved_models
+from tests.engine.predicting import train
 from tests.helpers import small_config
+from tests.images import write_image_folder
 
 if TYPE_CHECKING:
-    from engine.rundir import RunDirectory
+    from engine.predicting.trained import Checkpoint
+    from tests.engine.predicting import Job
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def job(tmp_path: Path) -> Job:
-    return Job(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("predict")
-
-
-@pytest.fixture(scope="module")
-def digits(home: Path) -> RunDirectory:
-    return train(small_config(epochs=2, model_options={"hidden": [32]}, checkpoint={"enabled": True}), home)
-
-
-def test_the_best_epochs_model_when_asked(job: Job, digits: RunDirectory) -> None:
+def test_the_best_epochs_model_when_asked(job: Job, small_digits: RunDirectory) -> None:
     np.save(job.out.parent / "x.npy", np.zeros((2, 8, 8)))
-    job(digits, job.out.parent / "x.npy", checkpoint="best")
-    assert Path(job.result["model"]) == digits.checkpoints / "best.keras"
+    job(small_digits, job.out.parent / "x.npy", checkpoint="best")
+    assert Path(job.result["model"]) == small_digits.checkpoints / "best.keras"
 
 
 def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
@@ -57,29 +47,29 @@ def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_data_that_only_its_maker_knows(job: Job, digits: RunDirectory, tmp_path: Path, own: bool) -> None:
+def test_data_that_only_its_maker_knows(job: Job, small_digits: RunDirectory, tmp_path: Path, own: bool) -> None:
     run = create_run("own", tmp_path / "runs")
     run.journal.write_text("")
-    run.model.write_bytes(digits.model.read_bytes())
+    run.model.write_bytes(small_digits.model.read_bytes())
     if own:
         run.config.write_text('dataset = "my.module:data"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n')
     with pytest.raises(DataError, match=r"(my\.module:data|notebook).*load_model"):
         job(run, "x.npy")
 
 
-def test_a_damaged_model(job: Job, digits: RunDirectory, tmp_path: Path) -> None:
+def test_a_damaged_model(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
     run = create_run("damaged", tmp_path / "runs")
-    run.config.write_bytes(digits.config.read_bytes())
-    run.model.write_bytes(digits.model.read_bytes()[:5000])
+    run.config.write_bytes(small_digits.config.read_bytes())
+    run.model.write_bytes(small_digits.model.read_bytes()[:5000])
     np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
     with pytest.raises(ConsoleError, match="cannot be loaded"):
         job(run, tmp_path / "x.npy")
 
 
-def test_a_model_whose_answers_are_no_numbers(job: Job, digits: RunDirectory, tmp_path: Path) -> None:
+def test_a_model_whose_answers_are_no_numbers(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
     run = create_run("nan", tmp_path / "runs")
-    run.config.write_bytes(digits.config.read_bytes())
-    model = keras.saving.load_model(digits.model, compile=False)
+    run.config.write_bytes(small_digits.config.read_bytes())
+    model = keras.saving.load_model(small_digits.model, compile=False)
     model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
     model.save(run.model)
     np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
@@ -88,15 +78,15 @@ def test_a_model_whose_answers_are_no_numbers(job: Job, digits: RunDirectory, tm
     assert not job.out.exists()
 
 
-def test_a_file_that_is_there_is_kept_unless_forced(job: Job, digits: RunDirectory) -> None:
+def test_a_file_that_is_there_is_kept_unless_forced(job: Job, small_digits: RunDirectory) -> None:
     np.save(job.out.parent / "x.npy", np.zeros((2, 8, 8)))
     job.out.write_text("mine")
     with pytest.raises(ConsoleError, match=r"out\.csv is there already.*--force"):
-        job(digits, job.out.parent / "x.npy")
+        job(small_digits, job.out.parent / "x.npy")
     assert job.out.read_text() == "mine"
-    assert len(job(digits, job.out.parent / "x.npy", force=True)) == 2
+    assert len(job(small_digits, job.out.parent / "x.npy", force=True)) == 2
     with pytest.raises(ConsoleError, match="no folder"):
-        job(digits, job.out.parent / "x.npy", out=str(job.out.parent / "nowhere" / "out.csv"))
+        job(small_digits, job.out.parent / "x.npy", out=str(job.out.parent / "nowhere" / "out.csv"))
 
 
 def test_nothing_half_written_is_left(tmp_path: Path) -> None:
@@ -124,3 +114,51 @@ class _FullDisk(type(Path())):  # type: ignore[misc]  # the class of paths on th
         link = Path(super().with_name(name))
         link.symlink_to("/dev/full")
         return link
+
+
+@pytest.fixture
+def hub_run(tmp_path: Path) -> RunDirectory:
+    """A run whose SavedModel was trained further, behind augmentation in the model, and is gone where it came from."""
+    flowers = write_image_folder(tmp_path / "flowers", per_class=12)
+    source = saved_models.reusable(tmp_path / "saved")
+    config = small_config(
+        dataset="image-folder",
+        data={"options": {"path": str(flowers), "image_size": [16, 16]}},
+        model="hub",
+        model_options={"path": source, "trainable": True},
+        augmentation={"flip": "horizontal", "placement": "model"},
+        batch_size=8,
+        optimizer={"learning_rate": 0.1},
+        checkpoint={"enabled": True},
+    )
+    run = train(config, tmp_path)
+    shutil.rmtree(source)
+    return run
+
+
+def test_a_run_with_a_saved_model_predicts_the_same_when_it_was_moved(
+    job: Job, hub_run: RunDirectory, tmp_path: Path
+) -> None:
+    pixels = np.random.default_rng(1).uniform(0, 1, (5, 16, 16, 3)).astype(np.float32)
+    checkpoints: tuple[Checkpoint, ...] = ("last", "best")
+    expected = {}
+    for checkpoint in checkpoints:
+        path = open_trained(str(hub_run.path), checkpoint).model_path
+        plain = keras.saving.load_model(path, compile=False, safe_mode=False)
+        rows = job(hub_run, tmp_path / "flowers", checkpoint=checkpoint, force=True)
+        expected[checkpoint] = np.asarray(plain(pixels)), rows
+    hub_run.path.rename(tmp_path / "elsewhere")
+    moved = RunDirectory(tmp_path / "elsewhere")
+    for checkpoint in checkpoints:
+        model = open_trained(str(moved.path), checkpoint).load_model()
+        np.testing.assert_allclose(model(pixels), expected[checkpoint][0], atol=1e-6)
+        assert job(moved, tmp_path / "flowers", checkpoint=checkpoint, force=True) == expected[checkpoint][1]
+
+
+def test_a_run_without_its_saved_model_says_so(job: Job, hub_run: RunDirectory, tmp_path: Path) -> None:
+    hub_run.hub.rename(tmp_path / "kept")
+    with pytest.raises(ConsoleError, match="hub is not there, the SavedModel that this run's model needs"):
+        job(hub_run, tmp_path / "flowers")
+    hub_run.hub.mkdir()
+    with pytest.raises(ConsoleError, match="cannot be loaded"):
+        job(hub_run, tmp_path / "flowers")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.config import parse_config
 from engine.datasets import load_examples
+from engine.errors import DataError
 from engine.formats import config_for
 from engine.hardware import Hardware
 from engine.plan import Severity, make_plan, train_examples_of
@@ -21,6 +25,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from engine.config import RunConfig
+
+
+HEAD = ("userId", "movieId", "rating", "timestamp")
 
 
 def surveyed(dataset: str, path: Path | str, **options: Any) -> Survey:
@@ -47,6 +54,13 @@ def ratings(path: Path, count: int = 500) -> Path:
     lines = [f"{n % 20},{n * 7 % 50},{n % 10 / 2},{n}" for n in range(count)]
     path.write_text("\n".join(["userId,movieId,rating,timestamp", *lines]) + "\n")
     return path
+
+
+def by_time(path: Path, fraction: float) -> RunConfig:
+    """A configuration that holds out each user's last ratings."""
+    config = config_for("ratings-csv", {"path": str(path), "split": "time"})
+    data = config.data.model_copy(update={"validation_fraction": fraction})
+    return config.model_copy(update={"data": data, "batch_size": 1})
 
 
 def pairs(path: Path, count: int = 100) -> Path:
@@ -126,11 +140,59 @@ def test_ratings_without_a_head_are_counted_too(tmp_path: Path, separator: str) 
     assert surveyed("ratings-csv", path).total == 30
 
 
-def test_what_is_split_user_by_user_is_not_guessed(tmp_path: Path) -> None:
-    config = config_for("ratings-csv", {"path": str(ratings(tmp_path / "r.csv")), "split": "time"})
+@settings(max_examples=60)
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    fraction=st.floats(0.01, 0.7),
+    separator=st.sampled_from([",", ";", "\t", "::"]),
+    has_head=st.booleans(),
+)
+def test_each_users_last_ratings_are_counted_as_the_loader_splits_them(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], fraction: float, separator: str, has_head: bool
+) -> None:
+    rated = [(user, item) for user, count in enumerate(counts) for item in range(count)]
+    rows = [(str(user), str(item), "3.5", str(item * 7 % 11)) for user, item in rated]
+    random.Random(sum(counts)).shuffle(rows)
+    lines = [separator.join(row) for row in [*([HEAD] if has_head else []), *rows]]
+    path = tmp_path_factory.mktemp("ratings") / "ratings.csv"
+    path.write_text("\r\n".join([*lines, "", " ", ""]))
+    config = by_time(path, fraction)
+    found = survey(config)
+    assert found is not None
+    parts = found.train(fraction), found.held_out(fraction)
     plan = make_plan(config, Hardware())
-    assert plan.train_examples is None
-    assert [item.text for item in plan.advice if "user by user" in item.text]
+    if 0 in parts:
+        with pytest.raises(DataError, match="too few"):
+            load_examples(config, lambda _: None)
+        assert not plan.is_possible
+        return
+    examples = load_examples(config, lambda _: None)
+    assert parts == (examples.train_count, examples.validation_count)
+    assert plan.train_examples == examples.train_count
+
+
+def test_users_in_quotes_anywhere_in_the_table_are_told_apart_as_the_loader_does(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    users = ['"Doe, Jane"', "Jane", '"Jane"', " Jane", '"say ""Jane"""']
+    rows = [f"{number},{user},4,{number},{7 * number}" for user in users for number in range(9)]
+    path.write_text("\n".join(["movieId,userId,rating,timestamp,more", *rows]) + "\n")
+    config = by_time(path, 0.25)
+    examples = load_examples(config, lambda _: None)
+    assert sorted(examples.record["users"]) == sorted(["Doe, Jane", "Jane", " Jane", 'say "Jane"'])
+    assert train_examples_of(config) == examples.train_count == 45 - 2 - 4 - 2 - 2
+
+
+@pytest.mark.filterwarnings("ignore:Length of header or names")  # pandas, of cells without a name
+def test_rows_that_are_longer_than_the_head_are_read_from_their_first_cell(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(f"{n % 4},{n},3,{n},8,9" for n in range(40)) + "\n")
+    with_head = tmp_path / "head.csv"
+    with_head.write_text(",".join(HEAD) + "\n" + "\n".join(f"{n % 4},{n},3,{n}," for n in range(40)) + "\n")
+    for table in (path, with_head):
+        config = by_time(table, 0.2)
+        examples = load_examples(config, lambda _: None)
+        assert sorted(examples.record["users"]) == ["0", "1", "2", "3"]
+        assert train_examples_of(config) == examples.train_count == 32
 
 
 def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +276,7 @@ def test_remote_files_are_not_touched() -> None:
 def test_what_takes_too_long_is_left_to_the_run(
     every: dict[str, RunConfig], dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.counting.LONGEST_S", -1.0)
+    monkeypatch.setattr("engine.skimming.LONGEST_S", -1.0)
     plan = make_plan(every[dataset], Hardware())
     assert plan.is_possible
     assert plan.train_examples is None

@@ -115,14 +115,14 @@ REPLICAS = """
 import json, sys
 import numpy as np
 import keras, tensorflow as tf
-from engine import accelerators
+from engine.accelerators.tensorflow import connect_tensorflow
 from engine.models.compiling import compile_model
 from tests.engine.test_translation import SIGNATURE, built, config, expected_figures, sentences
 
-accelerator = accelerators.connect("sim:2")
+accelerator = connect_tensorflow("sim:2")
 with accelerator.scope():
     model = built()
-    compile_model(model, config("text-pairs", "x"), SIGNATURE, 2, 8)
+    compile_model(model, config("text-pairs", "x"), SIGNATURE, 2, 8, uses_strategy=True)
     x, y, weights = sentences(64)
     data = tf.data.Dataset.from_tensor_slices((x, y, weights)).batch(16, drop_remainder=True)
     model.fit(data, epochs=2, verbose=0)

@@ -1,0 +1,208 @@
+"""A TPU by TensorFlow: `TPUStrategy`, on a TPU VM with ``tensorflow-tpu`` or at an address.
+
+Which TPU: an address that was given, then ``COLAB_TPU_ADDR``, then the TPU of this machine, then ``TPU_NAME``, the
+order in which TensorFlow's `TPUClusterResolver` and Colab's notebooks look. A resolver is made for anything, and only
+connecting tells whether a TPU is there; that may hang for ever, so a process of its own tries first
+(`engine.accelerators.tpu_probe`). Connecting, building, compiling and training go on in one thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from engine.accelerators import Accelerator
+from engine.accelerators.tensorflow import versions
+from engine.accelerators.tpu_address import what_is_wrong
+from engine.errors import AcceleratorError
+from engine.events import Replica
+from engine.hardware import detect_hardware
+from engine.roads import TENSORFLOW
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LIMIT_S = 90.0
+"""Longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer."""
+
+_LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A TPU to connect to.
+
+    Args:
+        address: What `TPUClusterResolver` is told: ``local``, ``grpc://…``, or a name.
+        why: Where it comes from.
+    """
+
+    address: str
+    why: str
+
+
+def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> Target | None:
+    """Choose the TPU.
+
+    Args:
+        asked: The address of the configuration's ``tpu:ADDRESS``; empty for none.
+        environ: Environment variables.
+        is_here: Whether this machine has a TPU.
+
+    Returns:
+        None where nothing tells of one.
+    """
+    if asked:
+        return Target(_with_scheme(asked), "asked for")
+    if address := environ.get("COLAB_TPU_ADDR", ""):
+        return Target(f"grpc://{address.removeprefix('grpc://')}", "COLAB_TPU_ADDR")
+    if is_here:
+        return Target(_LOCAL, "the TPU of this machine")
+    if name := environ.get("TPU_NAME", ""):
+        return Target(name, "TPU_NAME")
+    return None
+
+
+def _with_scheme(address: str) -> str:
+    """Add the ``grpc://`` that a person leaves away; a name without a port stays a name."""
+    return f"grpc://{address}" if ":" in address and "://" not in address else address
+
+
+def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
+    """Connect a TPU.
+
+    Args:
+        asked: Its address; empty to look for one.
+        limit_s: Longest time to wait for its answer.
+
+    Raises:
+        AcceleratorError: There is none, it does not answer, or TensorFlow has no TPU operations.
+    """
+    target = choose_target(asked, os.environ, is_here=bool(detect_hardware().tpu))
+    if target is None:
+        raise AcceleratorError(
+            "There is no TPU that TensorFlow can use.",
+            why="This machine has none, and neither COLAB_TPU_ADDR nor TPU_NAME names one.",
+            remedy="`tpu-console doctor` says what is here; accelerator=tpu:ADDRESS connects one at another machine.",
+        )
+    probe(target, limit_s)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target.address)
+        if target.address != _LOCAL:
+            tf.config.experimental_connect_to_cluster(resolver)
+        topology = tf.tpu.experimental.initialize_tpu_system(resolver)
+        strategy = tf.distribute.TPUStrategy(resolver)
+    except (tf.errors.OpError, RuntimeError, ValueError, OSError) as error:
+        raise refusal(target, f"{type(error).__name__}: {error}") from error
+    return Accelerator(
+        name="tpu",
+        reason=f"{target.address} ({target.why})",
+        backend=TENSORFLOW,
+        strategy=type(strategy).__name__,
+        replicas=replicas(topology.device_coordinates, _kind(), target.address),
+        make_scope=strategy.scope,
+        versions=versions(),
+        topology=describe_topology(topology.mesh_shape, topology.num_tasks, topology.num_tpus_per_task),
+    )
+
+
+def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
+    """List the devices of a topology.
+
+    Args:
+        coordinates: Array of shape ``(tasks, devices a task, 4)``: x, y, z and core, as TensorFlow's `Topology` has it.
+        kind: What a device is.
+        host: What serves them.
+    """
+    found: list[Replica] = []
+    for task, devices in enumerate(coordinates):
+        for number, (x, y, z, core) in enumerate(devices):
+            found.append(
+                Replica(
+                    index=len(found),
+                    device=f"/task:{task}/device:TPU:{number}",
+                    kind=kind,
+                    host=host,
+                    coordinates=f"{int(x)},{int(y)},{int(z)}",
+                    core=int(core),
+                    process=task,
+                )
+            )
+    return tuple(found)
+
+
+def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
+    """Describe a topology, such as ``2×2×1 mesh of chips with 2 cores, 1 task of 8 devices``.
+
+    Args:
+        mesh: Chips along x, y and z, and cores a chip.
+        tasks: Host processes.
+        devices: Devices a task.
+    """
+    *chips, cores = (int(number) for number in mesh)
+    shape = "×".join(str(number) for number in chips)
+    of_cores = f" with {cores} cores" if cores > 1 else ""
+    return f"{shape} mesh of chips{of_cores}, {tasks} task{'s' if tasks > 1 else ''} of {devices} devices"
+
+
+def _kind() -> str:
+    kind = detect_hardware().tpu_kind
+    return f"TPU {kind}" if kind else "TPU"
+
+
+def probe(target: Target, limit_s: float) -> None:
+    """Try to connect in a process of its own, which is ended when it takes too long.
+
+    Raises:
+        AcceleratorError: It did not succeed.
+    """
+    if target.address.startswith("grpc://") and (wrong := what_is_wrong(target.address)):
+        raise refusal(target, wrong)
+    command = [sys.executable, "-P", "-m", "engine.accelerators.tpu_probe", target.address]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise AcceleratorError(
+            f"The TPU at {target.address} ({target.why}) did not answer within {limit_s:.0f} s.",
+            remedy="Check the address and that the TPU is running; `tpu-console doctor` names a process that holds it.",
+        ) from error
+    answer = _answer(done.stdout)
+    if answer is None:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise refusal(target, last[0])
+    if "error" in answer:
+        raise refusal(target, answer["error"])
+
+
+def _answer(printed: str) -> dict[str, Any] | None:
+    try:
+        answer = json.loads(printed.splitlines()[-1])
+    except (IndexError, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def refusal(target: Target, error: str) -> AcceleratorError:
+    """Say in a sentence why a TPU was not connected.
+
+    Args:
+        target: The TPU.
+        error: What TensorFlow said.
+    """
+    said = " ".join(error.split())[:300]
+    where = f"The TPU at {target.address} ({target.why}) cannot be used."
+    if "ConfigureDistributedTPU" in error or "No OpKernel was registered" in error:
+        return AcceleratorError(
+            where,
+            why=f"TensorFlow {tf.__version__} is built without TPU operations here.",
+            remedy="Install tensorflow-tpu in place of tensorflow, or use backend=jax.",
+        )
+    if "already in use" in error or "in use by process" in error or "libtpu_lockfile" in error:
+        return AcceleratorError(where, why=said, remedy="`tpu-console doctor` names the process that holds it.")
+    return AcceleratorError(where, why=said, remedy="Check the address and that the TPU is running, then start again.")

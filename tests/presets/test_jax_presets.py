@@ -1,0 +1,297 @@
+"""The presets on Keras's JAX backend: each at a reduced size on data of its format, and every feature of the engine.
+
+All are trained one after the other in a single process, which has JAX, TensorFlow and Keras loaded once; processes of
+their own are in `tests/engine/test_backends.py`. The models that are left are then used with TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from engine.config import with_changes
+from engine.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, Translated
+from engine.launch import prepare_run
+from presets.catalog import find_preset
+from tests.cifar import ACCEPT, write_cifar
+from tests.engine.predicting import Job
+from tests.helpers import LIMIT_S, all_of, run_python, the
+from tests.images import write_plant_pathology
+from tests.words import ratings, write_pairs, write_ratings, write_reviews
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.rundir import RunDirectory
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+OWN = """
+import keras, numpy as np, tensorflow as tf
+
+def data():
+    x = np.random.default_rng(0).normal(size=(330, 12)).astype("float32")
+    whole = tf.data.Dataset.from_tensor_slices((x, (x[:, 0] > 0).astype("int64")))
+    return whole.take(300), whole.skip(300).take(29)
+
+def model(shape, classes, width):
+    given = keras.Input(shape)
+    hidden = keras.layers.BatchNormalization()(keras.layers.Dense(width, "relu")(given))
+    return keras.Model(given, keras.layers.Dense(2, "softmax")(hidden))
+"""
+
+# The first sets how many devices JAX simulates in the process; the others use as many of them as they ask for.
+RUNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "translation": (
+        "nmt-transformer",
+        {
+            "accelerator": "sim:8",
+            "epochs": 3,
+            "batch_size": 8,
+            "data.options.length": 10,
+            "model_options": {"width": 64, "heads": 4, "hidden": 128, "final_dropout": 0.1},
+        },
+    ),
+    "texts": (
+        "imdb-text",
+        {
+            "accelerator": "sim:2",
+            "batch_size": 16,
+            "epochs": 2,
+            "data.options.length": 80,
+            "model_options.width": 32,
+            "model_options.filters": [32, 32],
+            "optimizer.learning_rate": 0.004,
+            "optimizer.clip_norm": 1.0,
+        },
+    ),
+    "ratings": (
+        "movielens-recommender",
+        {
+            "accelerator": "sim:8",
+            "epochs": 2,
+            "batch_size": 8,
+            "model_options.width": 8,
+            "optimizer.learning_rate": 0.02,
+        },
+    ),
+    "photos": (
+        "cifar10-vgg-augmented",
+        {
+            "accelerator": "cpu",
+            "batch_size": 64,
+            "epochs": 2,
+            "steps_per_epoch": 30,
+            "validation_freq": 2,
+            "data.train_limit": 3000,
+            "model_options.filters": [8, 8],
+            "model_options.hidden": 32,
+            "optimizer.learning_rate": 0.006,
+        },
+    ),
+    "leaves": (
+        "plant-pathology-augmented",
+        {
+            "accelerator": "sim:2",
+            "batch_size": 8,
+            "epochs": 2,
+            "data.options.image_size": [32, 32],
+            "model_options.filters": [8, 16],
+            "class_weight": "balanced",
+            "label_smoothing": 0.1,
+            "augmentation.mixup": 0.2,
+            "augmentation.cutmix": 0.5,
+        },
+    ),
+    "two phases": (
+        "plant-pathology-efficientnet",
+        {
+            "accelerator": "sim:2",
+            "batch_size": 8,
+            "epochs": 6,
+            "steps_per_epoch": 4,
+            "data.options.image_size": [32, 32],
+            "model_options.name": "MobileNet",
+            "model_options.weights": "none",
+            "fine_tuning.after_epochs": 2,
+            "fine_tuning.from_layer": -7,
+            # Nothing is ever better by so much: the second phase ends after a second epoch, with the run's first.
+            "early_stopping.patience": 2,
+            "early_stopping.min_delta": 9.0,
+            "early_stopping.restore_best_weights": True,
+        },
+    ),
+    "in the model": (
+        "digits-cnn",
+        {
+            "accelerator": "cpu",
+            "epochs": 4,
+            "batch_size": 64,
+            "precision": "mixed_bfloat16",
+            "optimizer.warmup_epochs": 1,
+            "augmentation": {"placement": "model", "rotation": 5.0, "translation": 0.05, "brightness": 0.05},
+        },
+    ),
+    "own": (
+        "digits-cnn",
+        {
+            "accelerator": "sim:2",
+            "dataset": "mine.py:data",
+            "model": "mine.py:model",
+            "model_options": {"width": 16},
+            "epochs": 2,
+        },
+    ),
+    "not a number": ("digits-cnn", {"accelerator": "cpu", "epochs": 1, "optimizer.learning_rate": 1e30}),
+    "no memory": (
+        "digits-cnn",
+        # More than a process can address.
+        {"accelerator": "cpu", "model": "mlp", "model_options": {"hidden": [10**13]}},
+    ),
+}
+
+TRAIN = (
+    "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n"
+    + ACCEPT
+    + """
+import sys
+from pathlib import Path
+from engine.config import load_config
+from engine.journal import JournalWriter
+from engine.rundir import RunDirectory
+from engine.stopping import StopToken
+from engine.train import train_and_report
+
+for folder in sys.argv[1:]:
+    run = RunDirectory(Path(folder))
+    journal = JournalWriter(run.journal)
+    train_and_report(run, load_config(run.config), journal, StopToken(), source="host")
+    journal.close()
+print(os.environ["XLA_FLAGS"])
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with every preset's data."""
+    folder = tmp_path_factory.mktemp("jax")
+    write_pairs(folder / "spa-eng" / "spa.txt", 1200)
+    write_reviews(folder / "IMDB Dataset.csv", 1200)
+    write_ratings(folder / "ml-latest-small" / "ratings.csv", ratings(100, 80, 6000))
+    write_plant_pathology(folder / "plant-pathology-2020-fgvc7", per_class=61, size=(32, 48))
+    write_cifar(folder / "keras", "cifar10")
+    (folder / "mine.py").write_text(OWN, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(folder: Path) -> dict[str, RunDirectory]:
+    """The runs, by what they are here for."""
+    made = {}
+    for name, (preset, changes) in RUNS.items():
+        always = {"backend": "jax", "tensorboard.enabled": False}
+        config = with_changes(find_preset(preset).config, [*(always | changes).items()])
+        made[name] = prepare_run(config, folder / "runs")
+    given = [str(run.path) for run in made.values()]
+    flags = run_python(TRAIN, *given, cwd=folder, env={"KERAS_HOME": str(folder / "keras")}, limit_s=6 * LIMIT_S)
+    # Without it eight replicas on two cores wait for each other for ever, now and then.
+    assert "--xla_cpu_multi_thread_eigen=false" in flags
+    return made
+
+
+def finished(run: RunDirectory) -> list[EpochEnded]:
+    """The epochs of a run that trained to its end, on the accelerator it was to."""
+    failed = all_of(run, RunFailed)
+    assert not failed, (failed, run.log.read_text(errors="replace")[-3000:])
+    assert run.model.is_file()
+    return all_of(run, EpochEnded)
+
+
+def notices(run: RunDirectory) -> str:
+    return " ".join(notice.message for notice in all_of(run, Noticed))
+
+
+def test_a_transformer_on_eight_replicas_translates_while_it_learns(
+    runs: dict[str, RunDirectory], tmp_path: Path
+) -> None:
+    run = runs["translation"]
+    assert finished(run)[-1].logs["val_accuracy"] > 0.9
+    assert "Validation leaves out 4 of 180 examples" in notices(run)
+    *_, last = all_of(run, Translated)
+    wrong = [sample for sample in last.samples if sample.predicted != sample.expected.lower().strip(".¿?")]
+    assert (last.epoch, len(last.samples)) == (3, 4)
+    assert len(wrong) <= 1
+    # The model says the same words with TensorFlow.
+    new = tmp_path / "new.txt"
+    new.write_text("\n".join(sample.source for sample in last.samples), encoding="utf-8")
+    rows = Job(tmp_path)(run, new)
+    assert [row["translation"] for row in rows] == [sample.predicted for sample in last.samples]
+
+
+def test_texts_and_ratings_are_learnt(runs: dict[str, RunDirectory]) -> None:
+    assert finished(runs["texts"])[-1].logs["val_accuracy"] > 0.8
+    # Always saying the mean is wrong by 0.8.
+    assert finished(runs["ratings"])[-1].logs["val_root_mean_squared_error"] < 0.4
+
+
+def test_photos_changed_in_the_pipeline_are_learnt_and_scored_by_class(runs: dict[str, RunDirectory]) -> None:
+    run = runs["photos"]
+    last = finished(run)[-1]
+    assert last.logs["val_accuracy"] > 0.3
+    report = json.loads(run.report.read_text(encoding="utf-8"))
+    assert report["examples"] == 10_000
+    assert report["accuracy"] == pytest.approx(last.logs["val_accuracy"], abs=1e-3)
+
+
+def test_weighted_smoothed_mixed_leaves_train_one_step_at_a_time(runs: dict[str, RunDirectory]) -> None:
+    run = runs["leaves"]
+    first, last = (epoch.logs["loss"] for epoch in finished(run))
+    assert last < first
+    assert "JAX sends steps ahead by itself, so 32 is not used" in the(run, FitStarted).execution_reason
+
+
+def test_patience_and_the_best_weights_outlast_the_first_phase(runs: dict[str, RunDirectory]) -> None:
+    run = runs["two phases"]
+    epochs = finished(run)
+    assert "Fine-tuning begins: " in notices(run)
+    assert [epoch.epoch for epoch in epochs] == [1, 2, 3, 4]
+    assert the(run, RunFinished).outcome == "early"
+    report = json.loads(run.report.read_text(encoding="utf-8"))
+    assert report["accuracy"] == pytest.approx(epochs[0].logs["val_accuracy"], abs=1e-3)
+    assert epochs[2].learning_rate == pytest.approx(1e-4)
+
+
+def test_images_changed_in_the_model_train_in_sixteen_bits_and_are_predicted_by_tensorflow(
+    runs: dict[str, RunDirectory], tmp_path: Path
+) -> None:
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    run = runs["in the model"]
+    epochs = finished(run)
+    assert epochs[-1].logs["val_accuracy"] > 0.6
+    # The learning rate goes up for an epoch and falls to the end.
+    assert epochs[0].learning_rate == pytest.approx(2e-3, rel=1e-3)
+    assert epochs[-1].learning_rate == pytest.approx(0.0, abs=1e-4)
+    digits = load_digits()
+    np.save(tmp_path / "new.npy", digits.images[:200].astype("uint8")[..., None])
+    rows = Job(tmp_path)(run, tmp_path / "new.npy")
+    right = sum(int(row["class"]) == label for row, label in zip(rows, digits.target, strict=False))
+    assert right > 120
+
+
+def test_functions_of_one_s_own_train(runs: dict[str, RunDirectory]) -> None:
+    run = runs["own"]
+    assert len(finished(run)) == 2
+    assert "Validation leaves out 1 of 29 examples" in notices(run)
+
+
+def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
+    assert finished(runs["not a number"])
+    assert "The loss is not a number since epoch 1." in notices(runs["not a number"])
+    failed = the(runs["no memory"], RunFailed)
+    assert failed.what == "The device ran out of memory."
+    assert failed.why.startswith("Out of memory allocating")
