@@ -6,6 +6,7 @@ files; fast enough to run at every key press.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -34,6 +35,9 @@ _UNEVEN = 5
 
 _NAMED = 5
 """Most classes that a sentence names."""
+
+_CROWDED = 4
+"""From how many simulated replicas a core on that is worth a word."""
 
 _USUAL_DEVICES = 8
 """Devices of a v2-8 or v3-8, the TPUs that Colab and Cloud serve to another machine."""
@@ -178,6 +182,7 @@ def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str
     if config.simulated_replicas:
         count = config.simulated_replicas
         among = f" on {hosts} hosts" if hosts > 1 else ""
+        refusals += _crowding_advice(max(1, count // hosts))
         return f"{count} simulated replicas on the CPU{among}", count, refusals
     if road.accelerator.partition(":")[0] == "tpu":
         return _tpu(config, hardware, hosts, refusals)
@@ -196,6 +201,18 @@ def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str
     count = len(gpus) * hosts
     name = gpus[0] if count == 1 else f"{count} × {gpus[0]}"
     return name if config.accelerator == "gpu" else f"{name} (auto)", count, refusals
+
+
+def _crowding_advice(replicas: int) -> list[Advice]:
+    """Say when more simulated replicas share this machine's cores than can be of use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if replicas <= _CROWDED * cores:
+        return []
+    text = (
+        f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}: a step takes far longer, and "
+        f"what is seen of them shows with sim:{max(2, cores)} as well."
+    )
+    return [Advice(Severity.WARNING, text, "accelerator")]
 
 
 def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Advice]) -> tuple[str, int, list[Advice]]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 TENSORFLOW, JAX = "tensorflow", "jax"
 
 _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
+_THREADS_PER_REPLICA = 8
+_SEVERAL_HOSTS = "several hosts train together with JAX only"
 _INSTALL_JAX = "pip install 'tpu-console[tpu]'"
 
 
@@ -89,7 +91,7 @@ def choose_road(
 
 def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> Road:
     if config.backend == JAX or config.hosts.is_several:
-        why = "asked for" if config.backend == JAX else "several hosts train together with JAX only"
+        why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
         if not has("jax"):
             return Road(JAX, why, config.accelerator, "JAX is not installed.", _INSTALL_JAX)
         return Road(JAX, why, config.accelerator)
@@ -101,8 +103,9 @@ def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> Road:
 def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> Road:
     accelerator = config.accelerator if config.wants_tpu else "tpu"
     address = config.tpu_address or ("" if hardware.tpu else remote)
-    if config.backend == JAX:
-        return _jax_road("asked for", accelerator, by_jax=by_jax)
+    if config.backend == JAX or config.hosts.is_several:
+        why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
+        return _jax_road(why, accelerator, by_jax=by_jax)
     reason = config.needs_tensorflow
     if config.backend == TENSORFLOW or reason or address:
         why = "asked for"
@@ -144,10 +147,12 @@ def prepare(config: RunConfig, road: Road) -> None:
         # Under several hosts each one simulates its share.
         each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
         flags = f"--xla_force_host_platform_device_count={each}"
-        # A replica that waits for the others keeps its thread, and one whose convolution then finds no thread left
-        # never comes: XLA ends the process after 40 s. Without the shared threads each computes in its own.
+        # A replica that waits for the others keeps a thread of a pool they share, by default one a replica. Another
+        # that then finds none left never comes, and XLA ends the process after 40 s: so there are more than can wait,
+        # and each convolution is computed by one of them.
         flags += " --xla_cpu_multi_thread_eigen=false"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+        os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
     if config.accelerator == "cpu" or config.simulated_replicas:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
         os.environ["JAX_PLATFORMS"] = "cpu"

@@ -66,7 +66,7 @@ def train_and_report(
             traceback.print_exception(error, file=log)
         failed = explain(error, run.log.name)
         if channel.team is not None:
-            channel.team.fail(error, failed.what)
+            channel.team.fail(error, failed)
         channel.emit(failed)
         return False
     finally:
@@ -77,6 +77,8 @@ def train_and_report(
 
 def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
     road = choose_road(config, detect_hardware())
+    if (membership := find_membership(config, this_machine())) is not None:
+        check_can_join(membership, road, source)
     _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")
     prepare(config, road)
     import keras
@@ -85,8 +87,7 @@ def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
     from engine.sampling.sampler import Sampler
 
     _enter(channel, Phase.CONNECTING)
-    if (membership := find_membership(config, this_machine())) is not None:
-        check_can_join(membership, road, source)
+    if membership is not None:
         _join(channel, config, membership)
     accelerator = accelerators.connect(config, road)
     if channel.team is not None:

@@ -7,7 +7,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.caching import discard_cache
 from engine.errors import AcceleratorError, ConsoleError, one_line
@@ -35,11 +35,13 @@ class Team:
     """A run's hosts, joined.
 
     Args:
+        channel: The run.
         membership: This host's place.
         stop: Its step counter; its `attach` takes the compiled model.
         side: Host 0's side or another host's.
     """
 
+    channel: Channel
     membership: Membership
     stop: AgreedStop
     side: Leader | Follower
@@ -63,13 +65,14 @@ class Team:
             jax.distributed.shutdown()
         self.side.close()
 
-    def fail(self, error: BaseException, what: str) -> None:
-        """Tell the others that this host cannot go on, and why.
+    def fail(self, error: BaseException, failed: RunFailed) -> NoReturn:
+        """Tell the others why this host cannot go on, write it as the run's last event, and end this process.
 
-        Where another host is gone, the step that waits for it may fail before it is missed. Then that is the cause:
-        this process ends here, with the sentence that names the host.
+        Where another host is gone, the step that waits for it may fail before it is missed. Then that is the cause,
+        and the last event names the host.
         """
-        self.side.fail(what, wait_s=0.0 if isinstance(error, ConsoleError) else _NOTICED_S)
+        self.side.fail(failed.what, wait_s=0.0 if isinstance(error, ConsoleError) else _NOTICED_S)
+        _leave(self.channel, failed)
 
 
 def join(membership: Membership, config: RunConfig, channel: Channel) -> Team:
@@ -113,7 +116,7 @@ def join(membership: Membership, config: RunConfig, channel: Channel) -> Team:
     # From now on no host stops by itself: whoever is asked tells host 0, and all stop when they agreed to.
     channel.stop_token = agreed
     asked.listen(request_stop)
-    return Team(membership, stop, side)
+    return Team(channel, membership, stop, side)
 
 
 def _versions() -> dict[str, str]:
@@ -156,13 +159,18 @@ def _connect_jax(membership: Membership, port: int) -> None:
 
 
 def _end(channel: Channel, what: str, *, is_leader: bool) -> None:
-    """Write the run's last event and end this process: training may hang in a step that never ends."""
+    """End the run for another host: training may hang in a step that never ends."""
     remedy = "No epoch had ended, so there is no checkpoint."
     if not is_leader:
-        remedy = "Host 0 has the checkpoints."
+        remedy = "Host 0 has the checkpoints, once an epoch has ended."
     elif (channel.run.checkpoints / "last.keras").exists():
         remedy = "checkpoints/last.keras has the model after the newest epoch."
+    _leave(channel, RunFailed(f"{what} The run cannot go on without it.", "", remedy, channel.run.log.name))
+
+
+def _leave(channel: Channel, failed: RunFailed) -> NoReturn:
+    """Write the run's last event and end this process; JAX's own exit would wait for the other hosts."""
     discard_cache(channel.run)
-    channel.emit(RunFailed(f"{what} The run cannot go on without it.", "", remedy, channel.run.log.name))
+    channel.emit(failed)
     channel.journal.flush()
     os._exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import threading
 from contextlib import suppress
@@ -10,7 +11,6 @@ from typing import Any
 
 _READ_BYTES = 1 << 16
 _LONGEST_LINE = 1 << 20
-_SEND_S = 5.0
 
 
 class LinkClosedError(OSError):
@@ -47,9 +47,9 @@ class Link:
             TimeoutError: None came within the limit.
             LinkClosedError: The other side is gone, or does not speak this.
         """
-        self._connection.settimeout(limit_s)
         while b"\n" not in self._rest:
             try:
+                self._connection.settimeout(limit_s)
                 data = self._connection.recv(_READ_BYTES)
             except TimeoutError:
                 raise
@@ -69,15 +69,12 @@ class Link:
 
     def is_closed(self) -> bool:
         """Tell whether the other side has hung up; looks and does not wait."""
-        self._connection.setblocking(False)
         try:
-            return not self._rest and self._connection.recv(1, socket.MSG_PEEK) == b""
-        except BlockingIOError:
-            return False
-        except OSError:
+            something = select.poll()
+            something.register(self._connection, select.POLLIN)
+            return bool(something.poll(0)) and self._connection.recv(1, socket.MSG_PEEK) == b""
+        except (OSError, ValueError):
             return True
-        finally:
-            self._connection.settimeout(_SEND_S)
 
     def close(self) -> None:
         """Hang up."""

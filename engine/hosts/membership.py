@@ -139,7 +139,8 @@ def _split(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]") or (host.count(":") and not host.endswith("]")):
         host, port = address, str(PORT)
-    host = host.removeprefix("[").removesuffix("]")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     # JAX's own service listens at the next port.
     if not host or set(host) & set("[]/ ") or not port.isdecimal() or not 0 < int(port) < 65535:
         raise AcceleratorError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ BEAT_S = 1.0
 SILENT_S = 30.0
 """Seconds without a word after which a host is taken for gone; a process that died is noticed at once."""
 
+_LEAVE_S = 3.0
 _SHARED = (HostSampled, MemorySampled)
 
 
@@ -59,8 +61,9 @@ class Leader:
         self._on_lost = on_lost
         self._on_request = on_request
         self._over = threading.Event()
-        self._held = threading.Condition()
+        self._news = threading.Condition()
         self._bound: dict[int, int] = {}  # the steps that the held hosts have begun
+        self._gone: set[int] = set()
         self._stopping = False
 
     @property
@@ -92,9 +95,8 @@ class Leader:
             what: Why.
             wait_s: Time in which another host may turn out to be the cause; then `on_lost` is called.
         """
-        if not self._over.wait(wait_s):
-            self._over.set()
-            self._tell_all("end", what=f"Host 0 failed: {what}")
+        if not self._over.wait(wait_s) and self._claim():
+            self._send_off(f"Host 0 failed: {_sentence(what)}")
 
     def finish(self) -> None:
         """Take leave: whoever hangs up from now on is not lost."""
@@ -109,8 +111,8 @@ class Leader:
     def _agree(self, reason: str, then: Callable[[], object]) -> None:
         self._tell_all("hold")
         mine = self._stop.hold()
-        with self._held:
-            everyone = self._held.wait_for(lambda: len(self._bound) == len(self._links), SILENT_S)
+        with self._news:
+            everyone = self._news.wait_for(lambda: len(self._bound) == len(self._links), SILENT_S)
             last = max(mine, *self._bound.values()) + 1 if everyone else 0
         if not everyone:
             return  # a host is gone, which its own thread has noticed
@@ -130,7 +132,7 @@ class Leader:
 
     def _hear(self, index: int) -> None:
         heard_at = time.monotonic()
-        while not self._over.is_set():
+        while True:
             try:
                 message = self._links[index].receive(SILENT_S)
             except (TimeoutError, LinkClosedError):
@@ -140,32 +142,45 @@ class Leader:
             if message["kind"] == "event" and (event := decode(message["record"])) is not None:
                 self._channel.emit(event)
             elif message["kind"] == "held":
-                with self._held:
+                with self._news:
                     self._bound[index] = int(message["step"])
-                    self._held.notify_all()
+                    self._news.notify_all()
             elif message["kind"] == "please stop":
                 self._on_request(f"{message['reason']}, at host {index} ({self._cards[index].host})")
-            elif message["kind"] == "failed":
-                self._end(f"Host {index} ({self._cards[index].host}) failed: {message['what']}")
-                return
+            elif message["kind"] == "failed" and self._claim():
+                what = f"Host {index} ({self._cards[index].host}) failed: {_sentence(str(message['what']))}"
+                # This thread goes on to hear when the host has gone.
+                threading.Thread(target=self._end, args=(what,), name="end of all hosts", daemon=True).start()
 
     def _lost(self, index: int, silent_s: float) -> None:
-        if self._over.is_set():
+        with self._news:
+            self._gone.add(index)
+            self._news.notify_all()
+        if not self._claim():
             return
         host = self._cards[index].host
         self._channel.emit(HostLost(index, host, round(silent_s, 1)))
         how = f"was not heard for {silent_s:.0f} s" if silent_s >= SILENT_S else "is gone"
         self._end(f"Host {index} ({host}) {how}.")
 
-    def _end(self, what: str) -> None:
-        if not self._over.is_set():
+    def _claim(self) -> bool:
+        """Tell whether the run ends here and now; only who asks first is told so."""
+        with self._news:
+            is_first = not self._over.is_set()
             self._over.set()
-            for link in self._links.values():
-                try:
-                    link.send("end", what=what)
-                except OSError:
-                    continue
-            self._on_lost(what)
+        return is_first
+
+    def _end(self, what: str) -> None:
+        self._send_off(what)
+        self._on_lost(what)
+
+    def _send_off(self, what: str) -> None:
+        """Tell the others why all ends, and let them go first: JAX aborts a process that loses host 0."""
+        for link in self._links.values():
+            with suppress(OSError):
+                link.send("end", what=what)
+        with self._news:
+            self._news.wait_for(lambda: len(self._gone) == len(self._links), _LEAVE_S)
 
 
 class Follower:
@@ -268,6 +283,10 @@ class Follower:
         if not self._over.is_set():
             self._over.set()
             self._on_lost(what)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
 def _plain(event: Event) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 
 from engine.channel import Channel
 from engine.errors import AcceleratorError
-from engine.events import HostLost, HostSampled, Progress
+from engine.events import HostLost, HostSampled, Progress, RunFailed
 from engine.hosts.agreed_stop import AgreedStop
 from engine.hosts.link import Link, LinkClosedError
 from engine.hosts.membership import PORT, Membership, check_can_join, find_membership
@@ -22,7 +22,8 @@ from engine.hosts.team import Follower, Leader
 from engine.journal import JournalWriter
 from engine.launch import prepare_run
 from engine.roads import Road
-from engine.stopping import StoppedError
+from engine.stopping import StoppedError, StopToken
+from engine.train import train_and_report
 from tests.engine.recorded import lay_out
 from tests.helpers import all_of, small_config, the, wait_until
 
@@ -139,6 +140,19 @@ def test_several_hosts_need_jax_and_a_process_of_their_own() -> None:
         check_can_join(place(), Road("jax", "asked for", "cpu"), "in-process")
     with pytest.raises(AcceleratorError, match=r"with JAX only, and this run takes tensorflow \(auto: a SavedModel"):
         check_can_join(place(), Road("tensorflow", "auto: a SavedModel", "tpu"), "host")
+
+
+def test_a_run_inside_the_console_that_is_one_of_several_ends_with_that_sentence(tmp_path: Path) -> None:
+    hosts = {"count": 2, "index": 0, "coordinator": "127.0.0.1:9000"}
+    run = prepare_run(small_config(hosts=hosts), tmp_path / "runs")
+    journal = JournalWriter(run.journal)
+    assert not train_and_report(run, small_config(hosts=hosts), journal, StopToken(), source="in-process")
+    journal.close()
+    failed = the(run, RunFailed)
+    assert (failed.what, failed.remedy) == (
+        "One of 2 hosts (asked for) needs a process of its own.",
+        "Start it without --in-process.",
+    )
 
 
 # The roll call.
@@ -284,14 +298,17 @@ def test_a_host_that_left_may_come_again(roll: Roll) -> None:
     assert sorted(roll.result("host 0")[0]) == [1, 2]
 
 
+OTHER_VERSIONS = (
+    "has other versions: jax 0.9.0 there, 0.10.2 at host 0; keras missing there, 3.15.1 at host 0. "
+    "Install the same versions on all hosts."
+)
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"count": 3}, "was told of 3 hosts, host 0 ({host}) of 2. Give all the same --hosts."),
-        (
-            {"versions": {"jax": "0.9.0"}},
-            "has other versions: jax 0.9.0 there, 0.10.2 at host 0; keras missing there, 3.15.1 at host 0. Install the same versions on all hosts.",
-        ),
+        ({"versions": {"jax": "0.9.0"}}, OTHER_VERSIONS),
         ({"config": "another"}, "has another configuration than host 0. Start the same command on all hosts."),
     ],
 )
@@ -485,7 +502,8 @@ class Crew:
             self.channels[0], self.links, self.cards, self.stops[0], self._noter(self.lost, 0), self._request
         )
         self.trainers = [Trainer(stop, steps, self.over, pace) for stop, pace in zip(self.stops, paces, strict=True)]
-        for side in (self.leader, *self.followers.values()):
+        self.sides: list[Leader | Follower] = [self.leader, *self.followers.values()]
+        for side in self.sides:
             side.start()
 
     def _follower(self, index: int, link: Link) -> Follower:
@@ -494,9 +512,14 @@ class Crew:
             link,
             "machine-0",
             self.stops[index],
-            self._noter(self.lost, index),
+            lambda what: self._leave(index, what, link),
             self._noter(self.heard, index),
         )
+
+    def _leave(self, index: int, what: str, link: Link) -> None:
+        """Do what the process of a host does when the run cannot go on: it ends."""
+        self.lost[index] = what
+        link.close()
 
     def _noter(self, notes: dict[int, str], index: int) -> Callable[[str], object]:
         return lambda text: notes.setdefault(index, text)
@@ -519,7 +542,7 @@ class Crew:
     def close(self) -> None:
         self.over.set()
         self.leader.finish()
-        for side in (self.leader, *self.followers.values()):
+        for side in self.sides:
             side.close()
         for channel in self.channels:
             channel.journal.close()
@@ -624,7 +647,9 @@ def test_host_0_gone_ends_the_others(crew: Callable[..., Crew]) -> None:
 def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., Crew], failing: int) -> None:
     hosts = crew(0.0, 0.0, 0.0)
     side = hosts.followers[1] if failing else hosts.leader
-    side.fail("train.csv has no column 'label'.")
+    side.fail("train.csv has no column 'label'")
+    if failing:
+        side.close()
     others = {0, 1, 2} - {failing}
     wait_until(lambda: set(hosts.lost) >= others, "told")
     name = "Host 1 (machine-1)" if failing else "Host 0"

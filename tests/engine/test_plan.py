@@ -223,3 +223,11 @@ def test_the_command_need_not_empty_what_another_dataset_leaves_behind() -> None
     assert command.endswith(
         "--set dataset=image-folder --set data.options.path=photos --set data.options.skip_bad=true"
     )
+
+
+def test_more_simulated_replicas_than_cores_can_serve_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert severity("16 simulated replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
+    hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}
+    for changes in ({"accelerator": "sim:8"}, {"accelerator": "sim:16", "hosts": hosts}):
+        assert not [text for text in advice_of(batch_size=8, **changes) if "share 2 cores" in text]

@@ -79,6 +79,7 @@ def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked
 def test_several_hosts_take_jax() -> None:
     hosts = {"count": 2, "index": 0, "coordinator": "127.0.0.1:1234"}
     assert road(COLAB, accelerator="cpu", hosts=hosts).backend == "jax"
+    assert road(TPU_VM | {"jax"}, V3, hosts=hosts).backend == "jax"
     assert road(LAPTOP, accelerator="cpu", hosts=hosts).missing == "JAX is not installed."
     with pytest.raises(ConfigError, match="with JAX only"):
         small_config(hosts=hosts, backend="tensorflow")

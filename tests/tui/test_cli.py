@@ -213,6 +213,9 @@ def test_shell_completes_presets_runs_keys_and_accelerators(home: Path) -> None:
         "optimizer.scale_with_replicas=",
     ]
     assert complete("run", "digits-cnn", "--accelerator", "s") == ["sim:2", "sim:4", "sim:8"]
+    assert complete("run", "digits-cnn", "--accelerator", "t") == ["tpu", "tpu:"]
+    assert complete("run", "digits-cnn", "--backend", "") == ["auto", "tensorflow", "jax"]
+    assert complete("run", "digits-cnn", "--host") == ["--hosts", "--host-index"]
     assert complete("at") == ["attach"]
     assert len(complete("run", "digits-cnn", "--set", "o")) == sum(key.startswith("o") for key in valid_keys())
 

@@ -234,3 +234,23 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     assert f"efficiency   {text}" in call("attach")[1]
     efficiency = json.loads(call("show", "--json")[1])["efficiency"]
     assert efficiency == {"tpu": "v5e-8", "best_step_ms": 2.32, "measured_step_ms": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--hosts", "2", "--host-index", "5"], "hosts.index: is 5; 2 hosts are 0 to 1"),
+        (["--hosts", "0"], "hosts.count: input should be greater than 0"),
+        (["--hosts", "two"], "'two' is not a valid integer"),
+        (["--hosts", "2", "--backend", "tensorflow"], "Keras trains on several hosts with JAX only"),
+        (["--backend", "torch"], "'torch' is not one of 'auto', 'tensorflow', 'jax'"),
+        (["--accelerator", "tpu:"], "'tpu:' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
+    ],
+)
+def test_hosts_and_backends_that_cannot_be_are_refused_before_anything_starts(
+    call: Any, args: list[str], problem: str
+) -> None:
+    code, out, err = call("run", "digits-cnn", *args)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert json.loads(call("runs", "--json")[1]) == []

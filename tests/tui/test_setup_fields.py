@@ -205,3 +205,30 @@ def test_a_preset_with_free_options_is_untouched_at_first() -> None:
     config = config.model_copy(update={"data": config.data.model_copy(update={"options": {"b": "c"}})})
     preset = Preset("own", About(title="Own"), config, Path("own.toml"))
     assert Draft(preset).config() == config
+
+
+def test_the_accelerator_is_chosen_or_simulated_or_an_address(digits: Draft) -> None:
+    spec = _spec(digits, "accelerator")
+    assert spec.choices == ("auto", "cpu", "gpu", "tpu")
+    assert spec.own is not None
+    assert [spec.own.value(text) for text in ("8", "sim:8", "tpu:10.0.0.2:8470")] == [
+        "sim:8",
+        "sim:8",
+        "tpu:10.0.0.2:8470",
+    ]
+
+
+def test_the_backend_and_the_hosts_are_among_what_is_shown_on_demand(digits: Draft) -> None:
+    backend = _spec(digits, "backend")
+    assert (backend.group, backend.choices, backend.is_essential) == (
+        "Accelerator",
+        ("auto", "tensorflow", "jax"),
+        False,
+    )
+    for key, text in (("hosts.count", "2"), ("hosts.index", "1"), ("hosts.coordinator", "10.0.0.1:9000")):
+        assert (_spec(digits, key).group, _spec(digits, key).is_essential) == ("Several hosts", False)
+        digits.set(_spec(digits, key), text)
+    hosts = digits.config().hosts
+    assert (hosts.count, hosts.index, hosts.coordinator) == (2, 1, "10.0.0.1:9000")
+    digits.set(_spec(digits, "hosts.count"), "auto")
+    assert digits.config().hosts.count == "auto"

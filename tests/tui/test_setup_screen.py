@@ -250,6 +250,7 @@ async def test_simulated_replicas_are_counted_and_the_accelerator_says_what_is_t
         await ready(pilot, app)
         row = app.row("accelerator")
         assert ("gpu (2 × NVIDIA H200)", "gpu") in row._options()
+        assert ("tpu (none found)", "tpu") in row._options()
         assert str(row.query_one("#label", Static).render()) == "auto (GPU here)"
         assert "2 × NVIDIA H200 (auto)" in app.figures()
         choice = row.query_one(Select)

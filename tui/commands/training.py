@@ -44,8 +44,8 @@ _LIFE_S = 15.0
         "tpu-console run digits-cnn --json > events.jsonl",
         "",
         "Two machines train together; the first is reached at 10.0.0.1:",
-        "tpu-console run ./mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1:9000",
-        "tpu-console run ./mine.toml --hosts 2 --host-index 1 --coordinator 10.0.0.1:9000",
+        "tpu-console run mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1",
+        "tpu-console run mine.toml --hosts 2 --host-index 1 --coordinator 10.0.0.1",
     )
 )
 @preset_argument
