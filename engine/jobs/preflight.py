@@ -10,7 +10,6 @@ from engine.config import parse_config
 from engine.errors import ConsoleError
 from engine.preflight.cache import versions
 from engine.preflight.cases import cases_of, recall_all
-from engine.preflight.crew import judge_all
 from engine.preflight.topologies import find_topology
 from engine.roads import is_installed
 
@@ -56,6 +55,8 @@ def perform(
     verdicts = recall_all(cases, search=search) if use_cache else None
     if verdicts is None:
         check_compiler()
+        from engine.preflight.crew import judge_all  # not for an answer that was kept
+
         verdicts = judge_all(
             cases,
             lambda what, seconds: reporter.progress(what, seconds, None, "seconds"),

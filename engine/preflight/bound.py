@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from engine.preflight.topologies import Topology
 
 
-def bound_of(config: RunConfig, topology: Topology, flops: float, bytes_accessed: float, hlo_text: str) -> Bound:
+def bound_of(
+    config: RunConfig,
+    topology: Topology,
+    flops: float,
+    bytes_accessed: float,
+    hlo_text: str,
+    exchanged: float | None = None,
+) -> Bound:
     """Work out the bound of a compiled step.
 
     Args:
@@ -27,9 +34,10 @@ def bound_of(config: RunConfig, topology: Topology, flops: float, bytes_accessed
         flops: Operations of a step on one device, by the compiler's count.
         bytes_accessed: Bytes of a step on one device, by the compiler's count, which includes fast memory.
         hlo_text: The optimised program.
+        exchanged: Bytes that a device sends to others; None to read them from the program.
     """
     moved = min(bytes_accessed, hbm_bytes(hlo_text)) if bytes_accessed > 0 else hbm_bytes(hlo_text)
-    exchanged = exchanged_bytes(hlo_text, topology.devices)
+    exchanged = exchanged_bytes(hlo_text, topology.devices) if exchanged is None else exchanged
     seconds = {
         "compute": flops / topology.peak_flops,
         "memory": moved / topology.hbm_bytes_per_s,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.preflight.inputs import Batch
 
+_IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ANY_STEPS = 100  # of a dataset whose length is not known: the schedule's length is a number in the program
 
 
@@ -43,11 +44,7 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     keras.config.set_dtype_policy(config.precision)
     settings = _without_weights(config)
     with _nothing_is_fetched():
-        try:
-            with abstract():
-                model = _made(settings, batch)
-        except Exception:  # noqa: BLE001  a layer that makes values of its own says so in many ways
-            model = _made(settings, batch)
+        model = _made(settings, batch) if _IS_TENSORFLOW else _made_of_shapes(settings, batch)
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
@@ -63,7 +60,9 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
 
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
-    """Return a scope in which variables have shapes only."""
+    """Return a scope in which variables have shapes only; on TensorFlow, which traces real ones, none."""
+    if _IS_TENSORFLOW:
+        return contextlib.nullcontext()
     scope: contextlib.AbstractContextManager[Any] = keras.StatelessScope(initialize_variables=False)
     return scope
 
@@ -86,6 +85,14 @@ def specification(batch: Batch, size: int, sharding: Any = None, *, is_training:
     weight = batch.weight if is_training else batch.validation_weight
     weights = () if weight is None else (of(weight, "float32"),)
     return (x, of(batch.label.shape, batch.label.dtype), *weights)
+
+
+def _made_of_shapes(config: RunConfig, batch: Batch) -> Any:
+    try:
+        with abstract():
+            return _made(config, batch)
+    except Exception:  # noqa: BLE001  a layer that makes values of its own says so in many ways
+        return _made(config, batch)
 
 
 def _made(config: RunConfig, batch: Batch) -> Any:

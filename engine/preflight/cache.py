@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from engine.catalog import is_user_reference
 from engine.paths import cache_folder
+from engine.places import locate
 from engine.plan import train_examples_of
 from engine.preflight.result import Outcome, from_dict
+from engine.preflight.surroundings import takes_tensorflow
 from engine.survey import survey
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.preflight.result import Verdict
 
-_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tpu-console")
+_PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tensorflow", "tpu-console")
 # What a program and its bound do not depend on.
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "tensorboard"}
 _OWN_SOURCES = ("preflight", "models")
@@ -92,6 +94,7 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
         config.model_dump(mode="json", exclude=_ELSEWHERE),
         tpu,
         search,
+        takes_tensorflow(config),
         versions(),
         _our_sources(),
         train_examples_of(config),
@@ -114,7 +117,14 @@ def _our_sources() -> str:
 
 
 def _own_files(config: RunConfig) -> Iterator[Path]:
-    """Give the files of the person's own model function: its own, and those beside it, which it may import."""
+    """Give the files of the person's own model function: its own, and those beside it, which it may import.
+
+    Of a SavedModel it is the file with its graph.
+    """
+    if config.model == "hub":
+        graph = Path(locate(str(config.model_options.get("path", "")))) / "saved_model.pb"
+        if graph.is_file():
+            yield graph
     if not is_user_reference(config.model):
         return
     place = config.model.rpartition(":")[0]

@@ -7,12 +7,14 @@ its state on every device, as `keras.distribution.DataParallel` does.
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
+import keras
 import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -55,6 +57,10 @@ class Program:
     seconds: float
 
 
+class NotPossibleError(Exception):
+    """The installed versions do not allow a step to be compiled, whatever is in it."""
+
+
 class DoesNotFitError(Exception):
     """The compiler refused a program for its size.
 
@@ -76,8 +82,11 @@ class Compiler:
         topology: The TPU.
     """
 
+    share = ""
+    """What is to be known of a verdict because not the whole run's step was compiled, in a sentence."""
+
     def __init__(self, topology: Topology) -> None:
-        self._topology = topology
+        self.topology = topology
         described = topologies.get_topology_desc(
             topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
         )
@@ -138,9 +147,17 @@ class Compiler:
         held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
         memory = self._memory(
-            model, batch, replica_batch, peak, stats.temp_size_in_bytes, self._topology.usable_hbm_bytes
+            model, batch, replica_batch, peak, stats.temp_size_in_bytes, self.topology.usable_hbm_bytes
         )
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, compiled.as_text(), seconds)
+
+    def exchanged(self, model: Any) -> float | None:  # noqa: ARG002  another compiler needs it
+        """Return the bytes that a device sends to others in a training step; None where the program tells them.
+
+        Args:
+            model: The model.
+        """
+        return None
 
     def _state(self, variables: Iterable[Any]) -> list[Any]:
         return [
@@ -161,8 +178,10 @@ class Compiler:
 
 def bytes_of(variables: Iterable[Any]) -> int:
     """Return the bytes of variables, without padding."""
-    shapes = (jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in variables)
-    return sum(shape.size * shape.dtype.itemsize for shape in shapes)
+    return sum(
+        math.prod(variable.shape) * np.dtype(keras.backend.standardize_dtype(variable.dtype)).itemsize
+        for variable in variables
+    )
 
 
 def refused_bytes(words: str) -> tuple[int, int] | None:

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConsoleError
 from engine.paths import runs_folder, user_path
+from engine.places import is_remote
 from engine.preflight.cache import keep, recall, versions
 from engine.preflight.result import Outcome, Verdict, from_dict
 from engine.preflight.room import USUAL, free_bytes
-from engine.preflight.surroundings import PREFLIGHT
+from engine.preflight.surroundings import surroundings_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from engine.config import RunConfig
     from engine.preflight.cases import Case
 
 LIMIT_S = 900.0
@@ -68,8 +70,8 @@ def judge_all(
     """
     verdicts: dict[int, Verdict] = {}
     for number, case in enumerate(cases):
-        if reason := case.config.needs_tensorflow:
-            verdicts[number] = _unknown(case, f"Keras on JAX, which is compiled here, cannot build it: {reason}.")
+        if reason := _out_of_reach(case.config):
+            verdicts[number] = _unknown(case, reason)
         elif use_cache and (kept := recall(case.config, case.topology.name, search=search)):
             verdicts[number] = kept
     waiting = [number for number in range(len(cases)) if number not in verdicts]
@@ -91,6 +93,17 @@ def judge_all(
     return [verdicts[number] for number in range(len(cases))]
 
 
+def _out_of_reach(config: RunConfig) -> str:
+    """Say why a model cannot be built without fetching anything; empty when it can."""
+    path = str(config.model_options.get("path", ""))
+    if config.model != "hub" or not is_remote(path):
+        return ""
+    return (
+        f"What the SavedModel {path} computes is known only when it was fetched, which a preflight does not do. "
+        "Download and unpack it, and set model_options.path to its folder."
+    )
+
+
 def _at_once(working: int) -> int:
     """Return how many workers may be there at the same time; compiling keeps one core busy."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -103,7 +116,7 @@ def _start(number: int, case: Case, *, search: bool) -> _Worker:
             [sys.executable, "-P", "-m", "engine.preflight.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | PREFLIGHT,
+            env=os.environ | surroundings_of(case.config),
             bufsize=0,
         )
     except OSError as error:

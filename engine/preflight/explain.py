@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _CALLED = re.compile(r"Exception encountered when calling (?:layer ')?([\w.]+?)(?:'|\.call\(\))")
 _CHANGES_SIZE = re.compile(r"^random_?(height|width)", re.IGNORECASE)
+_NO_KERNEL = re.compile(r"unsupported operations.* on XLA_\w+: (\w+) \(.*?\{\{node ([^}]+)\}\}", re.DOTALL)
 _TENSORFLOW_LAYERS = ("TFSMLayer", "KerasLayer", "TorchModuleWrapper")
 
 
@@ -98,6 +99,8 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
         remedy = "Use a smaller batch_size, precision=mixed_bfloat16, or a TPU with more memory a device."
         return text, (Finding("error", text, remedy=remedy, key="batch_size"),)
     chain = list(_chain(error))
+    if (found := next(filter(None, (_NO_KERNEL.search(str(one)) for one in chain)), None)) is not None:
+        return _not_of_xla(found[1], found[2], model)
     layer = _layer_of(chain, model)
     kind = _KINDS[0] if layer is not None and _changes_size(layer) else _kind_of(chain, layer)
     name = str(getattr(layer, "name", "") or "")
@@ -132,6 +135,16 @@ def _changes_size(layer: Any) -> bool:
         return True
     is_fixed_before = all(None not in shape[1:] for shape in shapes_of(layer, "input"))
     return is_fixed_before and any(None in shape[1:] for shape in shapes_of(layer, "output"))
+
+
+def _not_of_xla(operation: str, node: str, model: Any) -> tuple[str, tuple[Finding, ...]]:
+    """Tell of an operation in a graph of TensorFlow; the node's scope is made of layers, numbered where called anew."""
+    layers = {} if model is None else {layer.name: layer for layer in all_layers(model)}
+    parts = [name for part in reversed(node.split("/")) for name in (part, re.sub(r"_\d+$", "", part))]
+    layer = next((layers[part] for part in parts if part in layers), None)
+    text = f"{_subject(layer)} uses TensorFlow's {operation}, which XLA cannot compile."
+    remedy = "Do it in the input pipeline, or in operations that XLA has, such as those of keras.ops."
+    return text, (Finding("error", text, str(getattr(layer, "name", "")), remedy),)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -171,7 +184,10 @@ def _named(chain: list[BaseException], model: Any) -> Any:
 
 
 def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
-    if type(layer).__name__ in _TENSORFLOW_LAYERS or any(_went_through_tensorflow(error) for error in chain):
+    import keras  # loaded where a model was built
+
+    is_foreign = type(layer).__name__ in _TENSORFLOW_LAYERS or any(_went_through_tensorflow(error) for error in chain)
+    if is_foreign and keras.backend.backend() == "jax":
         return _TENSORFLOW
     told = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
     for text in told:
@@ -199,7 +215,8 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
         text = f"{_subject(layer)} raised {type(first).__name__}: {words}"
     where = own_line(first)
     remedy = "Correct it there and try again." if where else ""
-    return text, (Finding("error", f"{text} {where}".strip(), name, remedy),)
+    whole = f"{text.rstrip('.')}. {where}" if where else text
+    return text, (Finding("error", whole, name, remedy),)
 
 
 def _subject(layer: Any) -> str:

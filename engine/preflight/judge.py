@@ -12,7 +12,7 @@ from engine.plan import train_examples_of
 from engine.preflight.bound import bound_of
 from engine.preflight.build import build
 from engine.preflight.cache import versions
-from engine.preflight.compile import Compiler, DoesNotFitError, bytes_of
+from engine.preflight.compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
 from engine.preflight.explain import changing_shapes, explain_refusal
 from engine.preflight.hlo import examine
 from engine.preflight.inputs import UnknownShapesError, batch_of
@@ -20,6 +20,7 @@ from engine.preflight.padding import find_waste
 from engine.preflight.result import Finding, Memory, Outcome, Verdict
 from engine.preflight.room import free_bytes, shortage
 from engine.preflight.search import LARGEST, largest_batch
+from engine.preflight.surroundings import takes_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,20 +86,26 @@ def judge(config: RunConfig, topology: Topology, tell: Callable[[str], None], *,
         batch = batch_of(config)
     except UnknownShapesError as error:
         return replace(empty, reason=str(error))
-    compiler = _started(topology)
+    compiler = _started(config, topology)
     try:
         tell("building the model")
         model = _built(config, batch, topology)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         return _compiled(empty, _Subject(config, batch, model, compiler, tell), topology, search=search)
+    except NotPossibleError as error:
+        return replace(empty, reason=str(error))
     except _RefusedError as refusal:
         return _refused(empty, refusal)
 
 
-def _started(topology: Topology) -> Compiler:
+def _started(config: RunConfig, topology: Topology) -> Compiler:
     try:
-        return Compiler(topology)
+        if not takes_tensorflow(config):
+            return Compiler(topology)
+        from engine.preflight.tensorflow_graph import GraphCompiler
+
+        return GraphCompiler(topology)
     except Exception as error:
         traceback.print_exc()
         raise ConsoleError(
@@ -133,7 +140,14 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         outcome=Outcome.FITS,
         reason=f"It takes {_gib(memory.peak)} of {_gib(memory.limit)} of each device: {memory.headroom:.0%} stay free.",
         memory=memory,
-        bound=bound_of(config, topology, program.flops, program.bytes_accessed, program.hlo_text),
+        bound=bound_of(
+            config,
+            topology,
+            program.flops,
+            program.bytes_accessed,
+            program.hlo_text,
+            subject.compiler.exchanged(subject.model),
+        ),
         wastes=find_waste(subject.model, config.batch_size, config.precision),
         findings=tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
         compile_s=program.seconds,
@@ -163,6 +177,8 @@ def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> 
     size = replica_batch or subject.config.batch_size
     try:
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
+    except NotPossibleError:
+        raise
     except Exception as error:  # a layer of the person's own raises whatever it likes
         raise _RefusedError(f"The {step} step", error, subject.model) from error
 
@@ -172,7 +188,7 @@ def _program(subject: _Subject, lowered: Any, step: str, replica_batch: int | No
     size = replica_batch or subject.config.batch_size
     try:
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
-    except DoesNotFitError:
+    except (DoesNotFitError, NotPossibleError):
         raise
     except Exception as error:  # the compiler has no class of errors of its own
         raise _RefusedError(f"The {step} step", error, subject.model) from error
@@ -201,7 +217,9 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
     says = one_line(cause, 2000)
     if isinstance(cause, ConsoleError):
         finding = Finding("error", cause.what, remedy=cause.remedy)
-        return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=str(cause), findings=(finding,))
+        return replace(
+            empty, outcome=Outcome.DOES_NOT_COMPILE, reason=f"{cause.what} {cause.why}".strip(), findings=(finding,)
+        )
     reason, findings = explain_refusal(cause, refusal.model)
     text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"
     return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=text, findings=tuple(findings), compiler_says=says)
@@ -210,6 +228,8 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
 def _assumptions(subject: _Subject) -> list[Finding]:
     """Say what the verdict was reached for, where it is not quite what will be trained."""
     found = [Finding("info", subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
+    if subject.compiler.share:
+        found.append(Finding("info", subject.compiler.share, key="backend"))
     if after := subject.config.fine_tuning.after_epochs:
         text = (
             f"Judged is the second phase, from epoch {after + 1} on, which trains more layers and needs more; "

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.config import RunConfig
+
 PREFLIGHT = {
     "KERAS_BACKEND": "jax",
     # The compiler is asked for, no device: not even where there are some, which another process may be using.
@@ -14,4 +19,14 @@ PREFLIGHT = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-"""By name."""
+"""By name, for a step that Keras makes with JAX."""
+
+
+def takes_tensorflow(config: RunConfig) -> bool:
+    """Whether it is TensorFlow's step that has to be compiled: nothing else can make it, or it was asked for."""
+    return config.backend == "tensorflow" or bool(config.needs_tensorflow)
+
+
+def surroundings_of(config: RunConfig) -> dict[str, str]:
+    """Return the variables for a configuration, by name."""
+    return PREFLIGHT | {"KERAS_BACKEND": "tensorflow"} if takes_tensorflow(config) else PREFLIGHT

@@ -5,11 +5,16 @@ A name is a generation and a number. The number counts chips for v5e and v6e, Te
 framework sees as a device is a core of v2, v3 and TPU7x and a whole chip of v4, v5e, v5p and v6e: the two cores of a
 v4 or v5p work as one ("megacore"). The compiler makes two devices of a v4 chip unless it is told so.
 
-Peak bf16 operations and HBM are of Google's tables (v2 and v3: Jouppi et al., "A domain-specific supercomputer for
-training deep neural networks", CACM 2020). What a program may use of HBM is less: the figures are those that libtpu
-0.0.51 names when it refuses a program that is too large. The interconnect's figures are of one direction over all links
-of a chip: v2 and v3 have 4 links of 496 and 656 Gbit/s (CACM 2020), v4 has 6 of 50 GB/s (Jouppi et al., "TPU v4", ISCA
-2023); for the others Google's tables give both directions together, 400, 1200, 800 and 1200 GB/s a chip.
+Peak bf16 operations and HBM are of Google's tables on those pages (v4: 1,200 GB/s in the newer ones, 1,228 in the
+older; v2: Jouppi et al., "A domain-specific supercomputer for training deep neural networks", CACM 2020). What a
+program may use of HBM is less: the figures are those that libtpu 0.0.51 names when it refuses a program that is too
+large.
+
+The interconnect's figures are of one direction over all links of a chip. For v5e, v5p, v6e and TPU7x Google's tables
+give both directions together: 400, 1200, 800 and 1200 GB/s a chip. For v3 and v4 they give the all-reduce bandwidth of
+a pod, 340 TB/s over 1,024 chips (332 GB/s a chip) and 1.1 PB/s over 4,096 (269); v4 has 6 links of 50 GB/s at most
+(Jouppi et al., "TPU v4", ISCA 2023; 45 in https://jax-ml.github.io/scaling-book/tpus), and for a bound the larger
+counts. v2 has 4 links of 496 Gbit/s (CACM 2020).
 """
 
 from __future__ import annotations
@@ -65,7 +70,7 @@ GENERATIONS: dict[str, Generation] = {
     generation.name: generation
     for generation in (
         Generation("v2", True, 2, 45e12, 16, 700e9, 248e9, 7.48, _FLAT, (2, 2), (2, 2)),
-        Generation("v3", True, 2, 123e12, 32, 900e9, 328e9, 15.48, _FLAT, (2, 2), (2, 2)),
+        Generation("v3", True, 2, 123e12, 32, 900e9, 332e9, 15.48, _FLAT, (2, 2), (2, 2)),
         Generation("v4", True, 1, 275e12, 32, 1228e9, 300e9, 30.75, _DEEP, (2, 2, 1), (2, 2, 1), "megacore"),
         Generation("v5e", False, 1, 197e12, 16, 819e9, 200e9, 15.75, _SMALL, (2, 4), (2, 2)),
         Generation("v5p", True, 1, 459e12, 95, 2765e9, 600e9, 95.73, _DEEP, (2, 2, 1), (2, 2, 1)),

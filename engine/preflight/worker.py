@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from engine.config import parse_config
 from engine.errors import ConsoleError, one_line
-from engine.preflight.surroundings import PREFLIGHT
+from engine.preflight.surroundings import surroundings_of
 from engine.preflight.topologies import find_topology
 
 if TYPE_CHECKING:
     from typing import TextIO
+
 
 def main() -> int:
     """Judge what standard input asks for; return the exit code."""
@@ -30,12 +31,12 @@ def main() -> int:
     os.dup2(2, 1)
     asked = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, name="tpu-console-parent", daemon=True).start()
-    os.environ.update(PREFLIGHT)
     try:
         _say(said, {"phase": "loading the compiler"})
+        config, topology = parse_config(asked["config"]), find_topology(asked["tpu"])
+        os.environ.update(surroundings_of(config))
         from engine.preflight.judge import judge
 
-        config, topology = parse_config(asked["config"]), find_topology(asked["tpu"])
         verdict = judge(config, topology, lambda phase: _say(said, {"phase": phase}), search=asked["search"])
         _say(said, {"verdict": verdict.as_dict()})
     except ConsoleError as error:

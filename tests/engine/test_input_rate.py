@@ -22,7 +22,6 @@ from engine.thread import EngineThread
 from tests.helpers import all_of, run_host, run_python, small_config, the
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from engine.rundir import RunDirectory
@@ -71,6 +70,7 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     """Check a run whose batches take a known time to come."""
     told = all_of(run, InputMeasured)
     assert {event.epoch for event in told} == {1, 2}
+    told = [event for event in told if event.epoch == 2]  # the first begins with what was fetched while compiling
     assert {event.limit for event in told} == {"input"}
     assert all(0.5 < share(event) <= 1 for event in told)
     batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
@@ -82,15 +82,12 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     assert told[-1].remedy in notice
 
 
-def batches_of(change: Callable[..., Any] | None = None) -> Any:
-    """Endless batches in an order that a seed draws, changed by a function or not."""
-    count = 16
+def batches_of(count: int = 16) -> Any:
+    """Endless batches in an order that a seed draws."""
     x = np.arange(count * 3, dtype="float32").reshape(count, 3) / 10
     rows = tf.data.Dataset.from_tensor_slices((x, np.arange(count) % 2))
     endless = rows.shuffle(count, seed=1, reshuffle_each_iteration=True).repeat()
-    batches = endless.batch(4, drop_remainder=True)
-    batches = batches if change is None else batches.map(change, num_parallel_calls=2)
-    return batches.prefetch(tf.data.AUTOTUNE).with_options(untuned())
+    return endless.batch(4, drop_remainder=True).prefetch(tf.data.AUTOTUNE).with_options(untuned())
 
 
 @pytest.mark.parametrize("length", [None, 5])
@@ -100,7 +97,7 @@ def test_the_dataset_stays_as_it_was(length: int | None) -> None:
     assert meter is not None
     assert counted.element_spec == dataset.element_spec
     assert counted.cardinality().numpy() == dataset.cardinality().numpy()
-    assert counted.options().autotune == dataset.options().autotune
+    assert counted.options() == dataset.options()
     pairs = list(zip(dataset.take(9), counted.take(9), strict=True))
     assert len(pairs) == (length or 9)
     for before, after in pairs:
@@ -126,16 +123,6 @@ def test_waiting_is_what_python_measures_around_it() -> None:
     assert taken.batches == 30
     assert taken.wait_s == pytest.approx(waited, abs=0.1)
     assert 0.1 < taken.wait_s / (time.perf_counter() - began) < 0.9
-
-
-def test_nothing_but_the_last_stage_is_timed() -> None:
-    counted, meter = metered(batches_of(lambda x, y: (2 * x, y)))
-    assert meter is not None
-    assert len(list(counted.take(5))) == 5
-    encoded = tf.raw_ops.StatsAggregatorSummary(iterator=meter._counts).numpy()
-    tags = {value.tag for value in tf.compat.v1.Summary.FromString(encoded).value}
-    assert "wait" in tags
-    assert not [tag for tag in tags if "Map" in tag]
 
 
 def test_two_meters_in_one_process_count_apart() -> None:

@@ -91,6 +91,21 @@ def test_a_model_function_that_was_edited_is_compiled_again(tmp_path: Path) -> N
     assert recall(config, "v5e-8") is None
 
 
+def test_a_saved_model_that_was_replaced_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"a graph")
+    config = small_config(dataset="cifar10", model="hub", model_options={"path": str(tmp_path)})
+    keep(config, VERDICT)
+    assert recall(config, "v5e-8") is not None
+    (tmp_path / "saved_model.pb").write_bytes(b"another")
+    assert recall(config, "v5e-8") is None
+
+
+def test_the_backend_decides_whose_step_it_is() -> None:
+    keep(small_config(), VERDICT)
+    assert recall(small_config(backend="jax"), "v5e-8") is not None
+    assert recall(small_config(backend="tensorflow"), "v5e-8") is None
+
+
 def test_a_damaged_file_is_no_answer() -> None:
     keep(small_config(), VERDICT)
     (file,) = (cache_folder() / "preflight").iterdir()

@@ -119,11 +119,9 @@ class RandomWidth(layers.Layer):
         width = jax.random.randint(jax.random.key(0), (), 4, 8)
         return keras.ops.image.resize(x, (8, width))
 
-class Remembers(_Same):
-    kept = []
+class Broken(_Same):
     def call(self, x):
-        self.kept.append(x.mean())
-        return x if len(self.kept) < 2 else x * self.kept[0]
+        raise ValueError("the wheel came off")
 
 def _dense(layer):
     return keras.Sequential([keras.Input((16,)), layers.Dense(10, name="first"), layer, layers.Dense(10, name="head")])
@@ -142,6 +140,16 @@ def width(): return _images(RandomWidth(name="narrower"))
 def printed(): return _dense(Printed(name="talker"))
 def clean(): return _images(layers.Conv2D(128, 3, name="conv"))
 def rotated(): return _images(layers.RandomRotation(0.1, name="turner"))
+def remembers():
+    kept = []
+    jax.jit(lambda x: kept.append(x))(1.0)
+    return kept[0] + 1
+def broken(): return _dense(Broken(name="breaker"))
+def memory():
+    raise RuntimeError("RESOURCE_EXHAUSTED: CompileTimeHbmOom: usage (101.68G) exceeds available HBM (15.75G)")
+def shuffled():
+    return keras.Sequential([keras.Input((111, 96, 200)), layers.Permute((3, 1, 2), name="turned"),
+        layers.Reshape((37, -1), name="cut"), layers.Dense(8), layers.Flatten(), layers.Dense(10, name="head")])
 def text(): return _dense(layers.Lambda(lambda x: keras.ops.convert_to_tensor(["a"]), output_shape=(10,), name="words"))
 '''
 
@@ -151,8 +159,8 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What is told of each model, by its name."""
     folder: Path = tmp_path_factory.mktemp("findings")
     (folder / "models.py").write_text(MODELS)
-    names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text"
-    output = run_python(SCRIPT, names, cwd=folder, env=os.environ | ENV)
+    names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
+    output = run_python(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
@@ -167,6 +175,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         ("unique", "uniquer", "an output whose shape changes", "fixed size"),
         ("width", "narrower", "an output whose shape changes", "fixed size"),
         ("tensorflow", "flow", "calls TensorFlow", "backend=tensorflow"),
+        ("broken", "breaker", "raised ValueError: the wheel came off", "Correct it there"),
         ("text", "words", "text or 64-bit numbers", "input pipeline"),
     ],
 )
@@ -206,3 +215,21 @@ def test_a_layer_that_prints_is_found_to_talk_to_the_host(told: dict[str, Any]) 
     (finding,) = told["printed"]["findings"]
     assert "talks to the host" in finding["text"]
     assert finding["layer"] in {"talker", ""}
+
+
+def test_a_value_that_outlives_its_step_is_told_with_the_remedy(told: dict[str, Any]) -> None:
+    (finding,) = told["remembers"]["findings"]
+    assert "The model keeps a value of one step for a later one" in told["remembers"]["refused"]
+    assert "self.add_weight" in finding["remedy"]
+
+
+def test_a_refusal_for_its_size_carries_the_compilers_figures(told: dict[str, Any]) -> None:
+    (finding,) = told["memory"]["findings"]
+    assert told["memory"]["refused"] == "The step uses 101.68 GiB of the 15.75 GiB that a device has."
+    assert (finding["severity"], finding["key"]) == ("error", "batch_size")
+
+
+def test_data_put_into_another_order_is_told_where_it_is_much(told: dict[str, Any]) -> None:
+    (finding,) = told["shuffled"]["findings"]
+    assert (finding["severity"], finding["layer"]) == ("info", "turned")
+    assert "only put data into another order, the most for the layer 'turned'" in finding["text"]

@@ -1,0 +1,136 @@
+"""Compiles the steps of a model that only TensorFlow can make, such as one of TensorFlow Hub, for a TPU.
+
+TensorFlow gives the step as HLO, jaxlib turns that into StableHLO, and libtpu compiles it. All three calls are
+internal ones of their packages; where the installed versions do not have them, or do not understand each other,
+`NotPossibleError` says so. What is compiled is the work of one device on its share of the batch: the exchange of
+gradients, which a strategy of TensorFlow adds, is not in the program and is reckoned beside it.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import jax
+import tensorflow as tf
+
+from engine.errors import one_line
+from engine.preflight.build import specification
+from engine.preflight.compile import Compiler, NotPossibleError, bytes_of
+
+if TYPE_CHECKING:
+    from engine.preflight.inputs import Batch
+
+# The one operation of XLA that TensorFlow uses and StableHLO does not have: it only keeps buffers apart.
+_COPY = "mhlo.copy"
+
+
+class GraphCompiler(Compiler):
+    """Compiles TensorFlow's steps for one device of a TPU."""
+
+    share = (
+        "TensorFlow's own step was compiled, for one device and its share of the batch: the exchange of gradients is "
+        "reckoned from the size of the weights, and how a strategy of TensorFlow deals out the work is not judged."
+    )
+
+    def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
+        """Trace a step and take it over from TensorFlow.
+
+        Args:
+            model: The compiled model, with its variables.
+            batch: What its batches look like.
+            replica_batch: Examples a device.
+            is_training: Whether it is the training step, else the validation step.
+
+        Raises:
+            NotPossibleError: The installed versions do not allow it.
+            Exception: Whatever the person's own layers and TensorFlow raise.
+        """
+        step = model.train_step if is_training else model.test_step
+        traced = tf.function(lambda *data: step(data), jit_compile=True, autograph=False)
+        parts = specification(batch, replica_batch, is_training=is_training)
+        data = jax.tree.map(lambda part: tf.TensorSpec(part.shape, part.dtype.name), parts)
+        if not hasattr(traced, "experimental_get_compiler_ir"):
+            raise _not_possible("TensorFlow no longer gives its programs")
+        program = traced.experimental_get_compiler_ir(*data)(stage="hlo_serialized")
+        return _Lowered(_stable(program), self.devices[0])
+
+    def exchanged(self, model: Any) -> float | None:
+        """Return the bytes that a device sends when all of them sum their gradients in a ring."""
+        count = self.topology.devices
+        return 2 * (count - 1) / count * bytes_of(model.trainable_variables)
+
+
+class _Lowered:
+    """A step as StableHLO, with what `Compiler` asks of one that JAX lowered."""
+
+    def __init__(self, module: Any, device: Any) -> None:
+        self._module = module
+        self._device = device
+
+    def as_text(self) -> str:
+        return str(self._module)
+
+    def compile(self) -> _Compiled:
+        try:
+            internal = import_module("jaxlib._jax")
+            devices = internal.DeviceList((self._device,))
+            return _Compiled(self._device.client.compile(self._module, devices, internal.CompileOptions()))
+        except (ImportError, AttributeError, TypeError) as error:
+            raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
+
+
+class _Compiled:
+    """A compiled step, with what `Compiler` asks of one that JAX compiled."""
+
+    def __init__(self, executable: Any) -> None:
+        self._executable = executable
+
+    def memory_analysis(self) -> Any:
+        return self._executable.get_compiled_memory_stats()
+
+    def cost_analysis(self) -> dict[str, float]:
+        cost: dict[str, float] = self._executable.cost_analysis()
+        return cost
+
+    def as_text(self) -> str:
+        return str(self._executable.hlo_modules()[0].to_string())
+
+
+def _stable(program: bytes) -> Any:
+    """Turn XLA's own form of a program into StableHLO.
+
+    Raises:
+        NotPossibleError: jaxlib cannot, or not of this TensorFlow's programs.
+    """
+    try:
+        from jax.interpreters.mlir import make_ir_context
+
+        stable = import_module("jaxlib._jax").mlir.hlo_to_stablehlo(program)
+        with make_ir_context():
+            module = import_module("jaxlib.mlir.ir").Module.parse(stable)
+    except (ImportError, AttributeError, TypeError) as error:
+        raise _not_possible("jaxlib no longer reads XLA's programs") from error
+    except (ValueError, RuntimeError) as error:
+        raise _not_possible(f"jaxlib does not understand TensorFlow's program ({one_line(error, 200)})") from error
+    _drop_copies(module.operation)
+    return module
+
+
+def _drop_copies(operation: Any) -> None:
+    """Let what a copy gives be what it was given."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for inner in list(block.operations):
+                _drop_copies(inner.operation)
+                if inner.operation.name == _COPY:
+                    inner.operation.results[0].replace_all_uses_with(inner.operation.operands[0])
+                    inner.operation.erase()
+
+
+def _not_possible(why: str) -> NotPossibleError:
+    names = ", ".join(f"{name} {version(name)}" for name in ("tensorflow", "jaxlib"))
+    return NotPossibleError(
+        f"A TensorFlow step cannot be compiled for a TPU by the installed versions: {why} ({names})."
+    )
