@@ -31,7 +31,7 @@ demo: $(READY)
 	@$(BIN)/tpu-console attach
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

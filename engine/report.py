@@ -187,7 +187,7 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
 
     def counts(self) -> npt.NDArray[np.int64]:
         """Return the table; its last column counts outputs that are no numbers."""
-        counts: npt.NDArray[np.int64] = np.rint(keras.ops.convert_to_numpy(self.table)).astype(np.int64)
+        counts: npt.NDArray[np.int64] = np.rint(self.table.numpy()).astype(np.int64)
         return counts
 
 

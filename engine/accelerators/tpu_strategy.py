@@ -203,6 +203,9 @@ def refusal(target: Target, error: str) -> AcceleratorError:
             why=f"TensorFlow {tf.__version__} is built without TPU operations here.",
             remedy="Install tensorflow-tpu in place of tensorflow, or use backend=jax.",
         )
+    if "UnimplementedError" in error:
+        why = f"What answers there is a gRPC server, but none of a TPU: {said}"
+        return AcceleratorError(where, why=why, remedy="Check the address, then start again.")
     if "already in use" in error or "in use by process" in error or "libtpu_lockfile" in error:
         return AcceleratorError(where, why=said, remedy="`tpu-console doctor` names the process that holds it.")
     return AcceleratorError(where, why=said, remedy="Check the address and that the TPU is running, then start again.")

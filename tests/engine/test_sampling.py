@@ -247,12 +247,24 @@ def test_tensorflow_says_why_it_tells_no_memory() -> None:
     for device, why_not in (
         ("GPU:77", "TensorFlow does not tell: "),
         ("TPU:0", "TensorFlow does not tell: "),
-        ("CPU:0", "TensorFlow has counted nothing there"),
     ):
         memory = tensorflow_memory(5, device)
         assert (memory.index, memory.used_bytes, memory.limit_bytes) == (5, None, None)
         assert memory.why_not.startswith(why_not)
         assert "\n" not in memory.why_not
+
+
+FRESH = """
+from engine.sampling.devices import tensorflow_memory
+memory = tensorflow_memory(5, "CPU:0")
+print((memory.used_bytes, memory.limit_bytes, memory.why_not))
+"""
+
+
+@pytest.mark.slow
+def test_a_device_where_tensorflow_has_put_nothing_is_told_as_such(tmp_path: Path) -> None:
+    printed = run_python(FRESH, cwd=tmp_path).strip()
+    assert printed == "(None, None, 'TensorFlow has counted nothing there')"
 
 
 JAX = """

@@ -94,17 +94,24 @@ def test_a_server_that_speaks_something_else_is_told() -> None:
 
 
 @pytest.mark.slow
-def test_a_grpc_server_without_a_tpu_is_given_up_at_the_limit() -> None:
+def test_a_grpc_server_without_a_tpu_is_told() -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
         assert what_is_wrong(f"grpc://127.0.0.1:{port}") == ""
         with pytest.raises(AcceleratorError) as caught:
-            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=4)
-        assert "did not answer within 4 s" in caught.value.what
+            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=120)
+        assert "none of a TPU" in caught.value.why
     finally:
         server.stop(None)
+
+
+@pytest.mark.slow
+def test_a_probe_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(AcceleratorError) as caught:
+        probe(Target("local", "the TPU of this machine"), limit_s=1)  # importing TensorFlow alone takes longer
+    assert caught.value.what == "The TPU at local (the TPU of this machine) did not answer within 1 s."
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_cifar_presets_learn_made_photos(
 
 SMALL: dict[str, list[str]] = {
     "plant-pathology-cnn": sets(
-        epochs=6, data__options__image_size=[48, 48], model_options__filters=[16, 32], optimizer__learning_rate=0.003
+        epochs=10, data__options__image_size=[48, 48], model_options__filters=[16, 32], optimizer__learning_rate=0.003
     ),
     "plant-pathology-augmented": sets(
         epochs=8, data__options__image_size=[48, 48], model_options__filters=[16, 32], optimizer__learning_rate=0.003
