@@ -88,7 +88,8 @@ def main(arguments: list[str]) -> int:
     said = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     reporter = Reporter(said)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore the first
+        signal.signal(number, _interrupt)
     name, options = arguments
     # Jobs read and feed data with TensorFlow; on TPU runtimes the variable often says jax.
     os.environ["KERAS_BACKEND"] = "tensorflow"
