@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 _SEVERITIES = ("error", "warning", "info")
 
 
+_OWN_MISTAKE = "RET_CHECK failure"
+"""How XLA names a check of its own that failed, such as jaxlib's when it reads a program that libtpu has written."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Subject:
     """A model that was built, and what it is compiled with."""
@@ -220,6 +224,11 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
         return replace(
             empty, outcome=Outcome.DOES_NOT_COMPILE, reason=f"{cause.what} {cause.why}".strip(), findings=(finding,)
         )
+    if _OWN_MISTAKE in says:
+        of = " and ".join(f"{name} {versions()[name]}" for name in ("jaxlib", "libtpu") if name in versions())
+        reason = f"The compiler met a mistake of its own, which says nothing of the model ({of})."
+        finding = Finding("warning", reason, remedy="Other versions of the two may do better; other TPUs may, too.")
+        return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
     text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"
     return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=text, findings=tuple(findings), compiler_says=says)

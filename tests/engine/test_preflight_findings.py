@@ -233,3 +233,23 @@ def test_data_put_into_another_order_is_told_where_it_is_much(told: dict[str, An
     (finding,) = told["shuffled"]["findings"]
     assert (finding["severity"], finding["layer"]) == ("info", "turned")
     assert "only put data into another order, the most for the layer 'turned'" in finding["text"]
+
+
+# What jaxlib 0.10.2 says when it reads back a program that libtpu 0.0.51 has written for v6e: `nmt-transformer` on v6e-8.
+MISTAKE = """
+from engine.preflight.judge import _RefusedError, _refused
+from engine.preflight.result import Outcome, Verdict
+
+empty = Verdict("v6e-8", 8, 1, 64, "float32", Outcome.UNKNOWN, "")
+cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
+verdict = _refused(empty, _RefusedError("the training step", cause))
+print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
+"""
+
+
+def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
+    outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
+    assert outcome == "could not tell"
+    assert reason.startswith("The compiler met a mistake of its own")
+    assert "libtpu" in reason
+    assert "hlo_instruction.cc:390" in says
