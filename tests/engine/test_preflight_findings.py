@@ -235,7 +235,7 @@ def test_data_put_into_another_order_is_told_where_it_is_much(told: dict[str, An
     assert "only put data into another order, the most for the layer 'turned'" in finding["text"]
 
 
-# What jaxlib 0.10.2 says when it reads back a program that libtpu 0.0.51 has written for v6e: `nmt-transformer` on v6e-8.
+# What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
 MISTAKE = """
 from engine.preflight.judge import _RefusedError, _refused
 from engine.preflight.result import Outcome, Verdict
