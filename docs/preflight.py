@@ -1,12 +1,14 @@
-"""Writes the verdicts on a few presets into ``docs/preflight.md``: ``make docs-preflight``, which takes minutes.
+"""Writes what is generated of ``docs/preflight.md``: ``make docs-preflight``, which takes minutes.
 
-Each preset is judged by `tpu-console preflight` with the batch and precision that it has.
+That is the errors of the estimate that needs no compiler, and the verdicts on a few presets, each judged by
+`tpu-console preflight` with the batch and precision that it has.
 """
 
 # ruff: noqa: INP001  a script, not a package
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).with_name("preflight.md")
 PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet", "nmt-transformer")
 TPUS = ("v5e-8", "v3-8", "v6e-8")
-BEGIN, END = "<!-- verdicts: written by make docs-preflight -->", "<!-- end of verdicts -->"
+ESTIMATES, VERDICTS = "estimates", "verdicts"
 _HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "ms/step", "examples/s", "whole run")
 _DERIVED = ("global_batch", "headroom", "kaggle", "input")
 
@@ -75,15 +77,29 @@ def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
     return dict.fromkeys([*failed, *found, *padded])
 
 
+def filled(page: str, name: str, content: str) -> str:
+    """Return the page with new content between the two marks of a name.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
+    begin, end = f"<!-- {name}: written by make docs-preflight -->", f"<!-- end of {name} -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        message = f"{PAGE} has no place for the {name}: {begin} … {end}"
+        raise ValueError(message)
+    return f"{before}{begin}\n\n{content.strip()}\n\n{end}{after}"
+
+
 def main() -> None:
-    """Judge the presets and write the page's section anew."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{PAGE} has no place for the verdicts: {BEGIN} … {END}")
-    judged = [(preset, judge(preset)) for preset in PRESETS]
-    PAGE.write_text(f"{before}{BEGIN}\n\n{section(judged)}\n{END}{after}", encoding="utf-8")
+    """Work out the estimates, judge the presets, and write their parts of the page anew."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from preflight_estimates import table
+
+    page = filled(PAGE.read_text(encoding="utf-8"), ESTIMATES, table())
+    page = filled(page, VERDICTS, section([(preset, judge(preset)) for preset in PRESETS]))
+    PAGE.write_text(page, encoding="utf-8")
     print(f"Written {PAGE}")
 
 

@@ -5,10 +5,18 @@ The console plans with it; the engine asks the framework itself when it connects
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PCI_GOOGLE = "0x1ae0"
+
+SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
+"""Variables that list the hosts of a TPU slice, the first one that is set counting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +55,22 @@ class Hardware:
         tpu: The device that shows a TPU, or empty.
         tpu_kind: Generation of the TPU, such as ``v5e``; empty where it cannot be told.
         tpu_chips: TPU chips on this machine; 0 where there are none.
+        tpu_hosts: Hosts of its slice, as far as variables tell; the metadata server is asked when a run begins.
     """
 
     gpus: tuple[str, ...] = ()
     tpu: str = ""
     tpu_kind: str = ""
     tpu_chips: int = 0
+    tpu_hosts: int = 1
 
 
-def detect_hardware(root: Path = Path("/")) -> Hardware:
+def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
     """Look for accelerators.
 
     Args:
         root: Where ``/dev``, ``/proc`` and ``/sys`` are found.
+        environ: The variables.
     """
     on_pci = tpu_pci_devices(root)
     accel = numbered_devices(root, "accel")
@@ -67,7 +78,16 @@ def detect_hardware(root: Path = Path("/")) -> Hardware:
     # A chip of two cores may be two functions of one PCI device: 0000:00:04.0 and .1.
     chips = len({address.partition(".")[0] for address in on_pci}) or len(accel)
     tpu = f"/{accel[0]}" if accel else f"PCI device {min(on_pci)}" if on_pci else ""
-    return Hardware(gpus=_gpus(root), tpu=tpu, tpu_kind="/".join(kinds), tpu_chips=chips)
+    hosts = count_hosts(next((environ[name] for name in SLICE_HOSTS if environ.get(name)), "")) if chips else 1
+    return Hardware(gpus=_gpus(root), tpu=tpu, tpu_kind="/".join(kinds), tpu_chips=chips, tpu_hosts=hosts)
+
+
+def count_hosts(listed: str) -> int:
+    """Count hosts that are listed with commas between.
+
+    Kaggle sets ``TPU_PROCESS_ADDRESSES=local``: one host, whatever JAX makes of the word.
+    """
+    return max(1, len([name for name in listed.split(",") if name]))
 
 
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:

@@ -175,7 +175,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
 def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Advice]]:
     """Return what will be trained on, the replicas, and what speaks against it."""
     gpus = hardware.gpus
-    hosts = config.hosts.count if config.hosts.is_several and config.hosts.count != "auto" else 1
+    hosts = 1 if config.hosts.count == "auto" else config.hosts.count
     refusals = []
     if road.missing:
         refusals.append(Advice(Severity.ERROR, f"{road.missing} {road.remedy}".strip(), "backend"))
@@ -185,7 +185,7 @@ def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str
         refusals += _crowding_advice(max(1, count // hosts))
         return f"{count} simulated replicas on the CPU{among}", count, refusals
     if road.accelerator.partition(":")[0] == "tpu":
-        return _tpu(config, hardware, hosts, refusals)
+        return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
     if config.accelerator == "gpu" and not gpus:
         refusal = Advice(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", "accelerator")
         return "gpu", 1, [*refusals, refusal]
@@ -226,11 +226,9 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Advic
     cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
     count = hardware.tpu_chips * cores * hosts
     auto = "" if config.wants_tpu else " (auto)"
-    return (
-        f"TPU {hardware.tpu_kind}, {count} device{'s' if count > 1 else ''}{auto}".replace("  ", " "),
-        count,
-        refusals,
-    )
+    among = f" on {hosts} hosts" if hosts > 1 else ""
+    name = f"TPU {hardware.tpu_kind}".strip()
+    return f"{name}, {count} device{'s' if count > 1 else ''}{among}{auto}", count, refusals
 
 
 def _download_advice(info: DatasetInfo) -> list[Advice]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from engine.hosts.membership import Membership
     from engine.journal import JournalWriter
     from engine.pipeline import Pipeline
+    from engine.roads import Road
     from engine.rundir import RunDirectory
     from engine.scores import ClassReport
     from engine.stopping import StopToken
@@ -83,8 +84,22 @@ def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
     prepare(config, road)
     import keras
 
-    from engine import accelerators, datasets, pipeline
     from engine.sampling.sampler import Sampler
+
+    accelerator = _connect(channel, config, road, membership)
+    keras.config.set_dtype_policy(config.precision)
+    keras.utils.set_random_seed(config.seed)
+    data = _load(channel, config, accelerator)
+    with Sampler(channel, accelerator), accelerator.scope():
+        finished = _fit_and_save(channel, config, accelerator, data)
+    if channel.team is not None:
+        channel.team.finish()
+    return finished
+
+
+def _connect(channel: Channel, config: RunConfig, road: Road, membership: Membership | None) -> Accelerator:
+    """Join the other hosts, if there are any, and connect the devices."""
+    from engine import accelerators
 
     _enter(channel, Phase.CONNECTING)
     if membership is not None:
@@ -93,8 +108,12 @@ def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
     if channel.team is not None:
         accelerator = accelerator.with_hosts(channel.team.names)
     channel.emit(accelerator.event(road.why))
-    keras.config.set_dtype_policy(config.precision)
-    keras.utils.set_random_seed(config.seed)
+    return accelerator
+
+
+def _load(channel: Channel, config: RunConfig, accelerator: Accelerator) -> Pipeline:
+    """Load the examples and build their pipeline; tell what they are and what a person should know of them."""
+    from engine import datasets, pipeline
 
     def loading(detail: str) -> None:
         _enter(channel, Phase.LOADING, detail)
@@ -113,32 +132,30 @@ def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
         share=accelerator.share,
         on_decoding=loading,
     )
-    examples = data.examples
     for notice in data.notices:
         channel.notice(notice)
-    if examples.record:
-        channel.run.write_private(channel.run.inputs, json.dumps(examples.record))
-    channel.emit(
-        DataReady(
-            examples.train_count,
-            examples.validation_count,
-            examples.signature.shape,
-            examples.signature.classes,
-            data.remainder,
-            data.cache.reason,
-            data.placement.reason,
-        )
-    )
+    if data.examples.record:
+        channel.run.write_private(channel.run.inputs, json.dumps(data.examples.record))
+    channel.emit(_data_ready(data))
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
         raise DataError(
             f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
             remedy="Set early_stopping.monitor=loss, or return validation data.",
         )
-    with Sampler(channel, accelerator), accelerator.scope():
-        finished = _fit_and_save(channel, config, accelerator, examples, data)
-    if channel.team is not None:
-        channel.team.finish()
-    return finished
+    return data
+
+
+def _data_ready(data: Pipeline) -> DataReady:
+    examples = data.examples
+    return DataReady(
+        examples.train_count,
+        examples.validation_count,
+        examples.signature.shape,
+        examples.signature.classes,
+        data.remainder,
+        data.cache.reason,
+        data.placement.reason,
+    )
 
 
 def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
@@ -149,16 +166,15 @@ def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
     channel.team = join(membership, config, channel)
 
 
-def _fit_and_save(
-    channel: Channel, config: RunConfig, accelerator: Accelerator, examples: Examples, data: Pipeline
-) -> RunFinished:
+def _fit_and_save(channel: Channel, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> RunFinished:
     from engine.bridge import BridgeCallback
     from engine.fine_tuning import training_phases, unfreeze
     from engine.input_rate import InputRate, metered
     from engine.input_remedy import input_facts, input_remedy
     from engine.report import report_classes
 
-    model = _build(channel, config, examples, data)
+    examples = data.examples
+    model = _build(channel, config, data)
     train, meter = metered(data.train)
     if meter is not None:
         InputRate(channel, meter, partial(input_remedy, input_facts(config, data, accelerator)))
@@ -177,7 +193,7 @@ def _fit_and_save(
             if channel.should_stop():
                 break
             channel.notice(unfreeze(model, config))
-        bridge.execution_reason = _compile(channel, model, phase.config, accelerator, examples, data)
+        bridge.execution_reason = _compile(channel, model, phase.config, accelerator, data)
         if channel.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
         if channel.team is not None:
@@ -196,22 +212,20 @@ def _fit_and_save(
     return _save(channel, model, stopping, lambda: report_classes(channel, model, data.validation, examples, config))
 
 
-def _build(channel: Channel, config: RunConfig, examples: Examples, data: Pipeline) -> Any:
+def _build(channel: Channel, config: RunConfig, data: Pipeline) -> Any:
     from engine import models
     from engine.augmentation.placement import with_augmentation
     from engine.pipeline import largest_pixel
 
     _enter(channel, Phase.BUILDING, config.model)
-    model = models.build_model(config, examples.signature, channel.run.hub)
+    model = models.build_model(config, data.examples.signature, channel.run.hub)
     if data.placement.in_model:
-        model = with_augmentation(model, config.augmentation, largest_pixel(examples, config), config.seed)
+        model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
     channel.emit(models.describe(model))
     return model
 
 
-def _compile(
-    channel: Channel, model: Any, config: RunConfig, accelerator: Accelerator, examples: Examples, data: Pipeline
-) -> str:
+def _compile(channel: Channel, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
     """Compile the model, and choose how many steps are sent at once; return why so many."""
     from engine import execution
     from engine.models.compiling import build_ahead, compile_model
@@ -220,7 +234,7 @@ def _compile(
     compile_model(
         model,
         config,
-        examples.signature,
+        data.examples.signature,
         len(accelerator.replicas),
         data.steps_per_epoch,
         uses_strategy=accelerator.uses_strategy,

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.hardware import CHIPS, numbered_devices, tpu_pci_devices
+from engine.hardware import CHIPS, SLICE_HOSTS, count_hosts, numbered_devices, tpu_pci_devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -104,7 +104,7 @@ def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
         return None
     kinds = {chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}
     chips = len({place.partition(".")[0] for place in on_pci}) or len(files)
-    hosts = _hosts(told, metadata)
+    hosts = count_hosts(told.first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", ""))
     index = told.first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
     evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {'/'.join(sorted(kinds))}"] if on_pci else []
     evidence += [_span(files)] if files else []
@@ -151,12 +151,6 @@ def _tpu_env(metadata: Mapping[str, str]) -> dict[str, str]:
     """Read the attribute ``tpu-env``: a line such as ``TOPOLOGY: '2x2x4'`` for each variable."""
     pairs = (line.partition(":") for line in metadata.get("tpu-env", "").splitlines() if ":" in line)
     return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
-
-
-def _hosts(told: _Told, metadata: Mapping[str, str]) -> int:
-    # Kaggle sets TPU_PROCESS_ADDRESSES=local: one host, whatever JAX makes of the word.
-    names = told.first("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES") or metadata.get("worker-network-endpoints", "")
-    return max(1, len([name for name in names.split(",") if name]))
 
 
 def _kind_of(accelerator_type: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import keras
-import tensorflow as tf
 
 from engine.datasets.vocabulary import PADDING
 from engine.examples import Task
@@ -107,16 +106,18 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
         element_spec: Of the training batches.
         batch_size: Examples each replica takes.
     """
+    import tensorflow as tf
+
     build = getattr(model, "_symbolic_build", None)
     if build is None:  # a Keras that does it in another way
         return
-    build(data_batch=tf.nest.map_structure(lambda spec: _of_batch(spec, batch_size), element_spec))
+
+    def of_batch(spec: Any) -> Any:
+        return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
+
+    build(data_batch=tf.nest.map_structure(of_batch, element_spec))
     if hasattr(model, "_maybe_symbolic_build"):  # the trainer of TensorFlow takes the batch all the same
         model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
-
-
-def _of_batch(spec: Any, batch_size: int) -> Any:
-    return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
 
 
 def _translation_loss() -> Any:

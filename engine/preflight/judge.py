@@ -227,7 +227,7 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
     if _OWN_MISTAKE in says:
         of = " and ".join(f"{name} {versions()[name]}" for name in ("jaxlib", "libtpu") if name in versions())
         reason = f"The compiler met a mistake of its own, which says nothing of the model ({of})."
-        finding = Finding("warning", reason, remedy="Other versions of the two may do better; other TPUs may, too.")
+        finding = Finding("warning", "Other versions of the two may be able to tell, and so may another TPU.")
         return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
     text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"

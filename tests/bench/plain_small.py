@@ -1,6 +1,7 @@
 """Small steps as anyone would train them without the console, with one way of watching or none.
 
-Writes one JSON object with each epoch's end into a file, because a progress bar takes the output.
+Writes one JSON object into a file, because a progress bar takes the output: each epoch's end, and with ``--handling``
+the processor time of what is called after a step.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,26 @@ BATCH = 64
 WAYS = ("nothing", "bridge", "progress-bar", "tensorboard")
 
 
+class Handling:
+    """Takes the processor time of all callbacks at a step's end, in whichever thread Keras calls them."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        called = keras.callbacks.CallbackList._on_train_batch_end
+
+        def timed(callbacks: Any, batch: int, logs: dict[str, float] | None = None) -> None:
+            began = time.thread_time()
+            called(callbacks, batch, logs)
+            self.seconds.append(time.thread_time() - began)
+
+        keras.callbacks.CallbackList._on_train_batch_end = timed
+
+    def a_step(self, skipped: int) -> float:
+        """Return the seconds a step, without the first ones."""
+        counted = self.seconds[skipped:]
+        return sum(counted) / len(counted)
+
+
 def main() -> None:
     """Read the options, train, print."""
     parser = argparse.ArgumentParser()
@@ -28,13 +50,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, required=True)
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--result", type=Path, required=True, help="the file to write")
+    parser.add_argument("--handling", action="store_true")
     options = parser.parse_args()
     keras.utils.set_random_seed(0)
     examples, _ = data()
     batches = examples.cache().shuffle(EXAMPLES).repeat().batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
     model = build((FEATURES,), CLASSES)
     model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    clock = EpochClock()
+    clock, handling = EpochClock(), Handling() if options.handling else None
     with tempfile.TemporaryDirectory() as folder:
         model.fit(
             batches,
@@ -43,7 +66,10 @@ def main() -> None:
             callbacks=[*_watching(options.way, folder), clock],
             verbose=1 if options.way == "progress-bar" else 0,
         )
-    options.result.write_text(json.dumps({"ended_at": clock.ended_at}), encoding="utf-8")
+    told: dict[str, Any] = {"ended_at": clock.ended_at}
+    if handling is not None:
+        told["handling_s"] = handling.a_step(options.steps)
+    options.result.write_text(json.dumps(told), encoding="utf-8")
 
 
 def _watching(way: str, folder: str) -> list[Any]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tests.bench.bench import HERE, Bench
-from tests.bench.report import Row, Section, ratio_row
+import psutil
+
+from tests.bench.bench import HERE, Bench, end_process, journal_of, wait_until
+from tests.bench.report import Row, Section, limit_row, ratio_row
 from tests.bench.throughput import epoch_ends, watch
 
 if TYPE_CHECKING:
@@ -50,20 +52,46 @@ def measure(bench: Bench) -> Section:
         speeds.setdefault("watched", []).append(_speed(epoch_ends(watch(bench, one))))
         auto = bench.records(bench.console("run", preset, "--json"))
         speeds.setdefault("auto", []).append(_speed(epoch_ends(auto)))
-    return _section(speeds, epochs)
+    held: dict[str, list[float]] = {}
+    for _ in bench.rounds(3):
+        for way in ("nothing", "bridge", "progress-bar", "tensorboard"):
+            held.setdefault(way, []).append(_train(bench, way, 3, is_shown=True, handling=True)["handling_s"])
+        held.setdefault("console", []).append(_console_seconds(bench, one, epochs))
+    return _section(speeds, epochs, {way: 1e6 * median(seconds) for way, seconds in held.items()})
 
 
 def _plain(bench: Bench, way: str, epochs: int, *, is_shown: bool = False) -> list[float]:
     """Train in a plain script, with its output in a pipe or shown in a pseudo-terminal; return each epoch's end."""
+    ends: list[float] = _train(bench, way, epochs, is_shown=is_shown)["ended_at"]
+    return ends
+
+
+def _train(bench: Bench, way: str, epochs: int, *, is_shown: bool = False, handling: bool = False) -> dict[str, Any]:
     result = bench.folder / "small-steps.json"
     command = bench.python("-m", "tests.bench.plain_small", way, "--epochs", epochs, "--steps", _STEPS)
-    command += ["--result", str(result)]
+    command += ["--result", str(result), *(["--handling"] if handling else [])]
     if is_shown:
         bench.show(command)
     else:
         bench.output(command)
-    ends: list[float] = json.loads(result.read_text(encoding="utf-8"))["ended_at"]
-    return ends
+    told: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    return told
+
+
+def _console_seconds(bench: Bench, preset: Sequence[object], epochs: int) -> float:
+    """Return the processor time a step that the console takes in its own process, to show a run that trains."""
+    run, host = bench.start_detached(*preset)
+    try:
+        with bench.open(bench.console("attach", run.run_id)) as terminal:
+            console = psutil.Process(terminal.process.pid)
+            used = []
+            for epoch in (1, epochs):
+                wait_until(lambda epoch=epoch: len(epoch_ends(journal_of(run))) >= epoch)
+                times = console.cpu_times()
+                used.append(times.user + times.system)
+    finally:
+        end_process(host)
+    return (used[1] - used[0]) / (_STEPS * (epochs - 1))
 
 
 def _speed(ends: Sequence[float]) -> float:
@@ -71,7 +99,7 @@ def _speed(ends: Sequence[float]) -> float:
     return _STEPS / median(after - before for before, after in pairwise(ends))
 
 
-def _section(speeds: dict[str, list[float]], epochs: int) -> Section:
+def _section(speeds: dict[str, list[float]], epochs: int, held_us: dict[str, float]) -> Section:
     bare = speeds["nothing"]
     bar = ratio_row("Keras's progress bar (`verbose=1`), to a pipe", speeds["progress-bar"], bare)
     shown = ratio_row("Keras's progress bar, in a pseudo-terminal", speeds["shown-bar"], bare)
@@ -82,7 +110,8 @@ def _section(speeds: dict[str, list[float]], epochs: int) -> Section:
         "out; speeds over those of a bare `model.fit(verbose=0)` in a plain script. All but the last one run one "
         "step an execution, and none keeps checkpoints. The console is to cost less than the progress bar and than "
         "the TensorBoard callback; watched, it is set against a progress bar that is shown too, in a pseudo-terminal "
-        "of 120×40 that is read all the time.",
+        "of 120×40 that is read all the time. At the end what each way costs in processor time: of Keras's calls at a "
+        "step's end, which hold up training, and of the console's own process, which does not where a core is free.",
         (
             Row("bare `fit`", f"{1e3 / median(bare):.2f} ms a step"),
             ratio_row("`BridgeCallback` in the plain script", speeds["bridge"], bare, 0.99),
@@ -95,6 +124,11 @@ def _section(speeds: dict[str, list[float]], epochs: int) -> Section:
             _cheaper("console, watched ÷ progress bar in a pseudo-terminal", speeds["watched"], speeds["shown-bar"]),
             _cheaper("console, watched ÷ TensorBoard callback", speeds["watched"], speeds["tensorboard"]),
             ratio_row("console, `steps_per_execution=auto`", speeds["auto"], bare, 1.5),
+            Row("processor time at a step's end: nothing watches", f"{held_us['nothing']:.1f} µs"),
+            Row("Keras's progress bar, in a pseudo-terminal", f"{held_us['progress-bar']:.1f} µs"),
+            Row("Keras's TensorBoard callback", f"{held_us['tensorboard']:.1f} µs"),
+            limit_row("`BridgeCallback`", held_us["bridge"], round(held_us["progress-bar"], 1), "µs", 1),
+            Row("the watching console, in a process of its own", f"{held_us['console']:.1f} µs a step"),
         ),
     )
 

@@ -88,3 +88,18 @@ def test_a_chip_of_two_functions_is_one_chip(tmp_path: Path) -> None:
     put_card(tmp_path, "0000:00:05.0", "0x0076")
     put_card(tmp_path, "0000:00:05.1", "0x0076")
     assert detect_hardware(tmp_path) == Hardware(tpu="PCI device 0000:00:05.0", tpu_kind="7x", tpu_chips=1)
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts"),
+    [
+        ({}, 1),
+        ({"TPU_PROCESS_ADDRESSES": "local"}, 1),  # Kaggle's
+        ({"TPU_WORKER_HOSTNAMES": "a,b,c,d"}, 4),
+        ({"TPU_WORKER_HOSTNAMES": "a,b", "TPU_PROCESS_ADDRESSES": "a:8476,b:8476,c:8476"}, 3),
+    ],
+)
+def test_hosts_of_a_slice_are_counted_by_variables(tmp_path: Path, environ: dict[str, str], hosts: int) -> None:
+    put_card(tmp_path, "0000:00:05.0", "0x0062")
+    assert detect_hardware(tmp_path, environ).tpu_hosts == hosts
+    assert detect_hardware(tmp_path / "nothing", environ).tpu_hosts == 1

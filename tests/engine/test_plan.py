@@ -156,6 +156,15 @@ def test_a_dataset_that_is_not_downloaded_says_how_much_and_where_to(
     assert not [text for text in advice_of(dataset="mnist") if "downloaded" in text]
 
 
+def test_a_slice_is_planned_with_all_its_hosts_unless_one_alone_is_asked_for() -> None:
+    slice_of_four = Hardware(tpu="/dev/accel0", tpu_kind="v5p", tpu_chips=4, tpu_hosts=4)
+    plan = make_plan(config(accelerator="tpu"), slice_of_four)
+    assert (plan.replicas, plan.global_batch, plan.accelerator) == (16, 16 * 32, "TPU v5p, 16 devices on 4 hosts")
+    alone = make_plan(config(accelerator="tpu", hosts={"count": 1}), slice_of_four)
+    assert (alone.replicas, alone.accelerator) == (4, "TPU v5p, 4 devices")
+    assert make_plan(config(), slice_of_four).replicas == 1  # on the CPU
+
+
 def test_an_unused_tpu_is_told_and_an_unscaled_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.roads.find_spec", lambda _name: None)
     monkeypatch.setattr("engine.roads.version", _not_installed)
