@@ -41,9 +41,11 @@ KEYS = {
 }
 
 PROGRAM = str(Path(sys.executable).with_name("tpu-console"))
-# The terminal becomes the controlling one of the new session, so that hanging up reaches the program as SIGHUP.
+# The terminal becomes the controlling one of the new session, so that hanging up reaches the program as SIGHUP, even
+# where the tests run under nohup.
 _TAKE_TERMINAL = (
-    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 _ALTERNATE = 1049
 # The end of the kitty keyboard protocol, which pyte would draw; and the beginning of one that is still being read.

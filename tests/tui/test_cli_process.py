@@ -146,6 +146,15 @@ def test_run_goes_on_when_the_reader_of_its_lines_leaves(runner: Runner) -> None
     wait_until(lambda: runner.journal_has('"outcome":"completed"'))
 
 
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """Programs that are started hear a hangup, even where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
 def test_run_goes_on_when_the_terminal_closes(runner: Runner) -> None:
     process = runner.train_until('"importing"', "--epochs", "2")
     process.send_signal(signal.SIGHUP)
