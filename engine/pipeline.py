@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 _BATCHES_AT_ONCE_BYTES = 1 << 30
 """Most memory for the batches that are prepared at the same time."""
 
-_WORTH_A_THREAD = 1 << 18
-"""Values of a batch from which converting it is worth threads of its own: handing it over takes some 10 µs of CPU, and
-as much again to be timed along by `engine.input_rate`; below, converting takes less than that."""
+_CONVERTED_APART, _CHANGED_APART = 1 << 18, 1 << 15
+"""Values of a batch from which threads of their own are worth it, to convert batches and to change them at random.
+
+Handing a batch over takes some 10 µs of CPU, and as much again to be timed along by `engine.input_rate`: with steps of
+a millisecond that is 2 % of a core.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,24 +236,27 @@ def _prepared(
         return (inputs, labels, *given)
 
     if one_hot or augmented or examples.pixel_range or weights is not None:
-        sizes = [part.shape.num_elements() for part in tf.nest.flatten(dataset.element_spec)]
-        values = sum(size or 1 for size in sizes)
+        calls = _parallel_calls(dataset, _CONVERTED_APART if change is None else _CHANGED_APART)
         if change is None:
-            is_small = None not in sizes and values < _WORTH_A_THREAD
-            calls = None if is_small else _parallel_calls(values)
             dataset = dataset.map(lambda *element: prepare(0, element), num_parallel_calls=calls)
         else:
             first, every = (share.index, share.count) if share else (0, 1)
             numbers = tf.data.Dataset.counter(first, every)
-            dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=_parallel_calls(values))
+            dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=calls)
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
 
 
-def _parallel_calls(values: int) -> int:
-    """Return how many batches of so many values are prepared at once.
+def _parallel_calls(batches: Any, least: int) -> int | None:
+    """Return how many batches are prepared at once: one a core, unless they are so large that memory would not do.
 
-    One a core, unless they are so large that memory would not do.
+    Args:
+        batches: The batches.
+        least: Values of a batch below which it is done where they are fetched; then the result is None.
     """
+    sizes = [part.shape.num_elements() for part in tf.nest.flatten(batches.element_spec)]
+    values = sum(size or 1 for size in sizes)
+    if None not in sizes and values < least:
+        return None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _BATCHES_AT_ONCE_BYTES // (4 * values)))
 

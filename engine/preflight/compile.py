@@ -20,6 +20,7 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from engine.preflight.build import abstract, specification
+from engine.preflight.cache import versions
 from engine.preflight.result import Memory
 
 if TYPE_CHECKING:
@@ -35,6 +36,19 @@ _REFUSALS = (
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
 )
+_UNREADABLE = "async-update instruction should have"
+"""What jaxlib 0.10.2 says where libtpu 0.0.51 has moved work to a chip's SparseCores: table lookups on v5p, v6e and
+TPU7x, sums of large gradients on TPU7x."""
+
+_UNREADABLE_TOGETHER = ("0.10.2", "0.0.51")
+"""jaxlib and libtpu that are known for it, so that such a program is not made in vain: it may take half a minute."""
+
+_WITH_SPARSE_CORES = ("v5p", "v6e", "tpu7x")
+_WITHOUT_THEM = {
+    "xla_tpu_offload_gather_to_sparsecore": False,
+    "xla_tpu_enable_offloading_scatter_to_sparsecore": False,
+    "xla_tpu_enable_sparse_core_collective_offload_all_reduce": False,
+}
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 
@@ -80,6 +94,10 @@ class Compiler:
 
     Args:
         topology: The TPU.
+
+    Attributes:
+        spares_sparse_cores: Whether nothing is compiled for the chips' SparseCores, because the installed versions
+            cannot read such a program.
     """
 
     share = ""
@@ -87,6 +105,10 @@ class Compiler:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
+        together = (versions().get("jaxlib"), versions().get("libtpu"))
+        self.spares_sparse_cores = (
+            topology.generation.name in _WITH_SPARSE_CORES and together == _UNREADABLE_TOGETHER
+        )
         described = topologies.get_topology_desc(
             topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
         )
@@ -136,20 +158,30 @@ class Compiler:
         """
         began = time.perf_counter()
         try:
-            compiled = lowered.compile()
+            stats, cost, text = self._compiled(lowered)
         except jax.errors.JaxRuntimeError as error:
             if (figures := refused_bytes(str(error))) is None:
                 raise
             used, limit = figures
             raise DoesNotFitError(self._memory(model, batch, replica_batch, used, None, limit), str(error)) from error
         seconds = time.perf_counter() - began
-        stats, cost = compiled.memory_analysis(), compiled.cost_analysis()
         held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
         memory = self._memory(
             model, batch, replica_batch, peak, stats.temp_size_in_bytes, self.topology.usable_hbm_bytes
         )
-        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, compiled.as_text(), seconds)
+        return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
+
+    def _compiled(self, lowered: Any) -> tuple[Any, Any, str]:
+        """Compile, and read back what libtpu wrote: memory, costs and text."""
+        if not self.spares_sparse_cores:
+            try:
+                return _figures(lowered.compile())
+            except jax.errors.JaxRuntimeError as error:
+                if _UNREADABLE not in str(error):
+                    raise
+            self.spares_sparse_cores = True
+        return _figures(lowered.compile(compiler_options=_WITHOUT_THEM))
 
     def exchanged(self, model: Any) -> float | None:  # noqa: ARG002  another compiler needs it
         """Return the bytes that a device sends to others in a training step; None where the program tells them.
@@ -174,6 +206,10 @@ class Compiler:
         if temporaries is None:
             temporaries = max(0, peak - parameters - optimizer - dealt)
         return Memory(parameters, optimizer, dealt, temporaries, peak, limit)
+
+
+def _figures(compiled: Any) -> tuple[Any, Any, str]:
+    return compiled.memory_analysis(), compiled.cost_analysis(), compiled.as_text()
 
 
 def bytes_of(variables: Iterable[Any]) -> int:

@@ -239,6 +239,12 @@ def _assumptions(subject: _Subject) -> list[Finding]:
     found = [Finding("info", subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
     if subject.compiler.share:
         found.append(Finding("info", subject.compiler.share, key="backend"))
+    if subject.compiler.spares_sparse_cores:
+        text = (
+            "Compiled without the chip's SparseCores, which may take over table lookups and sums of gradients: the "
+            "installed jaxlib cannot read what libtpu makes for them."
+        )
+        found.append(Finding("info", text))
     if after := subject.config.fine_tuning.after_epochs:
         text = (
             f"Judged is the second phase, from epoch {after + 1} on, which trains more layers and needs more; "

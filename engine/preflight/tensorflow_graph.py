@@ -20,6 +20,8 @@ from engine.preflight.build import specification
 from engine.preflight.compile import Compiler, NotPossibleError, bytes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.preflight.inputs import Batch
 
 # The one operation of XLA that TensorFlow uses and StableHLO does not have: it only keeps buffers apart.
@@ -48,9 +50,10 @@ class GraphCompiler(Compiler):
             Exception: Whatever the person's own layers and TensorFlow raise.
         """
         step = model.train_step if is_training else model.test_step
-        traced = tf.function(lambda *data: step(data), jit_compile=True, autograph=False)
-        parts = specification(batch, replica_batch, is_training=is_training)
-        data = jax.tree.map(lambda part: tf.TensorSpec(part.shape, part.dtype.name), parts)
+        parts, structure = jax.tree.flatten(specification(batch, replica_batch, is_training=is_training))
+        # TensorFlow gives the program of a function of plain tensors only.
+        traced = tf.function(lambda *flat: step(jax.tree.unflatten(structure, flat)), jit_compile=True, autograph=False)
+        data = [tf.TensorSpec(part.shape, part.dtype.name) for part in parts]
         if not hasattr(traced, "experimental_get_compiler_ir"):
             raise _not_possible("TensorFlow no longer gives its programs")
         program = traced.experimental_get_compiler_ir(*data)(stage="hlo_serialized")
@@ -72,11 +75,13 @@ class _Lowered:
     def as_text(self) -> str:
         return str(self._module)
 
-    def compile(self) -> _Compiled:
+    def compile(self, compiler_options: Mapping[str, bool] | None = None) -> _Compiled:
         try:
             internal = import_module("jaxlib._jax")
             devices = internal.DeviceList((self._device,))
-            return _Compiled(self._device.client.compile(self._module, devices, internal.CompileOptions()))
+            options = internal.CompileOptions()
+            options.env_option_overrides = [*(compiler_options or {}).items()]
+            return _Compiled(self._device.client.compile(self._module, devices, options))
         except (ImportError, AttributeError, TypeError) as error:
             raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
 

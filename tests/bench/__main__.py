@@ -8,7 +8,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench import first_frame, first_step, jpeg, key_press, long_run, preflight, small_steps, throughput
+from tests.bench import (
+    first_frame,
+    first_step,
+    input_meter,
+    jpeg,
+    key_press,
+    long_run,
+    preflight,
+    small_steps,
+    throughput,
+)
 from tests.bench.bench import ROOT, Bench, provide_fashion_mnist
 from tests.bench.report import as_markdown, as_text, machine_facts
 
@@ -21,6 +31,7 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "throughput": throughput.measure,
     "jpeg": jpeg.measure,
     "small-steps": small_steps.measure,
+    "input-meter": input_meter.measure,
     "first-frame": first_frame.measure,
     "first-step": first_step.measure,
     "key-press": key_press.measure,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,8 @@ from tests.bench.throughput import epoch_ends, watch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from engine.rundir import RunDirectory
 
 BATCH = 64
 _STEPS = 1200
@@ -86,12 +89,16 @@ def _console_seconds(bench: Bench, preset: Sequence[object], epochs: int) -> flo
             console = psutil.Process(terminal.process.pid)
             used = []
             for epoch in (1, epochs):
-                wait_until(lambda epoch=epoch: len(epoch_ends(journal_of(run))) >= epoch)
+                wait_until(partial(_has_ended, run, epoch))
                 times = console.cpu_times()
                 used.append(times.user + times.system)
     finally:
         end_process(host)
     return (used[1] - used[0]) / (_STEPS * (epochs - 1))
+
+
+def _has_ended(run: RunDirectory, epoch: int) -> bool:
+    return len(epoch_ends(journal_of(run))) >= epoch
 
 
 def _speed(ends: Sequence[float]) -> float:

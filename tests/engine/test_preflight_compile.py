@@ -17,7 +17,7 @@ from engine.preflight.result import Outcome, Verdict, from_dict
 from engine.preflight.surroundings import PREFLIGHT
 from engine.preflight.topologies import find_topology
 from presets.catalog import find_preset
-from tests.helpers import LIMIT_S
+from tests.helpers import LIMIT_S, run_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -229,3 +229,31 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
     assert graph.memory.parameters == pytest.approx(by_jax.memory.parameters, abs=64)
     assert graph.memory.peak == pytest.approx(by_jax.memory.peak, rel=0.25)
     assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
+
+
+TWO_INPUTS = """
+from engine.config import parse_config
+from engine.examples import Input, Signature, Task
+from engine.preflight.build import build
+from engine.preflight.inputs import Batch
+from engine.preflight.tensorflow_graph import GraphCompiler
+from engine.preflight.topologies import find_topology
+
+given = {"user": Input((), "int32"), "item": Input((), "int32")}
+signature = Signature(Task.RATINGS, given, sizes={"users": 600, "items": 9000}, label_mean=3.5)
+config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "model": "recommender",
+                       "loss": "mean_squared_error", "metrics": [], "batch_size": 64, "epochs": 1,
+                       "model_options": {"width": 50}})
+batch = Batch(signature, given, Input((), "float32"))
+model, compiler = build(config, batch, 1), GraphCompiler(find_topology("v5e-1"))
+program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
+print(program.memory.batch, program.memory.parameters, program.flops > 64 * 50)
+"""
+
+
+def test_a_model_of_two_inputs_is_taken_over_from_tensorflow_too(tmp_path: Path) -> None:
+    env = PREFLIGHT | {"KERAS_BACKEND": "tensorflow"}
+    batch, parameters, computes = run_python(TWO_INPUTS, cwd=tmp_path, env=env).split()[-3:]
+    assert int(batch) == 64 * 3 * 4
+    assert int(parameters) == pytest.approx(4 * 51 * (600 + 9000), rel=0.01)
+    assert computes == "True"

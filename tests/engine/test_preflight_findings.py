@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -253,3 +254,31 @@ def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Pa
     assert reason.startswith("The compiler met a mistake of its own")
     assert "libtpu" in reason
     assert "hlo_instruction.cc:390" in says
+
+
+# A table lookup, as an embedding is one; the versions that are known to need it are forgotten first.
+LOOKUP = """
+import json, sys
+import jax
+from engine.preflight import compile
+from engine.preflight.topologies import find_topology
+
+compile._UNREADABLE_TOGETHER = ()
+found = {}
+for name in ("v5e-8", "v6e-8"):
+    compiler = compile.Compiler(find_topology(name))
+    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=compiler._everywhere)
+    words = jax.ShapeDtypeStruct((256, 500), "int32", sharding=compiler._dealt_out)
+    _, cost, text = compiler._compiled(jax.jit(lambda table, words: table[words].mean(axis=1)).lower(table, words))
+    found[name] = (compiler.spares_sparse_cores, cost["bytes accessed"], "ENTRY" in text)
+print(json.dumps(found))
+"""
+
+
+def test_a_lookup_can_be_read_on_a_chip_with_sparse_cores_too(tmp_path: Path) -> None:
+    found = json.loads(run_python(LOOKUP, cwd=tmp_path, env=ENV).splitlines()[-1])
+    v5e, v6e = found["v5e-8"], found["v6e-8"]
+    assert (v5e[0], v5e[2], v6e[2]) == (False, True, True)
+    assert v6e[1] == pytest.approx(v5e[1], rel=0.01)
+    if (version("jaxlib"), version("libtpu")) == ("0.10.2", "0.0.51"):
+        assert v6e[0]

@@ -1,0 +1,54 @@
+"""What it costs to measure whether the input or the accelerator limits a run."""
+
+from __future__ import annotations
+
+import json
+import os
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tests.bench.report import Row, Section
+
+if TYPE_CHECKING:
+    from tests.bench.bench import Bench
+
+_MOST = 0.005
+_SHORT_STEP_US = 1000.0
+_CHANGED = ("--set", "augmentation.translation=0.1", "--set", "augmentation.rotation=0.05")
+
+
+def measure(bench: Bench) -> Section:
+    """Compare the processor time of a batch, and set it against a step's."""
+    rounds = 3 if bench.is_quick else 9
+    told = json.loads(bench.output(bench.python("-m", "tests.bench.input_meter_ways", "--rounds", rounds)))
+    rows = []
+    for name, (without, with_stage) in told.items():
+        figure = f"{without:.1f} µs, with the stage {with_stage:.1f} µs"
+        rows.append(Row(f"a batch {name}", figure))
+        if name != "changed at random":
+            rows.append(_share_row("of a step of 1 ms", with_stage - without, _SHORT_STEP_US))
+    step_us = _step_us(bench)
+    without, with_stage = told["changed at random"]
+    cores = len(os.sched_getaffinity(0))
+    rows.append(_share_row(f"of a step of `digits-cnn`, {step_us / 1e3:.1f} ms", with_stage - without, step_us * cores))
+    return Section(
+        "The input measured",
+        "Processor time of the whole process to take one batch of 64 examples from a run's pipeline, with and without "
+        "the stage that measures the wait, each in turn from a new iterator: rows of 64 numbers as they are, "
+        "`digits` scaled to floats, and `digits` changed at random. As a share of a step all of it is counted as if it "
+        "held up training, though the batches are made ahead in other threads; changes at random keep all cores busy, "
+        "so theirs is the share of the step's time on all cores.",
+        tuple(rows),
+    )
+
+
+def _share_row(of: str, more_us: float, step_us: float) -> Row:
+    share = more_us / step_us
+    return Row(f"the stage, {of}", f"{share:.2%}", f"≤ {_MOST:.1%}", share <= _MOST)
+
+
+def _step_us(bench: Bench) -> float:
+    options = ["digits-cnn", "--batch-size", 64, "--epochs", 4, "--set", "steps_per_execution=1", *_CHANGED, "--json"]
+    records = bench.records(bench.console("run", *options))
+    ends = (record for record in records if record["type"] == "EpochEnded")
+    return 1e3 * median(float(record["step_ms"]) for record in ends if record["step_ms"])
