@@ -106,9 +106,7 @@ class Compiler:
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         together = (versions().get("jaxlib"), versions().get("libtpu"))
-        self.spares_sparse_cores = (
-            topology.generation.name in _WITH_SPARSE_CORES and together == _UNREADABLE_TOGETHER
-        )
+        self.spares_sparse_cores = topology.generation.name in _WITH_SPARSE_CORES and together == _UNREADABLE_TOGETHER
         described = topologies.get_topology_desc(
             topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
         )
