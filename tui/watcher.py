@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from engine.watch import RunFollower, Snapshot
+from tui.delivery_pace import DeliveryPace, main_thread_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
 
 POLL_S = 0.1
 """Seconds between two looks at the files' sizes."""
-
-DELIVER_S = 0.5
-"""Fewest seconds between two snapshots, so that a screen draws at most twice a second."""
 
 LIVENESS_S = 1.0
 """Seconds after which a run is looked at even though no file has changed."""
@@ -52,6 +50,7 @@ class RunWatcher(threading.Thread):
         run: The run; its files need not exist yet.
         on_update: Called from this thread.
         clock: Seconds on a clock that never goes back.
+        drawing_s: Processor time of the thread that draws, in seconds.
     """
 
     def __init__(
@@ -59,11 +58,13 @@ class RunWatcher(threading.Thread):
         run: RunDirectory,
         on_update: Callable[[WatchUpdate], None],
         clock: Callable[[], float] = time.monotonic,
+        drawing_s: Callable[[], float] = main_thread_s,
     ) -> None:
         super().__init__(name=f"tpu-console-watch-{run.run_id}", daemon=True)
         self._run = run
         self._on_update = on_update
         self._clock = clock
+        self._pace = DeliveryPace(drawing_s, clock)
         self._follower = RunFollower(run)
         self._stopped = threading.Event()
         self._delivered: WatchUpdate | None = None
@@ -85,7 +86,7 @@ class RunWatcher(threading.Thread):
 
     def _look(self) -> None:
         now = self._clock()
-        if now - self._delivered_at < DELIVER_S:
+        if now - self._delivered_at < self._pace.interval_s:
             return
         sizes = (*_stamp(self._run.journal), *_stamp(self._run.log))
         if sizes == self._seen and now - self._looked_at < LIVENESS_S:
@@ -96,7 +97,7 @@ class RunWatcher(threading.Thread):
         gc.disable()
         try:
             while self._follower.advance() and not self._stopped.is_set():
-                if self._clock() - max(now, self._delivered_at) >= DELIVER_S:
+                if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
                     self._deliver(self._update(is_reading=True))
             self._deliver(self._update())
         except OSError as error:
@@ -114,6 +115,7 @@ class RunWatcher(threading.Thread):
         if self._stopped.is_set() or (self._delivered is not None and _same(update, self._delivered)):
             return
         self._delivered, self._delivered_at = update, self._clock()
+        self._pace.judge()
         self._on_update(update)
 
 
