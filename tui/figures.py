@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from engine.measured import Speed
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -57,3 +61,9 @@ def plural(count: int, noun: str, several: str = "") -> str:
 def shape(sides: tuple[int | None, ...]) -> str:
     """Write a shape, such as ``28×28×1``; an open side is ``?``."""
     return "×".join("?" if side is None else str(side) for side in sides)
+
+
+def input_speed(speed: Speed) -> str:
+    """Say how fast the input pipeline is."""
+    later = "" if speed.later is None else f", {speed.later:,.0f} later"
+    return f"{speed.first:,.0f} examples/s in the first epoch{later}, as measured here"

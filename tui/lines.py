@@ -13,7 +13,7 @@ from engine.paths import user_path
 from engine.plan import Severity
 from engine.state import best_epoch
 from engine.timing import pace
-from tui.figures import duration, metric, plural, shape, size
+from tui.figures import duration, input_speed, metric, plural, shape, size
 from tui.hosts import backend_name
 from tui.tables import labelled
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
     from engine.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed, Sample
-    from engine.measured import Speed
     from engine.plan import Plan
     from engine.rundir import RunDirectory
     from engine.state import RunState
@@ -48,15 +47,9 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
         labelled("plan", f"{batch}, {steps}"),
         labelled("", f"{optimizer.name} at {plan.learning_rate:.1e}, {optimizer.schedule}; {config.precision}"),
-        *([labelled("", f"input {input_text(plan.input_speed)}")] if plan.input_speed else []),
+        *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
         *(labelled(item.severity, item.text) for item in plan.advice if item.severity is Severity.WARNING),
     ]
-
-
-def input_text(speed: Speed) -> str:
-    """Say how fast the input pipeline is."""
-    later = "" if speed.later is None else f", {speed.later:,.0f} later"
-    return f"{speed.first:,.0f} examples/s in the first epoch{later}, as measured here"
 
 
 def phase_line(phase: str, seconds: float, state: RunState) -> str:

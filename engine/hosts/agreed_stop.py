@@ -2,7 +2,7 @@
 
 Each step of the model waits for every host's gradients: a host that stopped alone would leave the others waiting for
 ever. So the hosts are held between two steps, tell how many they have begun, and all go on to one past the furthest:
-that step none of them has begun, and each will.
+that step none of them has begun, and each will. Where none has begun any step, they need not begin one.
 """
 
 from __future__ import annotations

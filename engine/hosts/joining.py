@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from engine.caching import discard_cache
 from engine.errors import AcceleratorError, ConsoleError, one_line
-from engine.events import Phase, RunFailed
+from engine.events import Phase, RunFailed, RunFinished, StopRequested
 from engine.hosts.agreed_stop import AgreedStop
 from engine.hosts.roll_call import answer_roll_call, call_roll, make_card
 from engine.hosts.team import Follower, Leader
@@ -93,19 +93,23 @@ def join(membership: Membership, config: RunConfig, channel: Channel) -> Team:
     def lost(what: str) -> None:
         _end(channel, what, is_leader=membership.index == 0)
 
+    def unbegun(reason: str) -> None:
+        channel.emit(StopRequested(reason))
+        _leave(channel, RunFinished("stopped", f"{reason}, before training began", {}))
+
     side: Leader | Follower
     if membership.index == 0:
         links, cards, port = call_roll(
             membership, card, channel.should_stop, lambda detail: channel.enter(Phase.CONNECTING, detail)
         )
-        side = leader = Leader(channel, links, cards, stop, lost, asked.request)
+        side = leader = Leader(channel, links, cards, stop, lost, asked.request, unbegun)
 
         def request_stop(reason: str) -> None:
             leader.request_stop(reason, lambda: agreed.request(reason))
     else:
         channel.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
         link, name, port = answer_roll_call(membership, card, channel.should_stop)
-        side = follower = Follower(channel, link, name, stop, lost, agreed.request)
+        side = follower = Follower(channel, link, name, stop, lost, agreed.request, unbegun)
         request_stop = follower.request_stop
     try:
         _connect_jax(membership, port)
@@ -168,9 +172,9 @@ def _end(channel: Channel, what: str, *, is_leader: bool) -> None:
     _leave(channel, RunFailed(f"{what} The run cannot go on without it.", "", remedy, channel.run.log.name))
 
 
-def _leave(channel: Channel, failed: RunFailed) -> NoReturn:
+def _leave(channel: Channel, last: RunFailed | RunFinished) -> NoReturn:
     """Write the run's last event and end this process; JAX's own exit would wait for the other hosts."""
     discard_cache(channel.run)
-    channel.emit(failed)
+    channel.emit(last)
     channel.journal.flush()
-    os._exit(1)
+    os._exit(1 if isinstance(last, RunFailed) else 0)

@@ -43,6 +43,7 @@ class Leader:
         stop: This host's step counter.
         on_lost: Called once with a sentence when the run cannot go on.
         on_request: Called with the reason when someone asks another host to stop.
+        on_unbegun: Called once with the reason when all stop before the first step; this process may end at once.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Leader:
         stop: AgreedStop,
         on_lost: Callable[[str], object],
         on_request: Callable[[str], object],
+        on_unbegun: Callable[[str], object],
     ) -> None:
         self._channel = channel
         self._links = links
@@ -60,6 +62,7 @@ class Leader:
         self._stop = stop
         self._on_lost = on_lost
         self._on_request = on_request
+        self._on_unbegun = on_unbegun
         self._over = threading.Event()
         self._news = threading.Condition()
         self._bound: dict[int, int] = {}  # the steps that the held hosts have begun
@@ -96,7 +99,7 @@ class Leader:
             wait_s: Time in which another host may turn out to be the cause; then `on_lost` is called.
         """
         if not self._over.wait(wait_s) and self._claim():
-            self._send_off(f"Host 0 failed: {_sentence(what)}")
+            self._send_off("end", what=f"Host 0 failed: {_sentence(what)}")
 
     def finish(self) -> None:
         """Take leave: whoever hangs up from now on is not lost."""
@@ -113,9 +116,16 @@ class Leader:
         mine = self._stop.hold()
         with self._news:
             everyone = self._news.wait_for(lambda: len(self._bound) == len(self._links), SILENT_S)
-            last = max(mine, *self._bound.values()) + 1 if everyone else 0
+            begun = max(mine, *self._bound.values()) if everyone else 0
         if not everyone:
             return  # a host is gone, which its own thread has noticed
+        if not begun:
+            # Nothing is trained that could be lost, and loading and compiling may take minutes of a quota.
+            if self._claim():
+                self._send_off("leave", reason=reason)
+                self._on_unbegun(reason)
+            return
+        last = begun + 1
         self._tell_all("stop", step=last, reason=reason)
         self._stop.stop_after(last, then)
 
@@ -171,14 +181,14 @@ class Leader:
         return is_first
 
     def _end(self, what: str) -> None:
-        self._send_off(what)
+        self._send_off("end", what=what)
         self._on_lost(what)
 
-    def _send_off(self, what: str) -> None:
+    def _send_off(self, kind: str, **values: str) -> None:
         """Tell the others why all ends, and let them go first: JAX aborts a process that loses host 0."""
         for link in self._links.values():
             with suppress(OSError):
-                link.send("end", what=what)
+                link.send(kind, **values)
         with self._news:
             self._news.wait_for(lambda: len(self._gone) == len(self._links), _LEAVE_S)
 
@@ -194,6 +204,7 @@ class Follower:
         stop: This host's step counter.
         on_lost: Called once with a sentence when the run cannot go on.
         on_stop: Called with the reason when the step is done after which all agreed to stop.
+        on_unbegun: Called once with the reason when all stop before the first step; this process may end at once.
     """
 
     def __init__(
@@ -204,6 +215,7 @@ class Follower:
         stop: AgreedStop,
         on_lost: Callable[[str], object],
         on_stop: Callable[[str], object],
+        on_unbegun: Callable[[str], object],
     ) -> None:
         self._channel = channel
         self._link = link
@@ -211,6 +223,7 @@ class Follower:
         self._stop = stop
         self._on_lost = on_lost
         self._on_stop = on_stop
+        self._on_unbegun = on_unbegun
         self._over = threading.Event()
 
     @property
@@ -275,6 +288,10 @@ class Follower:
                     self._stop.stop_after(int(message["step"]), partial(self._on_stop, str(message["reason"])))
                 case "done":
                     self._over.set()
+                case "leave":
+                    self._over.set()
+                    self._on_unbegun(str(message["reason"]))
+                    return
                 case "end":
                     self._end(str(message["what"]))
                     return

@@ -25,6 +25,7 @@ from tests.helpers import Host, all_of, events_of, small_config, the, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
@@ -152,6 +153,27 @@ def test_a_stop_at_any_of_four_hosts_stops_and_saves_all(start: Start) -> None:
     assert [host.run.model.exists() for host in hosts] == [True, False, False, False]
     assert not all_of(hosts[0].run, HostLost)
     assert [replica.process for replica in the(hosts[0].run, AcceleratorReady).replicas] == [0, 1, 2, 3]
+
+
+ENDLESS = """
+import threading
+
+def data():
+    print("loading", flush=True)
+    threading.Event().wait()  # a download that takes its time
+"""
+
+
+def test_a_stop_while_one_host_loads_ends_both_at_once(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
+    hosts = start(2, config={"dataset": f"{tmp_path / 'endless.py'}:data"})
+    wait_until(lambda: all("loading" in host.run.log.read_text(errors="replace") for host in hosts), "loading", 120.0)
+    request_stop(hosts[1].run, "asked with tpu-console stop")
+    assert [host.wait() for host in hosts] == [0, 0]
+    ends = [events_of(host.run)[-1] for host in hosts]
+    reason = f"asked with tpu-console stop, at host 1 ({_NAME}), before training began"
+    assert ends == [RunFinished("stopped", reason, {})] * 2
+    assert not all_of(hosts[0].run, HostLost)
 
 
 def test_hosts_take_shares_of_a_batch_and_change_their_images_in_their_own_way() -> None:

@@ -21,6 +21,12 @@ def test_the_app_alone_loads_nothing_that_draws_or_trains() -> None:
     assert "textual.app" in loaded
 
 
+def test_the_setup_screen_loads_no_curves() -> None:
+    loaded = loaded_after("import tui.app, tui.screens.setup")
+    assert loaded.isdisjoint({"numpy", "plotext", "engine.state", *HEAVY})
+    assert "pydantic" in loaded
+
+
 def test_the_live_screen_never_loads_a_framework() -> None:
     loaded = loaded_after("import tui.app, tui.screens.live, tui.screens.help, tui.hosting, tui.terminal")
     assert loaded.isdisjoint(HEAVY)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from engine.plan import Severity
-from tui.figures import plural
-from tui.lines import input_text
+from tui.figures import input_speed, plural
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +54,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
         ("Each epoch", _epoch(plan)),
         ("The run", _run(plan, config)),
         ("Learning rate", _learning_rate(plan, config)),
-        *([("Input", input_text(plan.input_speed))] if plan.input_speed else []),
+        *([("Input", input_speed(plan.input_speed))] if plan.input_speed else []),
     ]
     return [Entry(label.ljust(_LABEL), text) for label, text in pairs]
 
