@@ -117,7 +117,9 @@ class ProgressLines:
         self._clear()
         if self._is_open and self._step is not None:
             self._is_open = False
-            complain([ended_text(self._step, self._clock() - self._began_at, self._began_with)])
+            seconds = self._clock() - self._began_at
+            if seconds >= _SETTLED_S or not self._step.only_takes_time:
+                complain([ended_text(self._step, seconds, self._began_with)])
 
     def _write(self, text: str) -> None:
         self._told_at = self._clock()
@@ -152,7 +154,7 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
         bar: Whether to draw a bar.
     """
     if step.only_takes_time:
-        return f"{step.what}  {duration(seconds)}"
+        return f"{step.what}  {duration(seconds)}" if seconds >= _SETTLED_S else step.what
     parts = [_share(step)]
     moved = step.done - began_with
     if moved > 0 and seconds >= _SETTLED_S:

@@ -41,7 +41,7 @@ _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _MOST_SAID = 6  # lines of the compiler's own words
 _NAMED = 4  # choices that a sentence names
-_ESTIMATED = "~ is an estimate from the model's layers; only the compiler knows."
+_ESTIMATED = "~ is an estimate from the model's layers, up to half off either way; only the compiler knows."
 _SEVERITIES = {"error": "error", "warning": "warning", "info": "note"}
 
 

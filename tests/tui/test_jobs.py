@@ -208,15 +208,18 @@ def test_what_takes_long_without_a_word_says_how_long_it_takes(capsys: pytest.Ca
     lines.feed(Step("compiling for v3-8", 0, None, "seconds"))
     clock.now += 6
     lines.tick()
+    lines.feed(Step("building", 0, None, "seconds"))
+    clock.now += 0.1
     lines.finish()
     assert capsys.readouterr().err.splitlines() == [
         "compiling for v5e-8  0 of 3 choices (0 %)",
         "compiling for v5e-8  0 of 3 choices (0 %), 5.00 s so far",
         "compiling for v5e-8  0 of 3 choices (0 %), 10.0 s so far",
         "compiling for v5e-8  0 of 3 choices (0 %) in 11.0 s",
-        "compiling for v3-8  0.00 s",
+        "compiling for v3-8",
         "compiling for v3-8  6.00 s",
         "compiling for v3-8  6.00 s",
+        "building",  # which is over before its seconds say anything
     ]
 
 
