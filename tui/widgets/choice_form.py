@@ -13,6 +13,7 @@ from textual.widgets import Checkbox, Input, Static
 from engine.errors import ConfigError, Problem
 from engine.preflight.topologies import TOPOLOGIES
 from tui.preflights import DEFAULT_TPU, PRECISIONS, Choices, known_tpus
+from tui.widgets.tick_box import TickBox
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -80,8 +81,8 @@ class ChoiceForm(Vertical):
         with Horizontal():
             yield Static("Precision", classes="label")
             for name in PRECISIONS:
-                yield Checkbox(name, name == self._precision, compact=True, id=name)
-            yield Checkbox("search the largest batch", compact=True, id="search")
+                yield TickBox(name, name == self._precision, compact=True, id=name)
+            yield TickBox("search the largest batch", compact=True, id="search")
         yield Static("", id="choice-problem", markup=False)
 
     def choices(self) -> Choices:

@@ -11,6 +11,7 @@ from textual.message import Message
 from textual.widgets import Checkbox, Input, Select, Static
 
 from tui.widgets.fields import FieldSpec, Kind
+from tui.widgets.tick_box import TickBox
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,7 +90,7 @@ class FieldRow(Container):
         yield Static(spec.label, classes="label", markup=False)
         match spec.kind:
             case Kind.SWITCH:
-                yield Checkbox("", self._initial == "true", compact=True, classes="control")
+                yield TickBox("", self._initial == "true", compact=True, classes="control")
             case Kind.CHOICE | Kind.OPEN_CHOICE:
                 value = self._listed(self._initial)
                 yield Choice(self._options(), value=value, allow_blank=False, compact=True, classes="control")
