@@ -86,6 +86,11 @@ def one_line(error: BaseException, length: int = 400) -> str:
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", " ", str(error)).split())[:length]
 
 
+def _initials(name: str) -> str:
+    """Return how people shorten a key: ``lr`` for ``optimizer.learning_rate``."""
+    return "".join(part[:1] for part in name.rpartition(".")[2].split("_"))
+
+
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Name the nearest valid choice, or list them all when none is near.
 
@@ -98,7 +103,10 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """
     names = sorted(choices)
     longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
-    near = longer[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)
+    section, _, short = word.lower().rpartition(".")
+    meant = [name for name in names if len(short) > 1 and _initials(name) == short]
+    meant.sort(key=lambda name: (not name.startswith(f"{section}."), len(name)))
+    near = longer[:1] or meant[:1] or get_close_matches(word.lower(), names, n=1, cutoff=0.55)
     if near:
         return f"did you mean '{near[0]}'?"
     by_last_part = [name for name in names if name.rpartition(".")[2] == word]

@@ -20,7 +20,6 @@ from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from engine.preflight.build import abstract, specification
-from engine.preflight.cache import versions
 from engine.preflight.result import Memory
 
 if TYPE_CHECKING:
@@ -31,19 +30,15 @@ if TYPE_CHECKING:
 
 _AXIS = "batch"
 _SIZE = r"([\d.]+)([KMGTP]?)"
-# The words of libtpu 0.0.51, and of versions before it.
+# The words of libtpu 0.0.42 to 0.0.51, and of versions before them.
 _REFUSALS = (
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
 )
 _UNREADABLE = "async-update instruction should have"
-"""What jaxlib 0.10.2 says where libtpu 0.0.51 has moved work to a chip's SparseCores: table lookups on v5p, v6e and
-TPU7x, sums of large gradients on TPU7x."""
+"""What jaxlib 0.10.2 says of a program of libtpu 0.0.51, which does not belong to it, where work was moved to a chip's
+SparseCores: table lookups on v5p, v6e and TPU7x, sums of large gradients on TPU7x."""
 
-_UNREADABLE_TOGETHER = ("0.10.2", "0.0.51")
-"""jaxlib and libtpu that are known for it, so that such a program is not made in vain: it may take half a minute."""
-
-_WITH_SPARSE_CORES = ("v5p", "v6e", "tpu7x")
 _WITHOUT_THEM = {
     "xla_tpu_offload_gather_to_sparsecore": False,
     "xla_tpu_enable_offloading_scatter_to_sparsecore": False,
@@ -105,8 +100,7 @@ class Compiler:
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
-        together = (versions().get("jaxlib"), versions().get("libtpu"))
-        self.spares_sparse_cores = topology.generation.name in _WITH_SPARSE_CORES and together == _UNREADABLE_TOGETHER
+        self.spares_sparse_cores = False
         described = topologies.get_topology_desc(
             topology_name=topology.compiler_name, platform="tpu", **topology.compiler_options
         )

@@ -115,7 +115,7 @@ def _started(config: RunConfig, topology: Topology) -> Compiler:
         raise ConsoleError(
             f"The TPU compiler does not know {topology.name} or cannot be started.",
             why=one_line(error, 300),
-            remedy="Install newer versions: pip install -U jax libtpu",
+            remedy="Install newer versions: pip install -U 'jax[tpu]'",
         ) from error
 
 

@@ -138,6 +138,8 @@ def test_an_error_that_was_never_raised_has_no_line() -> None:
         ("Adma", ["adam", "sgd"], "did you mean 'adam'?"),
         ("fash", ["fashion-mnist", "digits"], "did you mean 'fashion-mnist'?"),
         ("patience", ["early_stopping.patience", "x"], "did you mean 'early_stopping.patience'?"),
+        ("lr", ["fine_tuning.learning_rate", "optimizer.learning_rate"], "did you mean 'optimizer.learning_rate'?"),
+        ("a.lr", ["a.learning_rate", "b.learning_rate", "a.clip"], "did you mean 'a.learning_rate'?"),
         ("xyzzy", ["b", "a"], "valid: a, b"),
         ("x", ["xylophone", "a"], "valid: a, xylophone"),
     ],
