@@ -166,12 +166,27 @@ def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Ite
             "takes longer than that."
         )
         yield Finding("info", text, remedy="Use a smaller TPU or a smaller batch", key="batch_size")
-    elif config.steps_per_execution == 1 and steps > 1:
-        text = "With one step an execution the TPU waits for the host after every step."
-        yield Finding("info", text, remedy="Set steps_per_execution=auto or 32", key="steps_per_execution")
-    if isinstance(config.steps_per_execution, int) and config.steps_per_execution > steps:
-        text = f"steps_per_execution is {config.steps_per_execution}, more than the {steps} steps of an epoch."
-        yield Finding("warning", text, remedy=f"Set it to {steps} or less", key="steps_per_execution")
+    yield from _execution_findings(config, steps, devices)
+
+
+def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator[Finding]:
+    """Say what becomes of a number of steps to be sent at once; `engine.execution` decides likewise."""
+    asked, key = config.steps_per_execution, "steps_per_execution"
+    if asked == "auto":
+        return
+    by_tensorflow = config.backend == "tensorflow" or bool(config.needs_tensorflow)
+    if by_tensorflow and devices == 1:
+        if asked == 1 and steps > 1:
+            text = "With one step an execution the TPU waits for the host after every step."
+            yield Finding("info", text, remedy=f"Set {key}=auto or 32", key=key)
+        elif asked > steps:
+            text = f"{key} is {asked}, more than the {steps} steps of an epoch."
+            yield Finding("warning", text, remedy=f"Set it to {steps} or less", key=key)
+    elif asked > 1:
+        why = (
+            "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead by itself"
+        )
+        yield Finding("info", f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
 
 
 def _up(size: int, to: int) -> int:

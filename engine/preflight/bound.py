@@ -10,12 +10,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.plan import train_examples_of
-from engine.preflight.result import Bound
+from engine.preflight.result import Bound, Finding
 from engine.preflight.traffic import exchanged_bytes, hbm_bytes
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.preflight.topologies import Topology
+
+
+HOST_STEP_S = 0.2e-3
+"""Seconds that Keras takes of the host to start a step on JAX: 0.23 ms a step were measured with a single dense layer
+on the two cores that docs/benchmarks.md names. Faster cores take less."""
+
+
+def host_pace(bound: Bound) -> list[Finding]:
+    """Say that the host sets the pace, where starting a step takes longer than the device needs for it."""
+    if bound.step_s >= HOST_STEP_S:
+        return []
+    device, host = f"{bound.step_s * 1e3:.2g} ms", f"{HOST_STEP_S * 1e3:.1g} ms"
+    text = (
+        f"The device needs at best {device} for a step, and Keras about {host} of the host to start one: the host sets "
+        "the pace, whatever steps_per_execution is."
+    )
+    return [Finding("info", text, remedy="Use a larger batch, which does more in each step", key="batch_size")]
 
 
 def bound_of(

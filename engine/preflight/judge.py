@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConsoleError, one_line
 from engine.plan import train_examples_of
-from engine.preflight.bound import bound_of
+from engine.preflight.bound import bound_of, host_pace
 from engine.preflight.build import build
 from engine.preflight.cache import versions
 from engine.preflight.compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
@@ -138,20 +138,21 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
     except DoesNotFitError as error:
         return _too_large(empty, subject, error, topology, search=search)
     memory = program.memory
-    findings = [*_assumptions(subject), *examine(program.hlo_text, subject.model)]
+    bound = bound_of(
+        config,
+        topology,
+        program.flops,
+        program.bytes_accessed,
+        program.hlo_text,
+        subject.compiler.exchanged(subject.model),
+    )
+    findings = [*_assumptions(subject), *host_pace(bound), *examine(program.hlo_text, subject.model)]
     verdict = replace(
         empty,
         outcome=Outcome.FITS,
         reason=f"It takes {_gib(memory.peak)} of {_gib(memory.limit)} of each device: {memory.headroom:.0%} stay free.",
         memory=memory,
-        bound=bound_of(
-            config,
-            topology,
-            program.flops,
-            program.bytes_accessed,
-            program.hlo_text,
-            subject.compiler.exchanged(subject.model),
-        ),
+        bound=bound,
         wastes=find_waste(subject.model, config.batch_size, config.precision),
         findings=tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
         compile_s=program.seconds,

@@ -51,14 +51,30 @@ def test_there_is_nothing_to_say_of_what_suits_a_tpu() -> None:
         ({"model_options": {"hidden": [100]}}, "info", "model_options.hidden", "100 is computed as 128"),
         ({"model_options": {"hidden": [200]}}, "info", "model_options.hidden", "200 is computed as 256"),
         ({"model_options": {"hidden": [20]}}, "info", "model_options.hidden", "20 is computed as 24"),
-        ({"steps_per_execution": 1}, "info", "steps_per_execution", "waits for the host"),
-        ({"steps_per_execution": 64}, "warning", "steps_per_execution", "more than the 50 steps"),
+        ({"steps_per_execution": 32}, "info", "steps_per_execution", "is not used: JAX sends steps ahead"),
+        (
+            {"steps_per_execution": 32, "backend": "tensorflow"},
+            "info",
+            "steps_per_execution",
+            "is not used: Keras runs one step at a time on several replicas",
+        ),
     ],
 )
 def test_what_does_not_suit_a_tpu_is_told(changes: dict[str, Any], severity: str, key: str, text: str) -> None:
     (found,) = advice(**changes)
     assert (found.severity, found.key) == (severity, key)
     assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "severity", "text"), [(1, "info", "waits for the host"), (64, "warning", "more than the 50 steps")]
+)
+def test_steps_at_once_are_judged_where_they_are_used(steps: int, severity: str, text: str) -> None:
+    (found,) = advice(1, steps_per_execution=steps, backend="tensorflow")
+    assert (found.severity, found.key) == (severity, "steps_per_execution")
+    assert text in found.text
+    assert advice(1, steps_per_execution=50, backend="tensorflow") == []
+    assert advice(1, steps_per_execution=1) == []
 
 
 @pytest.mark.parametrize(("changes", "severity"), [({"rotation": 10.0}, "error"), ({"flip": "horizontal"}, "warning")])
