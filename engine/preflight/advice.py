@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.model_options import MODEL_OPTIONS
 from engine.preflight.result import Finding
+from engine.preflight.surroundings import takes_tensorflow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -174,7 +175,7 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
     asked, key = config.steps_per_execution, "steps_per_execution"
     if asked == "auto":
         return
-    by_tensorflow = config.backend == "tensorflow" or bool(config.needs_tensorflow)
+    by_tensorflow = takes_tensorflow(config)
     if by_tensorflow and devices == 1:
         if asked == 1 and steps > 1:
             text = "With one step an execution the TPU waits for the host after every step."

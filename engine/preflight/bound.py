@@ -24,7 +24,7 @@ on the two cores that docs/benchmarks.md names. Faster cores take less."""
 
 
 def host_pace(bound: Bound) -> list[Finding]:
-    """Say that the host sets the pace, where starting a step takes longer than the device needs for it."""
+    """Say that the host sets the pace on JAX, where starting a step takes longer than the device needs for it."""
     if bound.step_s >= HOST_STEP_S:
         return []
     device, host = f"{bound.step_s * 1e3:.2g} ms", f"{HOST_STEP_S * 1e3:.1g} ms"

@@ -146,7 +146,9 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         program.hlo_text,
         subject.compiler.exchanged(subject.model),
     )
-    findings = [*_assumptions(subject), *host_pace(bound), *examine(program.hlo_text, subject.model)]
+    findings = [*_assumptions(subject), *examine(program.hlo_text, subject.model)]
+    if not takes_tensorflow(config):
+        findings += host_pace(bound)
     verdict = replace(
         empty,
         outcome=Outcome.FITS,
