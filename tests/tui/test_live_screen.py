@@ -10,6 +10,7 @@ from tui.app import ConsoleApp
 from tui.charts.curve import Axis
 from tui.widgets.chart_pane import ChartPane
 from tui.widgets.epoch_table import EpochTable
+from tui.widgets.rows_pane import RowsPane
 from tui.widgets.verdict import VerdictBox
 
 if TYPE_CHECKING:
@@ -273,6 +274,19 @@ async def test_thousands_of_epochs_stay_quick_and_follow_the_newest(engine: Fake
         assert "     1 2.0000" in screen_text(pilot), "it does not run away from whoever reads"
         await pilot.press("end")
         await shows(pilot, "  3002 ")
+
+
+async def test_scroll_bar_of_a_long_table_stands_where_the_table_stands(engine: FakeEngine) -> None:
+    engine.begin()
+    for epoch in range(1, 31):
+        engine.train(epoch)
+    engine.run.log.write_text("".join(f"line {number}\n" for number in range(200)))
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "    30 ", "line 199")
+        long = [pane for pane in live(pilot).query(RowsPane) if pane.max_scroll_y]
+        assert {"epochs", "log"} <= {pane.id for pane in long}
+        await until(pilot, lambda: all(pane.scroll_y == pane.max_scroll_y for pane in long))
+        await until(pilot, lambda: all(pane.vertical_scrollbar.position == pane.scroll_y for pane in long))
 
 
 async def test_resize_storm(engine: FakeEngine) -> None:

@@ -101,6 +101,11 @@ class RowsPane(ScrollView, can_focus=True):
         if self.follows_newest:
             self._is_following = new_value >= self.max_scroll_y
 
+    def watch_show_vertical_scrollbar(self, is_shown: bool) -> None:
+        """Tell a bar that comes into sight where the pane stands: Textual tells only one that is already there."""
+        if is_shown:
+            self.vertical_scrollbar.position = self.scroll_y
+
     def on_resize(self, event: Resize) -> None:
         """Rows may depend on the width; and the newest stays in sight."""
         event.prevent_default()
