@@ -19,6 +19,8 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from contextlib import suppress
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +47,26 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
             why=_where(error, function),
             remedy="Correct the function, or its options in the configuration, and start again.",
         ) from error
+
+
+def source_file(reference: str) -> Path | None:
+    """Return the file that a function is looked for in, without importing anything; None when it is not found.
+
+    Args:
+        reference: ``package.module:function`` or ``path/to/file.py:function``.
+    """
+    place = reference.rpartition(":")[0]
+    if place.endswith(".py"):
+        file = Path(place).expanduser().resolve()
+        return file if file.is_file() else None
+    name, *parts = place.split(".")
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name) or PathFinder.find_spec(name, [str(Path.cwd())])
+    for part in parts:
+        name = f"{name}.{part}"
+        spec = None if spec is None else PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
 
 
 def _function(place: str, name: str) -> Callable[..., object]:

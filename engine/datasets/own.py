@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from engine.errors import UserCodeError
 from engine.examples import Examples, Input, Signature, Task
+from engine.seen import Seen, remember, today
 from engine.user_code import call_user_function
 
 if TYPE_CHECKING:
@@ -51,13 +52,35 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
         )
     if not any(True for _ in train.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
-    return Examples(
+    examples = Examples(
         train=train,
         validation=validation,
         train_count=_count(train),
         validation_count=0 if validation is None else _count(validation),
         signature=Signature(Task.OWN, {"example": Input(shape)}, _count_classes(train, spec[1])),
     )
+    remember(config, _seen(examples))
+    return examples
+
+
+def _seen(examples: Examples) -> Seen:
+    """Say what the function gave, for whoever must not call it."""
+    example, label, *weight = examples.train.element_spec
+    validation = () if examples.validation is None else tuple(examples.validation.element_spec)[2:]
+    return Seen(
+        example=_described(example),
+        label=_described(label),
+        classes=examples.signature.classes,
+        train_count=examples.train_count,
+        validation_count=examples.validation_count,
+        day=today(),
+        weight=_described(weight[0]).shape if weight else None,
+        validation_weight=_described(validation[0]).shape if validation else None,
+    )
+
+
+def _described(spec: Any) -> Input:
+    return Input((None,) if spec.shape.rank is None else tuple(spec.shape), spec.dtype.name)
 
 
 def _count(dataset: Any) -> int | None:

@@ -163,8 +163,8 @@ def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Ite
         return
     if available and available < _FEW_STEPS and config.steps_per_epoch == "all":
         text = (
-            f"{devices} devices take the {examples:,} examples in {steps} steps an epoch: starting and ending an epoch "
-            "takes longer than that."
+            f"{devices} devices take the {examples:,} examples in {steps} step{'s' if steps > 1 else ''} an epoch: "
+            "starting and ending an epoch takes longer than that."
         )
         yield Finding("info", text, remedy="Use a smaller TPU or a smaller batch", key="batch_size")
     yield from _execution_findings(config, steps, devices)

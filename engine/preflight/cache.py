@@ -7,11 +7,10 @@ to be built first: asking twice is answered without loading a framework.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 import os
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +22,9 @@ from engine.places import locate
 from engine.plan import train_examples_of
 from engine.preflight.result import Outcome, from_dict
 from engine.preflight.surroundings import takes_tensorflow
+from engine.seen import recall as recall_seen
 from engine.survey import survey
+from engine.user_code import source_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,7 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
         _our_sources(),
         train_examples_of(config),
         len(found.classes) if found is not None else None,
+        asdict(seen) if is_user_reference(config.dataset) and (seen := recall_seen(config)) is not None else None,
     ]
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
     for file in _own_files(config):
@@ -125,16 +127,5 @@ def _own_files(config: RunConfig) -> Iterator[Path]:
         graph = Path(locate(str(config.model_options.get("path", "")))) / "saved_model.pb"
         if graph.is_file():
             yield graph
-    if not is_user_reference(config.model):
-        return
-    place = config.model.rpartition(":")[0]
-    if place.endswith(".py"):
-        file = Path(place).expanduser().resolve()
-    else:
-        with suppress(ImportError, ValueError):
-            spec = importlib.util.find_spec(place.partition(".")[0])
-            if spec is not None and spec.origin:
-                yield from sorted(Path(spec.origin).parent.glob("*.py"))[:_MOST_NEIGHBOURS]
-        return
-    if file.is_file():
+    if is_user_reference(config.model) and (file := source_file(config.model)) is not None:
         yield from sorted(file.parent.glob("*.py"))[:_MOST_NEIGHBOURS]

@@ -1,7 +1,8 @@
 """The shapes of a batch, worked out from the configuration without loading any data.
 
 Built-in datasets are in the catalog. Of a person's own files the options give the sizes, and `engine.survey` the
-classes where the files are there; vocabularies are taken as large as the options allow them to be.
+classes where the files are there; vocabularies are taken as large as the options allow them to be. Of a person's own
+function `engine.seen` tells what it gave before.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from engine.catalog import DATASETS, is_user_reference
 from engine.data_options import DATA_OPTIONS
 from engine.errors import DataError
 from engine.examples import Input, Signature, Task
+from engine.seen import recall
 from engine.survey import survey
 
 if TYPE_CHECKING:
@@ -60,10 +62,7 @@ def batch_of(config: RunConfig) -> Batch:
         UnknownShapesError: Only loading the data would tell.
     """
     if is_user_reference(config.dataset):
-        raise UnknownShapesError(
-            f"What {config.dataset} gives is known only when it is called, which may load or download data.",
-            remedy="Convert its examples to a format that tells its shapes, such as with `tpu-console tfrecord`.",
-        )
+        return _seen_batch(config)
     signature, assumed = _signature(config)
     label, weight = _label(config, signature), None
     if signature.task is Task.TRANSLATION:
@@ -78,6 +77,50 @@ def batch_of(config: RunConfig) -> Batch:
         largest_pixel=1.0 if config.data.pixels == "unit" else _top(config),
         assumed=assumed,
     )
+
+
+def _seen_batch(config: RunConfig) -> Batch:
+    """Take the shapes that a person's own function gave when it was last called: it is not called for this."""
+    name, seen = config.dataset, recall(config)
+    if seen is None:
+        same = " and the same data.options" if config.data.options else ""
+        raise UnknownShapesError(
+            f"What {name} gives is known only when it is called, which may load or download data.",
+            remedy=f"Call it once with `tpu-console inspect {name}`{same}: the shapes are remembered.",
+        )
+    if "string" in (seen.example.dtype, seen.label.dtype):
+        raise UnknownShapesError(
+            f"{name} gives text, which no TPU takes.", remedy="Make numbers of it in the dataset function."
+        )
+    shares = config.effective_loss == "categorical_crossentropy" and seen.classes and not seen.label.shape
+    weights = [None if shape is None else _fixed(name, shape) for shape in (seen.weight, seen.validation_weight)]
+    is_balanced = config.class_weight == "balanced" and seen.classes > 0
+    changed = config.augmentation.is_active and config.augmentation.placement != "model"
+    example, label = _fixed(name, seen.example.shape), _fixed(name, seen.label.shape)
+    return Batch(
+        signature=Signature(Task.OWN, {"example": Input(example)}, seen.classes),
+        inputs={"example": Input(example, "float32" if changed else _on_device(seen.example.dtype))},
+        label=Input((seen.classes,)) if shares else Input(label, _on_device(seen.label.dtype)),
+        weight=() if is_balanced else weights[0],
+        validation_weight=weights[1],
+        largest_pixel=_PIXEL_TOP if seen.example.dtype == "uint8" else 1.0,
+        assumed=f"The shapes are those that {name} gave when it was last called here, on {seen.day}.",
+    )
+
+
+def _fixed(name: str, shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    sizes = tuple(size for size in shape if size is not None)
+    if len(sizes) < len(shape):
+        raise UnknownShapesError(
+            f"The examples of {name} differ in size, or their size is not known.",
+            remedy="Bring them to one size in the dataset function, as tf.image.resize or tf.ensure_shape does.",
+        )
+    return sizes
+
+
+def _on_device(dtype: str) -> str:
+    """Return the number format that JAX makes of one: it halves those of 64 bits."""
+    return dtype.replace("64", "32")
 
 
 def _top(config: RunConfig) -> float:

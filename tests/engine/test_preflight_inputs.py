@@ -125,5 +125,76 @@ def test_columns_of_shares_are_counted(tmp_path: Path) -> None:
 def test_a_function_of_ones_own_is_not_called(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text("raise SystemExit('it was loaded')\n", encoding="utf-8")
-    with pytest.raises(UnknownShapesError, match="only when it is called"):
+    with pytest.raises(UnknownShapesError, match="only when it is called") as caught:
         batch_of(small_config(dataset=f"{file}:data"))
+    assert f"tpu-console inspect {file}:data" in caught.value.remedy
+
+
+_OWN = """
+import numpy as np
+import tensorflow as tf
+
+def data(kind="float32", labels="int64", weighted=False, size=(12, 12, 3)):
+    images = np.zeros((40, *size), kind)
+    numbers = np.arange(40) % 3
+    numbers = np.eye(3, dtype=labels)[numbers] if labels == "float32" else numbers.astype(labels)
+    parts = (images, numbers, np.ones(40, "float32")) if weighted else (images, numbers)
+    examples = tf.data.Dataset.from_tensor_slices(parts)
+    return examples, examples.take(16)
+
+def varied():
+    examples = tf.data.Dataset.from_generator(
+        lambda: iter([(np.zeros((4, 4, 3), "float32"), 1)]),
+        output_signature=(tf.TensorSpec((None, None, 3)), tf.TensorSpec((), "int32")),
+    )
+    return examples, None
+
+def words():
+    return tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1])), None
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    (tmp_path / "own.py").write_text(_OWN, encoding="utf-8")
+    return f"{tmp_path / 'own.py'}:"
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, {}),
+        ({"kind": "uint8", "labels": "int32"}, {}),
+        ({"labels": "float32"}, {"loss": "categorical_crossentropy", "metrics": ["categorical_accuracy"]}),
+        ({}, {"label_smoothing": 0.1}),
+        ({"weighted": True}, {}),
+        ({}, {"augmentation": {"flip": "horizontal"}}),
+    ],
+    ids=["plain", "bytes", "one-hot", "smoothed", "weighted", "augmented"],
+)
+def test_a_function_of_ones_own_is_known_by_what_it_gave(
+    own: str, options: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    config = small_config(dataset=f"{own}data", model="cnn", model_options={}, data={"options": options}, **changes)
+    data = build_pipeline(load_examples(config, lambda _: None), config, 1)
+    batch = batch_of(config)
+    for real, weight in ((data.train, batch.weight), (data.validation, batch.validation_weight)):
+        on_device = [((*shape[1:],), kind.replace("64", "32")) for shape, kind in _real(real)]
+        assert on_device == [((*shape[1:],), kind) for shape, kind in _told(batch, config.batch_size, weight)]
+    assert batch.signature.classes == 3
+    assert "was last called here" in batch.assumed
+
+
+def test_balanced_classes_of_ones_own_function_have_weights(own: str) -> None:
+    config = small_config(dataset=f"{own}data", class_weight="balanced")
+    load_examples(config, lambda _: None)
+    batch = batch_of(config)
+    assert (batch.weight, batch.validation_weight) == ((), None)
+
+
+@pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU takes")])
+def test_what_no_tpu_takes_is_told(own: str, function: str, says: str) -> None:
+    config = small_config(dataset=f"{own}{function}")
+    load_examples(config, lambda _: None)
+    with pytest.raises(UnknownShapesError, match=says):
+        batch_of(config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.errors import UserCodeError
-from engine.user_code import call_user_function
+from engine.user_code import call_user_function, source_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,3 +113,17 @@ def test_a_file_named_like_an_installed_module_hides_nothing(folder: Path) -> No
     import json
 
     assert json.loads("1") == 1
+
+
+def test_the_file_of_a_function_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "parcel_of_mine" / "inner"
+    inner.mkdir(parents=True)
+    for file in (inner.parent / "__init__.py", inner / "__init__.py", inner / "deep.py"):
+        file.write_text("raise SystemExit('it was imported')\n", encoding="utf-8")
+    assert source_file("parcel_of_mine.inner.deep:data") == inner / "deep.py"
+    assert source_file("parcel_of_mine.inner:data") == inner / "__init__.py"
+    assert source_file("parcel_of_mine/inner/deep.py:data") == inner / "deep.py"
+    assert source_file("json.decoder:JSONDecoder") is not None
+    for missing in ("parcel_of_mine.inner.gone:data", "json.decoder.gone:data", "gone:data", "gone.py:data"):
+        assert source_file(missing) is None
