@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -190,9 +189,7 @@ def test_a_probe_that_hangs_or_fails_takes_nothing_along(tmp_path: Path) -> None
         raise RuntimeError("broken metadata")
 
     sources = replace(lay_out("laptop", tmp_path).sources, space=hang, package=fail)
-    began = time.monotonic()
-    facts = look_around(sources, limit_s=0.3)
-    assert time.monotonic() - began < 2.0
+    facts = look_around(sources, limit_s=0.3)  # it comes back while the probe still hangs
     never.set()
     assert facts.disks is None
     assert facts.packages is None
