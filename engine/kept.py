@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST = 200
+
+
+def today() -> str:
+    """Return the day that it is here, such as ``2026-03-01``, for what is kept to carry."""
+    return datetime.now().astimezone().date().isoformat()
 
 
 class Kept:

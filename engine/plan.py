@@ -20,6 +20,7 @@ from engine.preflight.advice import batch_findings, scaling_findings
 from engine.roads import TENSORFLOW, choose_road
 from engine.seen import recall as recall_seen
 from engine.survey import survey
+from engine.took import recall as recall_took
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from engine.preflight.result import Finding
     from engine.roads import Road
     from engine.survey import Survey
+    from engine.took import Took
 
 _UNEVEN = 5
 """From how many times the smallest class's examples on the largest one is worth a word."""
@@ -89,6 +91,8 @@ class Plan:
         input_speed: How fast the input pipeline was when it was measured on this machine; None when it was not.
         backend: Keras's backend, ``tensorflow`` or ``jax``.
         backend_reason: Why this one, in a few words.
+        took: How long a run like this one took on this machine; None when there was none.
+        seconds: How long this one will take by that; None likewise, or when the number of steps is not known.
     """
 
     accelerator: str
@@ -105,6 +109,13 @@ class Plan:
     input_speed: Speed | None = None
     backend: str = TENSORFLOW
     backend_reason: str = ""
+    took: Took | None = None
+    seconds: float | None = None
+
+    @property
+    def devices(self) -> str:
+        """What it will train on, whether that was asked for or chosen."""
+        return self.accelerator.partition(" (auto")[0]
 
     @property
     def is_possible(self) -> bool:
@@ -159,7 +170,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice += _file_advice(config, found)
     advice += _advice(scaling_findings(config, replicas))
     order = list(Severity)[::-1]
-    return Plan(
+    plan = Plan(
         accelerator=accelerator,
         replicas=replicas,
         replica_batch=config.batch_size,
@@ -175,6 +186,9 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         backend=road.backend,
         backend_reason=road.why,
     )
+    took = recall_took(config, plan)
+    seconds = took.seconds(config.epochs, steps, config.batch_size) if took is not None and steps else None
+    return replace(plan, took=took, seconds=seconds)
 
 
 def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Advice]]:

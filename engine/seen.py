@@ -10,7 +10,6 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,11 +47,6 @@ class Seen:
     day: str
     weight: tuple[int | None, ...] | None = None
     validation_weight: tuple[int | None, ...] | None = None
-
-
-def today() -> str:
-    """Return the day that it is here."""
-    return datetime.now().astimezone().date().isoformat()
 
 
 def remember(config: RunConfig, seen: Seen) -> None:

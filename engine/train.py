@@ -20,9 +20,11 @@ from engine.events import DataReady, EpochEnded, InputMeasured, Phase, Progress,
 from engine.failures import explain
 from engine.hardware import detect_hardware
 from engine.hosts.membership import check_can_join, find_membership
+from engine.plan import make_plan
 from engine.roads import JAX, choose_road, prepare
 from engine.stopping import StoppedError
 from engine.summary import summarise
+from engine.took import remember
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,7 +211,8 @@ def _fit_and_save(channel: Channel, config: RunConfig, accelerator: Accelerator,
             shuffle=False,
             verbose=0,
         )
-    return _save(channel, model, stopping, lambda: report_classes(channel, model, data.validation, examples, config))
+    scores = partial(report_classes, channel, model, data.validation, examples, config)
+    return _save(channel, config, model, stopping, scores)
 
 
 def _build(channel: Channel, config: RunConfig, data: Pipeline) -> Any:
@@ -271,7 +274,13 @@ def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Exampl
     return keepers
 
 
-def _save(channel: Channel, model: Any, stopping: Any, score_classes: Callable[[], ClassReport | None]) -> RunFinished:
+def _save(
+    channel: Channel,
+    config: RunConfig,
+    model: Any,
+    stopping: Any,
+    score_classes: Callable[[], ClassReport | None],
+) -> RunFinished:
     from engine import outputs
 
     outcome, reason = "completed", "all epochs are done"
@@ -287,6 +296,7 @@ def _save(channel: Channel, model: Any, stopping: Any, score_classes: Callable[[
     outputs.save_model(model, channel.run.model)
     state, summary = summarise(channel, outcome, reason, score_classes())
     outputs.write_outputs(channel.run, state.epochs, summary)
+    remember(config, make_plan(config, detect_hardware()), state)
     return RunFinished(outcome, reason, summary)
 
 

@@ -6,7 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine.config import RunConfig
     from engine.measured import Speed
+    from engine.plan import Plan
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -67,3 +69,16 @@ def input_speed(speed: Speed) -> str:
     """Say how fast the input pipeline is."""
     later = "" if speed.later is None else f", {speed.later:,.0f} later"
     return f"{speed.first:,.0f} examples/s in the first epoch{later}, as measured here"
+
+
+def time_ahead(plan: Plan, config: RunConfig) -> str:
+    """Say how long a run will take, and how that is known; empty where it is not."""
+    if plan.seconds is None or plan.took is None:
+        return ""
+    about = f"{max(1, round(plan.seconds))} s" if plan.seconds < 59.5 else duration(plan.seconds)
+    most = "at most " if config.early_stopping.patience else ""
+    if plan.took.batch == config.batch_size:
+        return f"{most}about {about}, as a run like it took here on {plan.took.day}"
+    return (
+        f"{most}very roughly {about}: as many {plan.unit}s a second as with batch {plan.took.batch} on {plan.took.day}"
+    )

@@ -13,7 +13,7 @@ from engine.paths import user_path
 from engine.plan import Severity
 from engine.state import best_epoch
 from engine.timing import pace
-from tui.figures import duration, input_speed, metric, plural, shape, size
+from tui.figures import duration, input_speed, metric, plural, shape, size, time_ahead
 from tui.hosts import backend_name
 from tui.tables import labelled
 
@@ -46,6 +46,7 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         labelled("preset", config.name),
         labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
         labelled("plan", f"{batch}, {steps}"),
+        *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name} at {plan.learning_rate:.1e}, {optimizer.schedule}; {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
         *(labelled(item.severity, item.text) for item in plan.advice if item.severity is Severity.WARNING),

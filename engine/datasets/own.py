@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from engine.errors import UserCodeError
 from engine.examples import Examples, Input, Signature, Task
-from engine.seen import Seen, remember, today
+from engine.kept import today
+from engine.seen import Seen, remember
 from engine.user_code import call_user_function
 
 if TYPE_CHECKING:

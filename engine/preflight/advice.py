@@ -181,7 +181,7 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
             text = "With one step an execution the TPU waits for the host after every step."
             yield Finding("info", text, remedy=f"Set {key}=auto or 32", key=key)
         elif asked > steps:
-            text = f"{key} is {asked}, more than the {steps} steps of an epoch."
+            text = f"{key} is {asked}, more than the {steps} step{'s' if steps > 1 else ''} of an epoch."
             yield Finding("warning", text, remedy=f"Set it to {steps} or less", key=key)
     elif asked > 1:
         why = (

@@ -29,6 +29,8 @@ from engine.hardware import Hardware
 from engine.journal import encode
 from engine.plan import make_plan
 from engine.rundir import RunDirectory
+from engine.took import Took
+from tests.helpers import small_config
 from tui.lines import crashed_lines, epoch_line, failed_lines, plan_lines
 from tui.plain import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
 
@@ -252,6 +254,27 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
     lines = crashed_lines(RunDirectory(tmp_path), log)
     assert lines[1:3] == ["Its log ends with:", "  terminate called"]
     assert "It printed nothing that says why." in crashed_lines(RunDirectory(tmp_path), log[:2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "about 1m 02s, as a run like it took here on 2026-03-01"),
+        ({"epochs": 1}, "about 23 s, as a run like it took here on 2026-03-01"),
+        (
+            {"batch_size": 16},
+            "very roughly 1m 02s: as many images a second as with batch 32 on 2026-03-01",
+        ),
+        ({"early_stopping": {"patience": 1}}, "at most about 1m 02s, as a run like it took here on 2026-03-01"),
+        ({"dataset": "somewhere.data:load"}, ""),
+    ],
+)
+def test_plan_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str) -> None:
+    took = Took(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01")
+    monkeypatch.setattr("engine.plan.recall_took", lambda _config, _plan: took)
+    config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
+    lines = plan_lines(config, make_plan(config, Hardware()))
+    assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])
 
 
 def test_plan_says_batch_steps_learning_rate_and_warnings() -> None:

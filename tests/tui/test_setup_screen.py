@@ -8,6 +8,7 @@ from textual.widgets import Checkbox, Input, Select, Static
 
 from engine.catalog import DATASETS
 from engine.hardware import Hardware
+from engine.took import Took
 from presets import all_presets, find_preset, load_preset
 from tests.images import write_image_folder
 from tests.tui.live_fakes import until
@@ -95,6 +96,18 @@ async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int
             assert widget.region.width >= 20
         assert app.setup.has_class("-narrow") == (size[0] < 100)
         assert app.panel.command == "tpu-console run digits-cnn"
+
+
+async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = Took(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
+    monkeypatch.setattr("engine.plan.recall_took", lambda _config, _plan: took)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        assert "Time" in app.figures()
+        assert "about 15 s, as a run like it took here on 2026-03-01" in app.figures()
+        await type_into(pilot, app, "epochs", "1000")
+        assert "about 1m 39s, as a run like it took here" in app.figures()
 
 
 @pytest.mark.parametrize("size", SIZES)

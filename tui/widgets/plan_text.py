@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 
 from engine.plan import Severity
-from tui.figures import input_speed, plural
+from tui.figures import input_speed, plural, time_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,6 +53,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
         ("Each step", _step(plan)),
         ("Each epoch", _epoch(plan)),
         ("The run", _run(plan, config)),
+        *([("Time", time)] if (time := time_ahead(plan, config)) else []),
         ("Learning rate", _learning_rate(plan, config)),
         *([("Input", input_speed(plan.input_speed))] if plan.input_speed else []),
     ]
