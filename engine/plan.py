@@ -333,11 +333,11 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     for key, value in after.items():
         if before.get(key) == value:
             continue
-        words += [short[key], str(value)] if key in short else ["--set", f"{key}={_value_text(key, value)}"]
+        words += [short[key], str(value)] if key in short else ["--set", f"{key}={value_text(key, value)}"]
     return shlex.join(words)
 
 
-def _value_text(key: str, value: object) -> str:
+def value_text(key: str, value: object) -> str:
     """Write a value so that `parse_assignment` reads that very value back, as short as it goes.
 
     A text that reads as a number or a boolean has to be quoted; of JSON, nearly everything is TOML too.

@@ -10,13 +10,11 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.examples import Input
 from engine.kept import Kept
-from engine.user_code import source_file
+from engine.user_code import source_mark
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
@@ -66,13 +64,5 @@ def recall(config: RunConfig) -> Seen | None:
 
 def _key(config: RunConfig) -> str:
     """Name everything that is known to decide what it gives: the function, its file's content, its options."""
-    file = source_file(config.dataset)
-    place, _, name = config.dataset.rpartition(":")
-    known = [str(Path.cwd()), place] if file is None else [str(file), _digest(file, file.stat().st_mtime_ns)]
-    values = [*known, name, config.data.options]
+    values = [source_mark(config.dataset), config.data.options]
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
-
-
-@lru_cache(maxsize=16)
-def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  a changed file is read anew
-    return hashlib.sha256(file.read_bytes()).hexdigest()

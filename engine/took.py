@@ -13,7 +13,9 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from engine.catalog import is_user_reference
 from engine.kept import Kept, today
+from engine.user_code import source_mark
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
@@ -100,7 +102,9 @@ def _key(config: RunConfig, plan: Plan) -> str:
     phases: list[Any] = [config.fine_tuning.model_dump(mode="json")]
     if config.fine_tuning.after_epochs:  # the second phase takes longer, so its share of the epochs matters
         phases.append(config.epochs)
+    own = [source_mark(name) for name in (config.model, config.dataset) if is_user_reference(name)]
     values = [
+        own,
         config.model_dump(mode="json", include=parts),
         config.optimizer.name,
         data,

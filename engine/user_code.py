@@ -15,11 +15,13 @@ Options come from ``model_options`` and ``data.options`` of the configuration.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
 import traceback
 from contextlib import suppress
+from functools import lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,6 +69,26 @@ def source_file(reference: str) -> Path | None:
         name = f"{name}.{part}"
         spec = None if spec is None else PathFinder.find_spec(name, spec.submodule_search_locations or [])
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
+
+
+def source_mark(reference: str) -> list[str]:
+    """Return what tells a function from others of its name, and from itself before its file was changed.
+
+    Args:
+        reference: ``package.module:function`` or ``path/to/file.py:function``.
+
+    Returns:
+        Where it is, a digest of the file if there is one, and its name.
+    """
+    place, _, name = reference.rpartition(":")
+    file = source_file(reference)
+    where = [str(Path.cwd()), place] if file is None else [str(file), _digest(file, file.stat().st_mtime_ns)]
+    return [*where, name]
+
+
+@lru_cache(maxsize=16)
+def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  a changed file is read anew
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _function(place: str, name: str) -> Callable[..., object]:

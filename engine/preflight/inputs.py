@@ -7,13 +7,16 @@ function `engine.seen` tells what it gave before.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import DATASETS, is_user_reference
+from engine.config import flat_values
 from engine.data_options import DATA_OPTIONS
 from engine.errors import DataError
 from engine.examples import Input, Signature, Task
+from engine.plan import value_text
 from engine.seen import recall
 from engine.survey import survey
 
@@ -83,10 +86,14 @@ def _seen_batch(config: RunConfig) -> Batch:
     """Take the shapes that a person's own function gave when it was last called: it is not called for this."""
     name, seen = config.dataset, recall(config)
     if seen is None:
-        same = " and the same data.options" if config.data.options else ""
+        given = " ".join(
+            f"--set {shlex.quote(f'{key}={value_text(key, value)}')}"
+            for key, value in flat_values(config).items()
+            if key.startswith("data.options.")
+        )
         raise UnknownShapesError(
             f"What {name} gives is known only when it is called, which may load or download data.",
-            remedy=f"Call it once with `tpu-console inspect {name}`{same}: the shapes are remembered.",
+            remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: the shapes are remembered.",
         )
     if "string" in (seen.example.dtype, seen.label.dtype):
         raise UnknownShapesError(

@@ -127,7 +127,10 @@ def test_a_function_of_ones_own_is_not_called(tmp_path: Path) -> None:
     file.write_text("raise SystemExit('it was loaded')\n", encoding="utf-8")
     with pytest.raises(UnknownShapesError, match="only when it is called") as caught:
         batch_of(small_config(dataset=f"{file}:data"))
-    assert f"tpu-console inspect {file}:data" in caught.value.remedy
+    assert f"`tpu-console inspect {file}:data`" in caught.value.remedy
+    with pytest.raises(UnknownShapesError) as caught:
+        batch_of(small_config(dataset=f"{file}:data", data={"options": {"size": [4, 4], "kind": "a b"}}))
+    assert "data --set 'data.options.size=[4, 4]' --set 'data.options.kind=a b'`" in caught.value.remedy
 
 
 _OWN = """

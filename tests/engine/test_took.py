@@ -89,6 +89,16 @@ def test_another_kind_of_run_was_not_seen(trained: RunState, changes: dict[str, 
     assert plan_of(config).seconds is None
 
 
+def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def build(): ...\n", encoding="utf-8")
+    config = small_config(model=f"{file}:build", model_options={})
+    remember(config, plan_of(config), trained)
+    assert plan_of(config).seconds is not None
+    file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
+    assert plan_of(config).seconds is None
+
+
 def test_another_machine_was_not_seen(trained: RunState) -> None:
     config = small_config(accelerator="auto")
     remember(config, plan_of(config), trained)
