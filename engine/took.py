@@ -55,29 +55,38 @@ class Took:
         return self.rest_s + epochs * (steps_per_epoch * step_s + self.epoch_s)
 
 
-def remember(config: RunConfig, plan: Plan, state: RunState) -> None:
-    """Keep how long a run took; nothing where no epoch's steps were timed.
+class Stopwatch:
+    """Keeps how long a run took; made when the run begins, because a person's own files may change meanwhile.
 
     Args:
         config: Its configuration.
         plan: Its plan on this machine.
-        state: Its state at the end.
     """
-    timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
-    if not timed:
-        return
-    step_ms = timed[len(timed) // 2]
-    epochs_s = sum(epoch.seconds - epoch.compile_s for epoch in state.epochs)
-    took = Took(
-        step_ms=step_ms,
-        epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
-        rest_s=max(0.0, state.last_at - state.started_at - epochs_s),
-        batch=config.batch_size,
-        day=today(),
-    )
-    key = _key(config, plan)
-    known = _PACES.get(key)
-    _PACES.put(key, {**(known if isinstance(known, dict) else {}), str(took.batch): asdict(took)})
+
+    def __init__(self, config: RunConfig, plan: Plan) -> None:
+        self._key = _key(config, plan)
+        self._batch = config.batch_size
+
+    def keep(self, state: RunState) -> None:
+        """Keep what the run took; nothing where no epoch's steps were timed.
+
+        Args:
+            state: The run's state at its end.
+        """
+        timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
+        if not timed:
+            return
+        step_ms = timed[len(timed) // 2]
+        epochs_s = sum(epoch.seconds - epoch.compile_s for epoch in state.epochs)
+        took = Took(
+            step_ms=step_ms,
+            epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
+            rest_s=max(0.0, state.last_at - state.started_at - epochs_s),
+            batch=self._batch,
+            day=today(),
+        )
+        known = _PACES.get(self._key)
+        _PACES.put(self._key, {**(known if isinstance(known, dict) else {}), str(took.batch): asdict(took)})
 
 
 def recall(config: RunConfig, plan: Plan) -> Took | None:

@@ -24,7 +24,7 @@ from engine.plan import make_plan
 from engine.roads import JAX, choose_road, prepare
 from engine.stopping import StoppedError
 from engine.summary import summarise
-from engine.took import remember
+from engine.took import Stopwatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,7 +79,8 @@ def train_and_report(
 
 
 def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
-    road = choose_road(config, detect_hardware())
+    hardware = detect_hardware()
+    road, stopwatch = choose_road(config, hardware), Stopwatch(config, make_plan(config, hardware))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, road, source)
     _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")
@@ -93,7 +94,7 @@ def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
     keras.utils.set_random_seed(config.seed)
     data = _load(channel, config, accelerator)
     with Sampler(channel, accelerator), accelerator.scope():
-        finished = _fit_and_save(channel, config, accelerator, data)
+        finished = _fit_and_save(channel, config, accelerator, data, stopwatch)
     if channel.team is not None:
         channel.team.finish()
     return finished
@@ -168,7 +169,9 @@ def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
     channel.team = join(membership, config, channel)
 
 
-def _fit_and_save(channel: Channel, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> RunFinished:
+def _fit_and_save(
+    channel: Channel, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
+) -> RunFinished:
     from engine.bridge import BridgeCallback
     from engine.fine_tuning import training_phases, unfreeze
     from engine.input_rate import InputRate, metered
@@ -212,7 +215,7 @@ def _fit_and_save(channel: Channel, config: RunConfig, accelerator: Accelerator,
             verbose=0,
         )
     scores = partial(report_classes, channel, model, data.validation, examples, config)
-    return _save(channel, config, model, stopping, scores)
+    return _save(channel, stopwatch, model, stopping, scores)
 
 
 def _build(channel: Channel, config: RunConfig, data: Pipeline) -> Any:
@@ -276,7 +279,7 @@ def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Exampl
 
 def _save(
     channel: Channel,
-    config: RunConfig,
+    stopwatch: Stopwatch,
     model: Any,
     stopping: Any,
     score_classes: Callable[[], ClassReport | None],
@@ -296,7 +299,7 @@ def _save(
     outputs.save_model(model, channel.run.model)
     state, summary = summarise(channel, outcome, reason, score_classes())
     outputs.write_outputs(channel.run, state.epochs, summary)
-    remember(config, make_plan(config, detect_hardware()), state)
+    stopwatch.keep(state)
     return RunFinished(outcome, reason, summary)
 
 

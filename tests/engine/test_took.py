@@ -11,7 +11,7 @@ from engine.events import EpochEnded, RunFinished
 from engine.hardware import Hardware, detect_hardware
 from engine.plan import make_plan
 from engine.state import RunState
-from engine.took import Took, recall, remember
+from engine.took import Stopwatch, Took, recall
 from tests.helpers import private_mode, run_host, small_config, the
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def epochs() -> list[EpochEnded]:
 
 def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
     config = small_config(epochs=2)
-    remember(config, plan_of(config), trained)
+    Stopwatch(config, plan_of(config)).keep(trained)
     plan = plan_of(config)
     assert plan.seconds == pytest.approx(30.0)
     assert plan.took is not None
@@ -67,7 +67,7 @@ def test_epochs_and_steps_are_counted_anew() -> None:
     ],
 )
 def test_what_does_not_change_the_pace_changes_nothing(trained: RunState, changes: dict[str, Any]) -> None:
-    remember(small_config(), plan_of(small_config()), trained)
+    Stopwatch(small_config(), plan_of(small_config())).keep(trained)
     config = small_config(**changes)
     assert recall(config, plan_of(config)) == recall(small_config(), plan_of(small_config())) is not None
 
@@ -84,7 +84,7 @@ def test_what_does_not_change_the_pace_changes_nothing(trained: RunState, change
     ],
 )
 def test_another_kind_of_run_was_not_seen(trained: RunState, changes: dict[str, Any]) -> None:
-    remember(small_config(), plan_of(small_config()), trained)
+    Stopwatch(small_config(), plan_of(small_config())).keep(trained)
     config = small_config(**changes)
     assert plan_of(config).seconds is None
 
@@ -93,7 +93,7 @@ def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_p
     file = tmp_path / "mine.py"
     file.write_text("def build(): ...\n", encoding="utf-8")
     config = small_config(model=f"{file}:build", model_options={})
-    remember(config, plan_of(config), trained)
+    Stopwatch(config, plan_of(config)).keep(trained)
     assert plan_of(config).seconds is not None
     file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
     assert plan_of(config).seconds is None
@@ -101,14 +101,14 @@ def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_p
 
 def test_another_machine_was_not_seen(trained: RunState) -> None:
     config = small_config(accelerator="auto")
-    remember(config, plan_of(config), trained)
+    Stopwatch(config, plan_of(config)).keep(trained)
     assert plan_of(config, Hardware(gpus=("NVIDIA H200",))).seconds is None
 
 
 def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: Path) -> None:
     for batch in (8, 128):
         config = small_config(batch_size=batch)
-        remember(config, plan_of(config), trained)
+        Stopwatch(config, plan_of(config)).keep(trained)
     near = small_config(batch_size=64)
     found = recall(near, plan_of(near))
     assert found is not None
@@ -117,19 +117,19 @@ def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: 
 
 
 def test_a_run_without_a_timed_epoch_tells_nothing(private_home: Path) -> None:
-    remember(small_config(), plan_of(small_config()), RunState())
+    Stopwatch(small_config(), plan_of(small_config())).keep(RunState())
     assert not (private_home / "paces.json").exists()
 
 
 @pytest.mark.parametrize("value", [[], 3, {"32": 3}, {"32": {"step_ms": 1}}, {"32": None}])
 def test_damaged_values_tell_nothing(trained: RunState, private_home: Path, value: object) -> None:
     config = small_config()
-    remember(config, plan_of(config), trained)
+    Stopwatch(config, plan_of(config)).keep(trained)
     path = private_home / "paces.json"
     (key,) = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({key: value}), encoding="utf-8")
     assert plan_of(config).seconds is None
-    remember(config, plan_of(config), trained)
+    Stopwatch(config, plan_of(config)).keep(trained)
     assert plan_of(config).seconds is not None
 
 
