@@ -84,6 +84,14 @@ class RowsPane(ScrollView, can_focus=True):
         """Cells of a row beside the scroll bar, whether it is there or not."""
         return max(0, self.size.width - self.styles.scrollbar_size_vertical)
 
+    @property
+    def max_scroll_y(self) -> int:
+        """The row at the top when the last one is at the bottom.
+
+        Textual works it out from a size that it takes before a border is known, so that the last rows stay hidden.
+        """
+        return max(0, self.virtual_size.height - (self.size.height - self.scrollbar_size_horizontal))
+
     def rows_changed(self) -> None:
         """Draw anew, at the newest row unless a person has scrolled away from it."""
         self.virtual_size = Size(self.widest(), len(self.head()) + self.row_count())
