@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from engine.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
-from engine.config import flat_values, parse_assignment
 from engine.hardware import CHIPS
 from engine.measured import recall
 from engine.paths import user_path
@@ -113,11 +112,6 @@ class Plan:
     seconds: float | None = None
 
     @property
-    def devices(self) -> str:
-        """What it will train on, whether that was asked for or chosen."""
-        return self.accelerator.partition(" (auto")[0]
-
-    @property
     def is_possible(self) -> bool:
         """Whether nothing is known that would make the run fail."""
         return all(advice.severity is not Severity.ERROR for advice in self.advice)
@@ -170,7 +164,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice += _file_advice(config, found)
     advice += _advice(scaling_findings(config, replicas))
     order = list(Severity)[::-1]
-    plan = Plan(
+    took = recall_took(config, road.backend, _asked_for(accelerator))
+    return Plan(
         accelerator=accelerator,
         replicas=replicas,
         replica_batch=config.batch_size,
@@ -185,10 +180,18 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         input_speed=recall(config),
         backend=road.backend,
         backend_reason=road.why,
+        took=took,
+        seconds=took.seconds(config.epochs, steps, config.batch_size) if took is not None and steps else None,
     )
-    took = recall_took(config, plan)
-    seconds = took.seconds(config.epochs, steps, config.batch_size) if took is not None and steps else None
-    return replace(plan, took=took, seconds=seconds)
+
+
+def devices_of(config: RunConfig, hardware: Hardware, road: Road) -> str:
+    """Return what a run will train on, whether that was asked for or chosen."""
+    return _asked_for(_accelerator(config, hardware, road)[0])
+
+
+def _asked_for(accelerator: str) -> str:
+    return accelerator.partition(" (auto")[0]
 
 
 def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Advice]]:
@@ -309,44 +312,3 @@ def _sentence(text: str) -> str:
 
 def _advice(findings: Iterable[Finding]) -> list[Advice]:
     return [Advice(Severity(finding.severity), finding.text, finding.key) for finding in findings]
-
-
-def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
-    """Write the `tpu-console run` command that trains a configuration.
-
-    Args:
-        config: What is to be trained.
-        base: The preset's own configuration.
-        preset: The preset's name.
-    """
-    import shlex
-
-    words = ["tpu-console", "run", preset]
-    short = {"epochs": "--epochs", "batch_size": "--batch-size", "accelerator": "--accelerator"}
-    before, after = flat_values(base), flat_values(config)
-    for section, chooser in (("model_options", "model"), ("data.options", "dataset")):
-        there = {key for key in before if key.startswith(f"{section}.")}
-        is_emptied = after[chooser] != before[chooser]  # `with_changes` does it then
-        if is_emptied or there - after.keys():
-            words += [] if is_emptied else ["--set", f"{section}={{}}"]
-            before = {key: value for key, value in before.items() if key not in there}
-    for key, value in after.items():
-        if before.get(key) == value:
-            continue
-        words += [short[key], str(value)] if key in short else ["--set", f"{key}={value_text(key, value)}"]
-    return shlex.join(words)
-
-
-def value_text(key: str, value: object) -> str:
-    """Write a value so that `parse_assignment` reads that very value back, as short as it goes.
-
-    A text that reads as a number or a boolean has to be quoted; of JSON, nearly everything is TOML too.
-    """
-    import json
-
-    import tomli_w
-
-    forms = [value] if isinstance(value, str) else []
-    forms.append(json.dumps(value, ensure_ascii=False))
-    toml = tomli_w.dumps({"value": value}).removeprefix("value = ").strip()
-    return next((form for form in forms if parse_assignment(f"{key}={form}") == (key, value)), toml)

@@ -19,7 +19,6 @@ from engine.user_code import source_mark
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
-    from engine.plan import Plan
     from engine.state import RunState
 
 _PACES = Kept("paces.json")
@@ -60,11 +59,12 @@ class Stopwatch:
 
     Args:
         config: Its configuration.
-        plan: Its plan on this machine.
+        backend: Keras's backend.
+        devices: What it trains on, as `engine.plan.devices_of` names it.
     """
 
-    def __init__(self, config: RunConfig, plan: Plan) -> None:
-        self._key = _key(config, plan)
+    def __init__(self, config: RunConfig, backend: str, devices: str) -> None:
+        self._key = _key(config, backend, devices)
         self._batch = config.batch_size
 
     def keep(self, state: RunState) -> None:
@@ -89,14 +89,15 @@ class Stopwatch:
         _PACES.put(self._key, {**(known if isinstance(known, dict) else {}), str(took.batch): asdict(took)})
 
 
-def recall(config: RunConfig, plan: Plan) -> Took | None:
+def recall(config: RunConfig, backend: str, devices: str) -> Took | None:
     """Return how long a run like this one took, of those that differ in the batch the nearest; None without any.
 
     Args:
         config: The configuration.
-        plan: Its plan on this machine.
+        backend: Keras's backend.
+        devices: What it will train on.
     """
-    found = _PACES.get(_key(config, plan))
+    found = _PACES.get(_key(config, backend, devices))
     try:
         known = [Took(**values) for values in found.values()]
         return min(known, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
@@ -104,7 +105,7 @@ def recall(config: RunConfig, plan: Plan) -> Took | None:
         return None
 
 
-def _key(config: RunConfig, plan: Plan) -> str:
+def _key(config: RunConfig, backend: str, devices: str) -> str:
     """Name everything that decides the time of a step, but the batch."""
     parts = {"model", "model_options", "dataset", "augmentation", "precision", "steps_per_execution", "validation_freq"}
     data = config.data.model_dump(mode="json", exclude={"train_limit"})
@@ -118,6 +119,6 @@ def _key(config: RunConfig, plan: Plan) -> str:
         config.optimizer.name,
         data,
         phases,
-        [plan.backend, plan.devices, os.cpu_count()],
+        [backend, devices, os.cpu_count()],
     ]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

@@ -20,7 +20,7 @@ from engine.events import DataReady, EpochEnded, InputMeasured, Phase, Progress,
 from engine.failures import explain
 from engine.hardware import detect_hardware
 from engine.hosts.membership import check_can_join, find_membership
-from engine.plan import make_plan
+from engine.plan import devices_of
 from engine.roads import JAX, choose_road, prepare
 from engine.stopping import StoppedError
 from engine.summary import summarise
@@ -80,7 +80,8 @@ def train_and_report(
 
 def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
     hardware = detect_hardware()
-    road, stopwatch = choose_road(config, hardware), Stopwatch(config, make_plan(config, hardware))
+    road = choose_road(config, hardware)
+    stopwatch = Stopwatch(config, road.backend, devices_of(config, hardware, road))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, road, source)
     _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")

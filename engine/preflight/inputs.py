@@ -16,7 +16,7 @@ from engine.config import flat_values
 from engine.data_options import DATA_OPTIONS
 from engine.errors import DataError
 from engine.examples import Input, Signature, Task
-from engine.plan import value_text
+from engine.run_command import value_text
 from engine.seen import recall
 from engine.survey import survey
 

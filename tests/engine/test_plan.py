@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import shlex
 from importlib.metadata import PackageNotFoundError
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
 
-from engine.config import parse_assignment, parse_config, with_changes
+from engine.config import parse_config
 from engine.hardware import Hardware
-from engine.plan import Advice, Severity, make_plan, run_command, train_examples_of
+from engine.plan import Advice, Severity, make_plan, train_examples_of
 from engine.roads import is_installed
-from tests.engine.strategies import configurations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -186,52 +183,6 @@ def test_the_most_severe_advice_comes_first() -> None:
     order = [list(Severity).index(advice.severity) for advice in plan.advice]
     assert order == sorted(order, reverse=True)
     assert len(set(order)) == 3
-
-
-SHORT = {"--epochs": "epochs", "--batch-size": "batch_size", "--accelerator": "accelerator"}
-
-
-def run_again(command: str, base: RunConfig) -> RunConfig:
-    """The configuration that a command trains, read as the command line reads it."""
-    program, subcommand, _, *words = shlex.split(command)
-    assert (program, subcommand) == ("tpu-console", "run")
-    changes = []
-    for option, value in zip(words[::2], words[1::2], strict=True):
-        if option == "--set":
-            changes.append(parse_assignment(value))
-        else:
-            key = SHORT[option]
-            changes.append((key, value if key == "accelerator" else int(value)))
-    return with_changes(base, changes)
-
-
-@settings(max_examples=40)
-@given(configurations(), configurations())
-def test_the_command_trains_the_very_configuration(base: RunConfig, wanted: RunConfig) -> None:
-    assert run_again(run_command(wanted, base, "preset"), base) == wanted
-
-
-def test_the_command_of_an_unchanged_preset_is_short() -> None:
-    assert run_command(config(), config(), "digits-cnn") == "tpu-console run digits-cnn"
-
-
-def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
-    changed = config(epochs=9, accelerator="sim:2", model_options={"filters": [8, 16]}, name="true")
-    command = run_command(changed, config(), "a b")
-    assert command.startswith("tpu-console run 'a b' ")
-    assert "--epochs 9" in command
-    assert "--accelerator sim:2" in command
-    assert "--set 'model_options.filters=[8, 16]'" in command
-    assert "--set 'name=\"true\"'" in command
-
-
-def test_the_command_need_not_empty_what_another_dataset_leaves_behind() -> None:
-    files = config(dataset="image-folder", data={"options": {"path": "photos", "skip_bad": True}})
-    assert run_command(config(), files, "photos") == "tpu-console run photos --set dataset=digits"
-    command = run_command(files, config(), "digits-cnn")
-    assert command.endswith(
-        "--set dataset=image-folder --set data.options.path=photos --set data.options.skip_bad=true"
-    )
 
 
 def test_more_simulated_replicas_than_cores_can_serve_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:

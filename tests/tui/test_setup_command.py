@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from engine.config import RunConfig, parse_assignment, parse_config, with_changes
-from engine.plan import run_command
+from engine.run_command import run_command
 from presets import all_presets, find_preset
 
 OPTIONS = {"--epochs": "epochs", "--batch-size": "batch_size", "--accelerator": "accelerator"}

@@ -101,7 +101,7 @@ def _settings(config: RunConfig | None) -> list[str]:
     if config is None:
         return []
     from engine.config import flat_values, to_toml
-    from engine.plan import run_command
+    from engine.run_command import run_command
     from tui.tables import fields
 
     preset = _preset(config.name)

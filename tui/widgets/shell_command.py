@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from engine.paths import user_path, user_presets_folder
-from engine.plan import run_command
+from engine.run_command import run_command
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
