@@ -20,8 +20,9 @@ from engine.events import DataReady, EpochEnded, InputMeasured, Phase, Progress,
 from engine.failures import explain
 from engine.hardware import detect_hardware
 from engine.hosts.membership import check_can_join, find_membership
+from engine.lean_import import without
 from engine.plan import devices_of
-from engine.roads import JAX, choose_road, prepare
+from engine.roads import JAX, TENSORFLOW, choose_road, prepare
 from engine.stopping import StoppedError
 from engine.summary import summarise
 from engine.took import Stopwatch
@@ -86,7 +87,8 @@ def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
         check_can_join(membership, road, source)
     _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")
     prepare(config, road)
-    import keras
+    with without("sklearn", *(["jax"] if road.backend == TENSORFLOW else [])):
+        import keras
 
     from engine.sampling.sampler import Sampler
 

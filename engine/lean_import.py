@@ -1,0 +1,31 @@
+"""Leaves optional packages out of a framework's import: what no run uses costs up to a second at every start.
+
+Keras imports scikit-learn for its wrappers, TensorFlow imports JAX for the converter of TFLite, each where it is
+installed and without need: both go on without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def without(*packages: str) -> Iterator[None]:
+    """Let imports of packages fail inside of the block, as if they were not installed; afterwards they can be imported.
+
+    Args:
+        packages: Their names; one that is already imported stays.
+    """
+    hidden = [package for package in packages if package not in sys.modules]
+    # A None there makes an import raise ModuleNotFoundError: docs.python.org/3/reference/import.html#the-module-cache
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # the stubs know modules only
+    try:
+        yield
+    finally:
+        for package in hidden:
+            del sys.modules[package]
