@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 import sysconfig
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from engine.errors import ConsoleError
 from engine.events import RunFailed
+from engine.files import is_disk_full
 
 _OURS = str(Path(__file__).parent)
 _INSTALLED = tuple(
@@ -39,7 +39,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
             "Halve batch_size, or set precision=mixed_bfloat16, or use a smaller model.",
             log,
         )
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if is_disk_full(error):
         return RunFailed("The disk is full.", str(error), "Free space and start again; what was written is kept.", log)
     if isinstance(error, ImportError):
         return RunFailed(

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from engine.files import write_whole
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -37,7 +39,7 @@ def request_stop(run: RunDirectory, reason: str) -> None:
         OSError: The request cannot be written.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
-    run.write_private(run.control / _STOP_FILE, json.dumps({"reason": reason, "at": time.time()}))
+    write_whole(run.control / _STOP_FILE, json.dumps({"reason": reason, "at": time.time()}))
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -48,7 +50,7 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
         psutil.NoSuchProcess: There is no such process.
     """
     beat = {"pid": pid, "created": psutil.Process(pid).create_time(), "host": socket.gethostname()}
-    run.write_private(run.heartbeat, json.dumps(beat))
+    write_whole(run.heartbeat, json.dumps(beat))
 
 
 class Heart:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from engine.files import make_private_folder, write_whole
 from engine.paths import runs_folder
 
 if TYPE_CHECKING:
@@ -43,12 +43,9 @@ class Kept:
         path = self._path
         kept = {other: known for other, known in _read(path).items() if other != key}
         kept[key] = value
-        draft = path.with_suffix(f".{os.getpid()}.draft")
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            draft.write_text(json.dumps(dict(list(kept.items())[-_MOST:])), encoding="utf-8")
-            draft.chmod(0o600)
-            draft.replace(path)
+            make_private_folder(path.parent)
+            write_whole(path, json.dumps(dict(list(kept.items())[-_MOST:])))
 
     def get(self, key: str) -> Any:
         """Return a value; None when there is none."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from engine.config import to_toml
 from engine.errors import ConsoleError
+from engine.files import open_private, write_whole
 from engine.heart import write_heartbeat
 from engine.paths import user_path
 from engine.rundir import RunDirectory, create_run
@@ -27,7 +28,7 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     """
     run = create_run(config.name, folder)
     try:
-        run.write_private(run.config, to_toml(config))
+        write_whole(run.config, to_toml(config))
         run.journal.touch(mode=0o600)
     except OSError as error:
         raise ConsoleError(
@@ -48,7 +49,7 @@ def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:
-        with open(run.log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as log:
+        with open(run.log, "ab", opener=open_private) as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "engine.host", str(run.path)],
                 stdin=subprocess.DEVNULL,

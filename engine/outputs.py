@@ -6,7 +6,7 @@ import errno
 import json
 import math
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from engine.errors import ConsoleError
 from engine.events import CheckpointSaved, EpochEnded, Phase
+from engine.files import is_disk_full, make_private_folder, whole_file, write_whole
 from engine.journal import spelled_out
 from engine.paths import user_path
 from engine.state import lower_is_better
@@ -32,22 +33,16 @@ def save_model(model: Any, path: Path) -> None:
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
     """
-    draft = path.with_name(f".{path.stem}.draft.keras")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _undistributed():
+        make_private_folder(path.parent)
+        with whole_file(path) as draft, _undistributed():
             model.save(draft)
-        draft.chmod(0o600)
-        draft.replace(path)
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        full = is_disk_full(error)
         raise ConsoleError(
             f"{user_path(path)} cannot be written: {'the disk is full' if full else error.strerror or error}.",
             remedy="Free space; what the run wrote before is kept." if full else "Check the folder's permissions.",
         ) from error
-    finally:
-        with suppress(OSError):  # what it failed for counts, not that there is nothing to clear away
-            draft.unlink()
 
 
 @contextmanager
@@ -175,8 +170,8 @@ def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapp
         ConsoleError: They cannot be written.
     """
     try:
-        run.write_private(run.history, history_csv(epochs))
-        run.write_private(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
+        write_whole(run.history, history_csv(epochs))
+        write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
     except OSError as error:
         raise ConsoleError(
             f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.",

@@ -15,6 +15,7 @@ import numpy as np
 from engine.errors import one_line
 from engine.events import Phase
 from engine.examples import Task
+from engine.files import write_whole
 from engine.scores import ClassReport, ClassScore, Mistake
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def report_classes(
     try:
         report = _evaluated(channel, model, validation, examples)
         if report is not None:
-            channel.run.write_private(channel.run.report, json.dumps(report.as_dict()) + "\n")
+            write_whole(channel.run.report, json.dumps(report.as_dict()) + "\n")
     except Exception as error:  # noqa: BLE001  whatever it is, a trained and saved run does not fail for its report
         channel.notice(f"There are no scores class by class: {one_line(error, 200)}")
         return None

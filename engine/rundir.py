@@ -35,6 +35,7 @@ from typing import Any
 import psutil
 
 from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
+from engine.files import make_private_folder
 from engine.paths import runs_folder, user_path
 
 STALE_S = 15.0
@@ -134,22 +135,6 @@ class RunDirectory:
         """How well each class is told."""
         return self.path / "report.json"
 
-    def write_private(self, path: Path, text: str) -> None:
-        """Write a file whole or not at all, readable by the user only.
-
-        Raises:
-            OSError: It cannot be written; what was there before is untouched.
-        """
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            with open(draft, "w", encoding="utf-8", opener=_private) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        finally:
-            draft.unlink(missing_ok=True)
-
     def liveness(self, now: float | None = None) -> Liveness:
         """Tell whether something trains here.
 
@@ -179,10 +164,6 @@ class RunDirectory:
         return Liveness.STARTING if now - made_at < STALE_S else Liveness.DEAD
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _is_running(beat: dict[str, Any]) -> bool:
     """Look for the very process of a heartbeat; its creation time tells it from a later one of that number."""
     try:
@@ -209,7 +190,7 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
     moment = now or datetime.now().astimezone()
     stem = f"{moment:%Y%m%d-%H%M%S}-{_as_file_name(label)}"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private_folder(folder)
         for suffix in ["", *(f"-{n}" for n in range(2, 1000))]:
             run = RunDirectory(folder / (stem + suffix))
             try:

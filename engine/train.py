@@ -18,6 +18,7 @@ from engine.environment.sources import this_machine
 from engine.errors import DataError
 from engine.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
 from engine.failures import explain
+from engine.files import write_whole
 from engine.hardware import detect_hardware
 from engine.hosts.membership import check_can_join, find_membership
 from engine.lean_import import without
@@ -141,7 +142,7 @@ def _load(channel: Channel, config: RunConfig, accelerator: Accelerator) -> Pipe
     for notice in data.notices:
         channel.notice(notice)
     if data.examples.record:
-        channel.run.write_private(channel.run.inputs, json.dumps(data.examples.record))
+        write_whole(channel.run.inputs, json.dumps(data.examples.record))
     channel.emit(_data_ready(data))
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
         raise DataError(

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from engine.config import RunConfig, parse_config, read_toml
 from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from engine.files import make_private_folder
 from engine.paths import user_path, user_presets_folder
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = 
     values.pop("name", None)
     values["preset"] = {"title": title, "command": f"tpu-console run {name}"}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         with path.open("x", encoding="utf-8") as file:
             file.write(tomli_w.dumps(values))
     except OSError as error:

@@ -127,12 +127,13 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _report_bug(error: Exception) -> None:
     """Write the traceback to a log beside the runs and one sentence to standard error."""
+    from engine.files import make_private_folder, open_private
     from engine.paths import runs_folder, user_path
 
     log = runs_folder().parent / "errors.log"
     try:
-        log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with log.open("a", encoding="utf-8") as file:
+        make_private_folder(log.parent)
+        with open(log, "a", encoding="utf-8", opener=open_private) as file:
             file.write(f"{' '.join(sys.argv)}\n{''.join(traceback.format_exception(error))}\n")
     except OSError:
         complain(traceback.format_exception(error))

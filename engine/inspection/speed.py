@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from engine.datasets.images import Decoding, decode_bytes
+from engine.files import make_private_folder
 from engine.inspection.files import encoded_images
 from engine.paths import runs_folder
 from engine.pipeline import build_pipeline
@@ -80,7 +81,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     rates.append(watch.rate(*what, prepared, config.batch_size))
     slowest = min(rates, key=lambda rate: rate.per_s)
     home = runs_folder().parent
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private_folder(home)
     with TemporaryDirectory(prefix="inspect-", dir=home) as folder:
         cache = build_pipeline(examples, config, 1, cache_folder=Path(folder, "whole")).cache.kind
         part = _part(examples, config, round(slowest.per_s * seconds))

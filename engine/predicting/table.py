@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import csv
-import errno
-import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from engine.errors import ConsoleError, DataError, one_line
+from engine.files import is_disk_full, whole_file
 from engine.paths import user_path
 
 if TYPE_CHECKING:
@@ -142,25 +140,18 @@ def write_table(table: Table, path: Path) -> int:
     Raises:
         ConsoleError: The file cannot be written; one that was there is untouched.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
     count = 0
     try:
-        with draft.open("w", encoding="utf-8", newline="") as file:
+        with whole_file(path, private=False) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(table.columns)
             for row in table.rows:
                 writer.writerow(row)
                 count += 1
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
     except OSError as error:
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        full = is_disk_full(error)
         raise ConsoleError(
             f"{user_path(path)} cannot be written: {'the disk is full' if full else error.strerror or error}.",
             remedy="Free space and predict again." if full else "Choose another file with --out.",
         ) from error
-    finally:
-        with suppress(OSError):
-            draft.unlink()
     return count

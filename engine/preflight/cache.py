@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import is_user_reference
+from engine.files import make_private_folder, write_whole
 from engine.paths import cache_folder
 from engine.places import locate
 from engine.plan import train_examples_of
@@ -77,12 +77,9 @@ def keep(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
     if verdict.outcome is Outcome.UNKNOWN:
         return
     path = _file(config, verdict.tpu, search=search)
-    draft = path.with_suffix(f".{os.getpid()}.draft")
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft.write_text(json.dumps(verdict.as_dict()), encoding="utf-8")
-        draft.chmod(0o600)
-        draft.replace(path)
+        make_private_folder(path.parent)
+        write_whole(path, json.dumps(verdict.as_dict()))
 
 
 def _file(config: RunConfig, tpu: str, *, search: bool) -> Path:

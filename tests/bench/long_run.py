@@ -22,6 +22,7 @@ from engine.events import (
     RunFinished,
     RunStarted,
 )
+from engine.files import write_whole
 from engine.journal import encode
 from engine.rundir import create_run
 from engine.state import reduce
@@ -75,9 +76,9 @@ def measure(bench: Bench) -> Section:
 def make_long_run(folder: Path) -> RunDirectory:
     """Write the journal of a finished run that reported a million times."""
     run = create_run("long", folder)
-    run.write_private(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
+    write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
-    run.write_private(run.heartbeat, json.dumps(beat))
+    write_whole(run.heartbeat, json.dumps(beat))
     began = time.time() - _EVENTS * 0.1
     with run.journal.open("wb") as file:
         file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events()))

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from engine.errors import ConsoleError, RunNotFoundError
+from engine.files import write_whole
 from engine.heart import write_heartbeat
 from engine.paths import runs_folder, user_path, user_presets_folder
 from engine.rundir import STALE_S, Liveness, RunDirectory, create_run, find_run, is_run, list_runs
@@ -25,7 +26,7 @@ NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 
 def make(folder: Path, label: str = "digits", seconds: int = 0) -> RunDirectory:
     run = create_run(label, folder, NOON + timedelta(seconds=seconds))
-    run.write_private(run.config, "")
+    write_whole(run.config, "")
     run.journal.touch()
     return run
 
@@ -61,7 +62,7 @@ def test_folders_and_files_are_private(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         run = create_run("a", tmp_path / "deep" / "runs", NOON)
-        run.write_private(run.summary, "text")
+        write_whole(run.summary, "text")
     finally:
         os.umask(before)
     assert {private_mode(path) for path in (run.path, run.control, run.path.parent)} == {0o700}
@@ -70,9 +71,9 @@ def test_folders_and_files_are_private(tmp_path: Path) -> None:
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     run = create_run("a", tmp_path)
-    run.write_private(run.summary, "before")
+    write_whole(run.summary, "before")
     with pytest.raises(UnicodeEncodeError):
-        run.write_private(run.summary, "half of it " * 10_000 + "\udcff")
+        write_whole(run.summary, "half of it " * 10_000 + "\udcff")
     assert run.summary.read_text(encoding="utf-8") == "before"
     assert [path.name for path in run.path.iterdir() if path.is_file()] == ["summary.json"]
 

@@ -22,6 +22,7 @@ from engine.events import (
     RunFinished,
     RunStarted,
 )
+from engine.files import write_whole
 from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
 from engine.rundir import create_run
@@ -43,7 +44,7 @@ class FakeEngine:
 
     def __init__(self, folder: Path, label: str = "digits-cnn", replicas: int = 1) -> None:
         self.run = create_run(label, folder)
-        self.run.write_private(self.run.config, "")
+        write_whole(self.run.config, "")
         self.clock = time.time() - 60
         self.replicas = replicas
         self._journal = JournalWriter(self.run.journal, clock=lambda: self.clock)

@@ -23,6 +23,7 @@ from engine.events import (
     RunFinished,
     RunStarted,
 )
+from engine.files import write_whole
 from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
 from engine.preflight.cache import keep
@@ -52,7 +53,7 @@ def make_run(*events: Event, label: str = "digits-cnn", epochs: int = 2) -> RunD
     times = iter(range(1_790_000_000, 1_800_000_000, 10))
     run = create_run(label)
     config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=epochs)
-    run.write_private(run.config, to_toml(config))
+    write_whole(run.config, to_toml(config))
     writer = JournalWriter(run.journal, clock=lambda: float(next(times)))
     begin = () if any(isinstance(event, RunStarted) for event in events) else (RunStarted(label, "host", 1, "here"),)
     for event in (*begin, *events):
@@ -87,7 +88,7 @@ def test_runs_tell_what_has_become_of_each(call: Any) -> None:
     make_run(FIT, RunFinished("stopped", "asked", {}), label="two")
     make_run(RunFailed("broke", "", "", ""), label="three")
     gone = make_run(FIT, label="four")
-    gone.write_private(gone.heartbeat, json.dumps({"pid": kill_and_reap(), "created": 0, "host": os.uname().nodename}))
+    write_whole(gone.heartbeat, json.dumps({"pid": kill_and_reap(), "created": 0, "host": os.uname().nodename}))
     write_heartbeat(make_run(FIT, label="five"), os.getpid())
     prepared = create_run("six")
     prepared.journal.touch()
@@ -171,7 +172,7 @@ def test_attach_json_is_the_journal(call: Any) -> None:
 
 def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
     run = make_run(*FINISHED)
-    run.write_private(run.heartbeat, json.dumps({"pid": kill_and_reap(), "created": 0, "host": os.uname().nodename}))
+    write_whole(run.heartbeat, json.dumps({"pid": kill_and_reap(), "created": 0, "host": os.uname().nodename}))
     code, out, err = call("attach")
     assert code == 1
     assert out.count("\nepoch ") == 2

@@ -10,6 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from engine.events import RunFinished, RunStarted
+from engine.files import write_whole
 from engine.journal import JournalWriter
 from engine.rundir import RunDirectory, create_run
 from engine.scores import ClassScore
@@ -133,7 +134,7 @@ def finished_run(report: ClassReport) -> RunDirectory:
     writer.write(RunStarted("plants", "host", 1, "here"))
     writer.write(RunFinished("completed", "all epochs are done", {"classes": report.brief()}))
     writer.close()
-    run.write_private(run.report, json.dumps(report.as_dict()))
+    write_whole(run.report, json.dumps(report.as_dict()))
     return run
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.events import RunFinished
+from engine.files import write_whole
 from tests.tui.class_reports import even_report
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tui.app import ConsoleApp
@@ -34,7 +35,7 @@ def engine(tmp_path: Path) -> FakeEngine:
 
 
 def finish(engine: FakeEngine, report: ClassReport) -> None:
-    engine.run.write_private(engine.run.report, json.dumps(report.as_dict()))
+    write_whole(engine.run.report, json.dumps(report.as_dict()))
     engine.write(RunFinished("completed", "all epochs are done", {"classes": report.brief()}))
 
 

@@ -1,0 +1,175 @@
+"""Files on disk: written whole or not at all and private to the user, read only if they are regular files.
+
+A run folder may come from anybody and its disk may fill, so every module reads and writes through these functions.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import contextmanager, suppress
+from typing import IO, TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_DRAFT = ".draft-"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class NotAFileError(OSError):
+    """The path is a folder, a pipe, a device or a socket; reading it could block forever."""
+
+
+class TooLargeError(OSError):
+    """The file is larger than anything this program writes there."""
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Return whether an error means that the disk or the user's quota is full."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a regular file for reading, without ever blocking on a pipe or a device.
+
+    Raises:
+        NotAFileError: The path is something else.
+        OSError: It cannot be opened.
+    """
+    # O_NONBLOCK has no effect on regular files; without it, opening a pipe waits for a writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise NotAFileError(errno.EINVAL, "not a regular file", str(path))
+        return cast("IO[bytes]", os.fdopen(descriptor, "rb"))
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def read_bytes(path: str | Path, limit: int) -> bytes:
+    """Read a small regular file.
+
+    Args:
+        path: The file.
+        limit: The largest size that is accepted, in bytes.
+
+    Raises:
+        NotAFileError: The path is not a regular file.
+        TooLargeError: The file is larger than `limit`.
+        OSError: It cannot be read.
+    """
+    with open_regular(path) as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise TooLargeError(errno.EFBIG, f"larger than {limit:,} bytes", str(path))
+    return content
+
+
+def read_text(path: str | Path, limit: int) -> str:
+    """Read a small regular file of UTF-8 text.
+
+    Raises:
+        NotAFileError, TooLargeError, OSError: As `read_bytes`.
+        UnicodeDecodeError: It is not UTF-8.
+    """
+    return read_bytes(path, limit).decode("utf-8")
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder and its missing parents, each for the user only (0700), whatever the umask is.
+
+    Folders that exist keep their permissions.
+
+    Raises:
+        OSError: One of them cannot be created, or is not a folder.
+    """
+    missing = []
+    folder = path
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for folder in reversed(missing):
+        with suppress(FileExistsError):  # another process was faster
+            folder.mkdir()
+            folder.chmod(0o700)
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+@contextmanager
+def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
+    """Write a file whole or not at all: the body writes the draft that is given, which then replaces the file.
+
+    The draft is synced before it is renamed, so that after a power failure the file is the old one or the new one.
+    Its name ends like the file's, as Keras asks for.
+
+    Args:
+        path: The file.
+        private: Make it readable by the user only (0600), instead of what the umask says.
+
+    Raises:
+        OSError: It cannot be written; what was there before is untouched.
+    """
+    draft = path.with_name(f"{_DRAFT}{os.getpid()}-{path.name}")
+    try:
+        yield draft
+        if private:
+            draft.chmod(0o600)
+        _sync(draft, os.O_RDONLY)
+        draft.replace(path)
+        with suppress(OSError):  # some network file systems cannot sync a folder
+            _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Write a small file whole or not at all, readable by the user only.
+
+    Raises:
+        OSError: It cannot be written; what was there before is untouched.
+    """
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    with whole_file(path) as draft, open(draft, "wb", opener=open_private) as file:
+        file.write(data)
+
+
+def open_private(path: str, flags: int) -> int:
+    """Open a file as the built-in `open` does, created for the user only (0600)."""
+    return os.open(path, flags, 0o600)
+
+
+def remove_drafts(folder: Path) -> None:
+    """Remove drafts that crashed processes left in a folder; drafts of running processes stay."""
+    try:
+        drafts = [entry for entry in folder.iterdir() if entry.name.startswith(_DRAFT)]
+    except OSError:
+        return
+    for draft in drafts:
+        pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
+        if not (pid.isdecimal() and _is_running(int(pid))):
+            with suppress(OSError):
+                draft.unlink()
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
