@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import threading
 import time
 from typing import TYPE_CHECKING
 
-import psutil
-
 from engine.files import write_whole
+from engine.process_identity import identify
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 BEAT_S = 1.0
 TICK_S = 0.1
-_STOP_FILE = "stop.json"
 
 
 def request_stop(run: RunDirectory, reason: str) -> None:
@@ -39,7 +36,7 @@ def request_stop(run: RunDirectory, reason: str) -> None:
         OSError: The request cannot be written.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
-    write_whole(run.control / _STOP_FILE, json.dumps({"reason": reason, "at": time.time()}))
+    write_whole(run.stop_request, json.dumps({"reason": reason, "at": time.time()}))
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -47,10 +44,8 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
 
     Raises:
         OSError: It cannot be written.
-        psutil.NoSuchProcess: There is no such process.
     """
-    beat = {"pid": pid, "created": psutil.Process(pid).create_time(), "host": socket.gethostname()}
-    write_whole(run.heartbeat, json.dumps(beat))
+    write_whole(run.heartbeat, json.dumps(identify(pid)))
 
 
 class Heart:
@@ -75,8 +70,10 @@ class Heart:
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
-            os.utime(self._run.heartbeat)
-        request = self._run.control / _STOP_FILE
+            # Our own clock's time, not a file server's: the journal's times are compared with it.
+            at = time.time_ns()
+            os.utime(self._run.heartbeat, ns=(at, at))
+        request = self._run.stop_request
         if request.exists():
             self._on_stop(_reason(request.read_bytes()))
             request.unlink(missing_ok=True)

@@ -22,32 +22,17 @@ Folders are private to the user (0700), files likewise (0600).
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import time
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
 from engine.files import make_private_folder
+from engine.liveness import Liveness, look_once
 from engine.paths import runs_folder, user_path
 
-STALE_S = 15.0
-"""Seconds without a heartbeat after which a run on another machine is taken for dead."""
-
-
-class Liveness(StrEnum):
-    """Whether something is training in a run directory, by its heartbeat."""
-
-    STARTING = "starting"
-    ALIVE = "alive"
-    DEAD = "dead"
+__all__ = ["Liveness", "RunDirectory", "create_run", "find_run", "is_run", "list_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,44 +120,17 @@ class RunDirectory:
         """How well each class is told."""
         return self.path / "report.json"
 
-    def liveness(self, now: float | None = None) -> Liveness:
-        """Tell whether something trains here.
+    @property
+    def stop_request(self) -> Path:
+        """A request to stop that the run has not read yet."""
+        return self.control / "stop.json"
 
-        On this machine the process itself is looked for, so a busy or suspended run is not taken for dead;
-        on another one only the age of the heartbeat tells.
+    def liveness(self) -> Liveness:
+        """Return whether something trains here; takes three seconds if the heartbeat looks old.
 
-        Args:
-            now: Unix time in seconds; the present by default.
+        Whoever follows a run keeps an `engine.liveness.HeartbeatWatch` instead.
         """
-        try:
-            seen_at = self.heartbeat.stat().st_mtime
-            beat = json.loads(self.heartbeat.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return self._before_first_beat(now or time.time())
-        except (OSError, ValueError):
-            return Liveness.DEAD
-        if isinstance(beat, dict) and beat.get("host") == socket.gethostname():
-            return Liveness.ALIVE if _is_running(beat) else Liveness.DEAD
-        return Liveness.ALIVE if (now or time.time()) - seen_at < STALE_S else Liveness.DEAD
-
-    def _before_first_beat(self, now: float) -> Liveness:
-        """Wait a while for whatever is to train here; a folder that is gone, or was left like this, is dead."""
-        try:
-            made_at = self.path.stat().st_mtime
-        except OSError:
-            return Liveness.DEAD
-        return Liveness.STARTING if now - made_at < STALE_S else Liveness.DEAD
-
-
-def _is_running(beat: dict[str, Any]) -> bool:
-    """Look for the very process of a heartbeat; its creation time tells it from a later one of that number."""
-    try:
-        process = psutil.Process(int(beat["pid"]))
-        return bool(
-            abs(process.create_time() - float(beat["created"])) < 2 and process.status() != psutil.STATUS_ZOMBIE
-        )
-    except (psutil.Error, KeyError, TypeError, ValueError):
-        return False
+        return look_once([self])[0].liveness
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:

@@ -5,11 +5,20 @@ It knows no Textual: a screen, the plain lines and a notebook use the same follo
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from engine.journal import JournalReader
-from engine.rundir import Liveness, RunDirectory
+from engine.liveness import HeartbeatWatch, Liveness
 from engine.state import RunState, fold
+from engine.timing import Stall, stall
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.liveness import Life
+    from engine.rundir import RunDirectory
 
 _LONGEST_LOG = 2000
 
@@ -23,12 +32,23 @@ class Snapshot:
         liveness: Whether something trains.
         log: The last lines of ``console.log``.
         newer_version: The journal's version when it is newer than ours, else 0.
+        silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
+        stop_waits: Whether the run has not read a request to stop yet.
+        stall: That training makes no progress although the process responds; None if it does.
     """
 
     state: RunState = field(default_factory=RunState)
     liveness: Liveness = Liveness.STARTING
     log: tuple[str, ...] = ()
     newer_version: int = 0
+    silent_s: int = 0
+    stop_waits: bool = False
+    stall: Stall | None = None
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the run has not ended and does not respond."""
+        return self.state.end is None and self.liveness is Liveness.SILENT
 
     @property
     def is_over(self) -> bool:
@@ -46,10 +66,15 @@ class RunFollower:
 
     Args:
         run: The run; its files need not exist yet.
+        clock: Seconds on a clock that never goes back.
+        now: Unix time in seconds.
     """
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(
+        self, run: RunDirectory, clock: Callable[[], float] = time.monotonic, now: Callable[[], float] = time.time
+    ) -> None:
         self.run = run
+        self._heartbeat = HeartbeatWatch(run, clock, now)
         self.reader = JournalReader(run.journal)
         self._state = RunState()
         self._log = LogTail(run)
@@ -62,14 +87,17 @@ class RunFollower:
             OSError: The journal is there and cannot be read.
         """
         # Liveness first: whatever wrote until its death is then in the journal that is read after it.
-        liveness = self.run.liveness()
+        life = self._heartbeat.look()
         records = self.reader.read()
         self._state = fold(self._state, records)
         self.snapshot = Snapshot(
             state=self._state,
-            liveness=liveness,
+            liveness=life.liveness,
             log=self._log.read(),
             newer_version=self.reader.newer,
+            silent_s=life.silent_s,
+            stop_waits=life.stop_waits,
+            stall=stall_of(self._state, life),
         )
         return bool(records)
 
@@ -78,6 +106,13 @@ class RunFollower:
         while self.advance():
             pass
         return self.snapshot
+
+
+def stall_of(state: RunState, life: Life) -> Stall | None:
+    """Return that training makes no progress, if its process responds and says of nothing that it waits for it."""
+    if life.liveness is not Liveness.ALIVE or life.is_waiting:
+        return None
+    return stall(state, life.beat_at)
 
 
 class LogTail:

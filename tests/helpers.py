@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
 from engine.config import RunConfig, parse_config
+from engine.files import write_whole
 from engine.journal import JournalReader, decode
 from engine.launch import prepare_run, start_host
+from engine.process_identity import identify
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.events import Event
     from engine.rundir import RunDirectory
@@ -162,6 +167,65 @@ def gone_process() -> int:
     process.wait()
     assert not psutil.pid_exists(process.pid)
     return process.pid
+
+
+def leave_dead(run: RunDirectory) -> None:
+    """Leave the heartbeat of a process that is gone without a trace."""
+    write_whole(run.heartbeat, json.dumps(identify(os.getpid()) | {"pid": gone_process()}))
+
+
+_BEATING = """
+import sys, time
+from pathlib import Path
+from engine.events import PhaseStarted, RunFinished, RunStarted
+from engine.heart import Heart
+from engine.journal import JournalWriter
+from engine.rundir import RunDirectory
+
+run, stops = RunDirectory(Path(sys.argv[1])), []
+journal = JournalWriter(run.journal)
+journal.write(RunStarted("beating", "host", 1, "here"))
+journal.write(PhaseStarted("training"))
+heart = Heart(run, journal, stops.append)
+while not stops:
+    heart.tick()
+    time.sleep(0.05)
+journal.write(RunFinished("stopped", stops[0], {}))
+journal.close()
+"""
+
+
+class BeatingProcess:
+    """A real process that beats, hears a request to stop, and trains nothing.
+
+    Args:
+        run: Its run.
+        before: What its command line begins with, such as ``unshare``.
+    """
+
+    def __init__(self, run: RunDirectory, before: Sequence[str] = ()) -> None:
+        self.run = run
+        self.process = subprocess.Popen(
+            [*before, sys.executable, "-c", _BEATING, str(run.path)], cwd=ROOT, start_new_session=True
+        )
+        wait_until(lambda: run.heartbeat.exists() or self.process.poll() is not None, "its first heartbeat")
+
+    def freeze(self, seconds: float) -> None:
+        """Suspend it, and date its last heartbeat back as if that had been a while ago."""
+        self.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
+        at = time.time() - seconds
+        os.utime(self.run.heartbeat, (at, at))
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it and what it started, if it still runs."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def private_mode(path: Path) -> int:

@@ -17,7 +17,7 @@ import orjson
 from engine.events import RunFailed, RunFinished
 from engine.heart import request_stop
 from engine.journal import JournalReader, decode
-from engine.rundir import Liveness
+from engine.liveness import HeartbeatWatch, Liveness
 from engine.watch import LogTail
 from tui.figures import plural
 from tui.lines import crashed_lines, failed_lines
@@ -126,19 +126,20 @@ def follow(
     end: RunFinished | RunFailed | None = None
     printer = PlainPrinter(run)
     reader = JournalReader(run.journal)
+    heartbeat = HeartbeatWatch(run)
     with interrupts.heard():
         while end is None and not interrupts.leaves:
             # Liveness first: whatever was written until its death is then in the journal read after it.
-            liveness = run.liveness()
+            life = heartbeat.look()
             records = reader.read()
             if as_json:
                 _write_json(records)
             else:
-                say([*printer.feed(records), *printer.idle()])
+                say([*printer.feed(records), *printer.idle(life)])
             end = _end_of(records)
             if records:
                 continue
-            if liveness is Liveness.DEAD:
+            if life.liveness is Liveness.DEAD:
                 break
             wait(POLL_S)
     if interrupts.leaves:
@@ -197,8 +198,9 @@ def wait_for_life(run: RunDirectory, limit_s: float, wait: Callable[[float], Non
     """
     deadline = time.monotonic() + limit_s
     reader = JournalReader(run.journal)
+    heartbeat = HeartbeatWatch(run)
     while True:
-        liveness = run.liveness()
+        liveness = heartbeat.look().liveness
         if reader.read():
             return Liveness.ALIVE
         if liveness is Liveness.DEAD or time.monotonic() >= deadline:

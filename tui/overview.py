@@ -14,12 +14,18 @@ import orjson
 from engine.config import load_config
 from engine.errors import ConsoleError
 from engine.events import RunFinished
-from engine.rundir import Liveness
+from engine.liveness import WATCH_S, Life, Liveness, watch_once
 from engine.state import RunState, best_epoch, fold
+from engine.watch import stall_of
+from tui.silence import STOP_PENDING, silent_text, stall_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from engine.config import RunConfig
+    from engine.liveness import HeartbeatWatch
     from engine.rundir import RunDirectory
+    from engine.timing import Stall
 
 _FREQUENT = re.compile(
     rb'"type":"(Progress|InputMeasured|HostSampled","process":\d+|MemorySampled","replicas":\[\{"index":\d+)'
@@ -33,6 +39,7 @@ class Status(StrEnum):
     UNSTARTED = "not started"
     RUNNING = "running"
     STOPPING = "stopping"
+    SILENT = "not responding"
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
@@ -41,7 +48,10 @@ class Status(StrEnum):
     @property
     def is_live(self) -> bool:
         """Whether something trains."""
-        return self in {Status.RUNNING, Status.STOPPING}
+        return self in {Status.RUNNING, Status.STOPPING, Status.SILENT}
+
+
+_NO_LIFE = Life(Liveness.DEAD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +63,43 @@ class Overview:
         state: Folded from its journal; of progress, memory, input and each host only the newest record.
         status: What has become of it.
         last_beat_at: Unix time of its last sign of life; 0 when there was none.
+        life: What its heartbeat and its process say.
     """
 
     run: RunDirectory
     state: RunState
     status: Status
     last_beat_at: float = 0.0
+    life: Life = _NO_LIFE
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a second look at the heartbeat cannot change the status."""
+        return self.state.end is not None or self.life.is_settled
+
+    @property
+    def stall(self) -> Stall | None:
+        """That training makes no progress although the process responds."""
+        return stall_of(self.state, self.life) if self.status is Status.RUNNING else None
+
+    @property
+    def stop_waits(self) -> bool:
+        """Whether the run was asked to stop and has not responded since."""
+        return self.status is Status.SILENT and (self.life.stop_waits or self.state.stop is not None)
+
+    @property
+    def status_text(self) -> str:
+        """The status with how long it has lasted, such as ``not responding for 25 s``."""
+        if self.status is Status.SILENT:
+            return silent_text(self.life.silent_s)
+        return f"{self.status}, {stall_text(self.stall)}" if self.stall is not None else self.status.value
+
+    @property
+    def remark(self) -> str:
+        """The status in full, if there is more to it than a word; else empty."""
+        if self.stop_waits:
+            return f"{self.status_text}; {STOP_PENDING}"
+        return self.status_text if self.status is Status.SILENT or self.stall is not None else ""
 
     @property
     def label(self) -> str:
@@ -111,6 +152,9 @@ class Overview:
             "run": self.run.run_id,
             "preset": self.label,
             "state": self.status.value,
+            "silent_s": self.life.silent_s if self.status is Status.SILENT else None,
+            "no_step_s": self.stall.seconds if self.stall is not None else None,
+            "stop_waits": self.stop_waits,
             "epochs_done": self.epochs_done,
             "epochs": self.state.fit.epochs if self.state.fit is not None else None,
             "monitor": best[0] if best is not None else None,
@@ -126,16 +170,43 @@ def local_time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC).astimezone()
 
 
-def read_overview(run: RunDirectory) -> Overview:
+def read_overview(run: RunDirectory, watch: HeartbeatWatch | None = None) -> Overview:
     """Read a run at a glance; damaged lines are left out.
+
+    Args:
+        run: The run.
+        watch: What was seen of its heartbeat so far. Without it, this waits to be sure if the heartbeat looks old.
 
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    liveness = run.liveness()
+    if watch is None:
+        return read_overviews([run])[0]
+    life = watch.look()
     state = fold(RunState(), _records(run))
     last_beat_at = _last_beat(run)
-    return Overview(run, state, _status(state, liveness, last_beat_at), last_beat_at)
+    return Overview(run, state, _status(state, life.liveness, last_beat_at), last_beat_at, life)
+
+
+def read_overviews(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time.sleep) -> list[Overview]:
+    """Read runs at a glance, those whose heartbeat looks old a second time: see `engine.liveness`.
+
+    Args:
+        runs: The runs.
+        wait: Called with the seconds before the second look, once for all.
+
+    Raises:
+        ConsoleError: A journal is there and cannot be read.
+    """
+    watches = [watch_once(run) for run in runs]
+    overviews = [read_overview(watch.run, watch) for watch in watches]
+    if all(overview.is_settled for overview in overviews):
+        return overviews
+    wait(WATCH_S)
+    return [
+        overview if overview.is_settled else read_overview(watch.run, watch)
+        for overview, watch in zip(overviews, watches, strict=True)
+    ]
 
 
 def _last_beat(run: RunDirectory) -> float:
@@ -182,6 +253,8 @@ def _status(state: RunState, liveness: Liveness, last_beat_at: float) -> Status:
         return Status.FAILED
     if state.started is None and not last_beat_at:
         return Status.UNSTARTED
+    if liveness is Liveness.SILENT:
+        return Status.SILENT
     if liveness is not Liveness.ALIVE:
         return Status.CRASHED
     return Status.STOPPING if state.stop is not None else Status.RUNNING

@@ -24,8 +24,11 @@ from engine.events import (
     Translated,
 )
 from engine.journal import decode
+from engine.liveness import Liveness
 from engine.paths import user_path
 from engine.state import RunState, best_epoch, fold
+from engine.watch import stall_of
+from tui.figures import duration
 from tui.hosts import hosts_of, input_verdict, lost_text, slow_text
 from tui.lines import (
     PREPARATION,
@@ -38,12 +41,14 @@ from tui.lines import (
     settled,
     waiting_line,
 )
+from tui.silence import STOP_PENDING, WHY_SILENT, silent_text, stall_text
 from tui.tables import labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from engine.events import Event
+    from engine.liveness import Life
     from engine.rundir import RunDirectory
 
 FIRST_SILENCE_S = 5.0
@@ -74,6 +79,8 @@ class PlainPrinter:
         self._wait_s = self._span_s = 0.0  # of the epoch that runs
         self._told_limit = ""
         self._told_slow: set[int] = set()
+        self._silent_s = 0  # how long the run has not responded; 0 if it does
+        self._stop_told = False  # that a stop is pending in this silence
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Take journal records in; return what there is to say about them."""
@@ -93,18 +100,50 @@ class PlainPrinter:
             self._silence_s = FIRST_SILENCE_S
         return lines
 
-    def idle(self) -> list[str]:
-        """Return a progress line when nothing was said for a while, else nothing."""
+    def idle(self, life: Life | None = None) -> list[str]:
+        """Return a line if the run stopped or began to respond, or if nothing was said for a while.
+
+        Args:
+            life: What the run's heartbeat and process say; None if that is not known.
+        """
+        if self.state.end is not None:
+            return []
+        if life is not None and (lines := self._heard(life)) is not None:
+            return lines
         now = self._clock()
-        if now - self._quiet_since < self._silence_s or self.state.end is not None:
+        if now - self._quiet_since < self._silence_s:
             return []
         self._quiet_since = now
         self._silence_s = min(2 * self._silence_s, LONGEST_SILENCE_S)
         progress = self.state.progress
+        if life is not None and (stalled := stall_of(self.state, life)) is not None:
+            return [labelled("stalled", stall_text(stalled))]
         if self.state.phase != Phase.TRAINING or progress is None or progress.step == self._told_step:
             return [waiting_line(self.state, now)]
         self._told_step = progress.step
         return [progress_line(self.state)]
+
+    def _heard(self, life: Life) -> list[str] | None:
+        """Say whether the run responds; None if it does, as it did before."""
+        now = self._clock()
+        if life.liveness is not Liveness.SILENT:
+            if not self._silent_s:
+                return None
+            seconds, self._silent_s, self._stop_told = self._silent_s, 0, False
+            self._quiet_since, self._silence_s = now, FIRST_SILENCE_S
+            if life.liveness is Liveness.DEAD:
+                return []
+            return [labelled("responding", f"again, after {duration(seconds)}")]
+        first, self._silent_s = not self._silent_s, life.silent_s
+        lines = []
+        if first or now - self._quiet_since >= self._silence_s:
+            lines.append(labelled("silent", silent_text(life.silent_s) + (f". {WHY_SILENT}" if first else "")))
+            self._silence_s = FIRST_SILENCE_S if first else min(2 * self._silence_s, LONGEST_SILENCE_S)
+            self._quiet_since = now
+        if (life.stop_waits or self.state.stop is not None) and not self._stop_told:
+            self._stop_told = True
+            lines.append(labelled("stopping", STOP_PENDING))
+        return lines
 
     def _lines(self, event: Event, before: RunState) -> list[str]:  # noqa: C901  one case an event
         """Return what one event is worth saying."""

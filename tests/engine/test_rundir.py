@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from engine.errors import ConsoleError, RunNotFoundError
 from engine.files import write_whole
 from engine.heart import write_heartbeat
 from engine.paths import runs_folder, user_path, user_presets_folder
-from engine.rundir import STALE_S, Liveness, RunDirectory, create_run, find_run, is_run, list_runs
-from tests.helpers import gone_process, private_mode
+from engine.rundir import Liveness, RunDirectory, create_run, find_run, is_run, list_runs
+from tests.helpers import private_mode
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,12 +26,6 @@ def make(folder: Path, label: str = "digits", seconds: int = 0) -> RunDirectory:
     write_whole(run.config, "")
     run.journal.touch()
     return run
-
-
-def beat(run: RunDirectory, **changes: object) -> None:
-    """Write the heartbeat of this very process, with some values changed."""
-    values = {"pid": os.getpid(), "created": psutil.Process().create_time(), "host": socket.gethostname()}
-    run.heartbeat.write_text(json.dumps(values | changes), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -154,52 +145,11 @@ def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> No
     assert not is_run(run.config)
 
 
-def test_a_process_that_trains_is_alive_however_old_its_heartbeat(tmp_path: Path) -> None:
+def test_a_run_with_a_fresh_heartbeat_is_alive(tmp_path: Path) -> None:
     run = create_run("a", tmp_path)
     write_heartbeat(run, os.getpid())
-    os.utime(run.heartbeat, (1.0, 1.0))
     assert run.liveness() is Liveness.ALIVE
     assert private_mode(run.heartbeat) == 0o600
-
-
-def test_a_process_that_is_gone_is_dead_however_young_its_heartbeat(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    beat(run, pid=gone_process())
-    assert run.liveness() is Liveness.DEAD
-
-
-def test_another_process_with_the_same_number_is_not_taken_for_the_run(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    beat(run, created=psutil.Process().create_time() - 60)
-    assert run.liveness() is Liveness.DEAD
-
-
-def test_a_run_on_another_machine_is_judged_by_its_heartbeat_s_age(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    beat(run, host="another-machine", pid=1)
-    seen_at = run.heartbeat.stat().st_mtime
-    assert run.liveness(seen_at + STALE_S - 1) is Liveness.ALIVE
-    assert run.liveness(seen_at + STALE_S + 1) is Liveness.DEAD
-
-
-def test_before_the_first_heartbeat_it_is_starting_for_a_while(tmp_path: Path) -> None:
-    run = create_run("a", tmp_path)
-    made_at = run.path.stat().st_mtime
-    assert run.liveness(made_at + 1) is Liveness.STARTING
-    assert run.liveness(made_at + STALE_S + 1) is Liveness.DEAD
-
-
-def test_a_vanished_folder_is_dead(tmp_path: Path) -> None:
-    assert RunDirectory(tmp_path / "gone").liveness() is Liveness.DEAD
-
-
-@pytest.mark.parametrize(
-    "content", ["", "null", "[]", "{}", "{", '{"host": 3}', '{"host": "%h", "pid": "x"}', "\x00\x00"]
-)
-def test_a_heartbeat_that_makes_no_sense_is_no_running_process(tmp_path: Path, content: str) -> None:
-    run = create_run("a", tmp_path)
-    run.heartbeat.write_text(content.replace("%h", socket.gethostname()), encoding="utf-8")
-    assert run.liveness(run.heartbeat.stat().st_mtime + STALE_S + 1) is Liveness.DEAD
 
 
 def test_one_variable_moves_runs_and_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

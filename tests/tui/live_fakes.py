@@ -7,7 +7,10 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from engine.events import (
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from engine.events import Event
+    from engine.rundir import RunDirectory
     from tui.screens.live import LiveScreen
 
 EPOCHS, STEPS = 10, 20
@@ -49,6 +53,10 @@ class FakeEngine:
         self.replicas = replicas
         self._journal = JournalWriter(self.run.journal, clock=lambda: self.clock)
         write_heartbeat(self.run, os.getpid())
+        self._stops_beating = threading.Event()
+        weakref.finalize(self, self._stops_beating.set)
+        self._beating = threading.Thread(target=_beat, args=(self.run, self._stops_beating), daemon=True)
+        self._beating.start()
 
     def write(self, *events: Event) -> None:
         for event in events:
@@ -97,12 +105,32 @@ class FakeEngine:
     def append_newer_event(self) -> None:
         self.append(json.dumps({"v": 7, "t": self.clock, "type": "Teleported", "where": "Mars"}))
 
+    def freeze(self, seconds: float) -> None:
+        """Stop beating, some time ago; the process, which is the test's, stays."""
+        self._stops_beating.set()
+        self._beating.join()
+        at = time.time() - seconds
+        os.utime(self.run.heartbeat, (at, at))
+
+    def thaw(self) -> None:
+        """Beat once more."""
+        os.utime(self.run.heartbeat)
+
     def die(self) -> None:
         """Leave the heartbeat of a process that is gone."""
+        self._stops_beating.set()
+        self._beating.join()
         process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
         write_heartbeat(self.run, process.pid)
         process.kill()
         process.communicate()
+
+
+def _beat(run: RunDirectory, stops: threading.Event) -> None:
+    """Beat as a run does, until told to stop or the folder is gone."""
+    with suppress(OSError):
+        while not stops.wait(1.0):
+            os.utime(run.heartbeat)
 
 
 async def until(pilot: Pilot[Any], condition: Callable[[], object], limit: int = 400) -> None:

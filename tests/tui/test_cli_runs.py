@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -28,7 +26,7 @@ from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
 from engine.preflight.cache import keep
 from engine.rundir import RunDirectory, create_run
-from tests.helpers import small_config
+from tests.helpers import leave_dead, small_config
 from tests.made_verdicts import FITS
 
 if TYPE_CHECKING:
@@ -71,13 +69,6 @@ FINISHED = (FIT, Progress(1, 4, 4, 0.5, {"loss": 1.0}), epoch(1, 0.9), epoch(2, 
 DONE = RunFinished("completed", "all epochs are done", {})
 
 
-def kill_and_reap() -> int:
-    """Return the number of a process that is gone."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
 def test_runs_without_any(call: Any) -> None:
     assert call("runs")[:2] == (0, "")
     assert call("runs", "--json")[:2] == (0, "[]\n")
@@ -88,7 +79,7 @@ def test_runs_tell_what_has_become_of_each(call: Any) -> None:
     make_run(FIT, RunFinished("stopped", "asked", {}), label="two")
     make_run(RunFailed("broke", "", "", ""), label="three")
     gone = make_run(FIT, label="four")
-    write_whole(gone.heartbeat, json.dumps({"pid": kill_and_reap(), "created": 0, "host": os.uname().nodename}))
+    leave_dead(gone)
     write_heartbeat(make_run(FIT, label="five"), os.getpid())
     prepared = create_run("six")
     prepared.journal.touch()
@@ -172,7 +163,7 @@ def test_attach_json_is_the_journal(call: Any) -> None:
 
 def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
     run = make_run(*FINISHED)
-    write_whole(run.heartbeat, json.dumps({"pid": kill_and_reap(), "created": 0, "host": os.uname().nodename}))
+    leave_dead(run)
     code, out, err = call("attach")
     assert code == 1
     assert out.count("\nepoch ") == 2

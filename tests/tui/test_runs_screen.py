@@ -1,18 +1,18 @@
 from __future__ import annotations
 
-import json
 import os
 import socket
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 from textual.app import App
 from textual.widgets import Static
 
 from engine.events import EpochEnded, FitStarted, RunFailed, RunFinished, RunStarted
+from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
 from engine.rundir import RunDirectory, create_run
+from tests.helpers import leave_dead
 from tests.tui.live_fakes import until
 from tui.screens.runs import RunsScreen, RunTable
 
@@ -58,9 +58,10 @@ def make_run(label: str, *, epochs: int, end: RunFinished | RunFailed | None, is
     if end is not None:
         journal.write(end)
     journal.close()
-    me = psutil.Process()
-    beat = {"host": socket.gethostname(), "pid": me.pid, "created": me.create_time() - (0 if is_alive else 999)}
-    run.heartbeat.write_text(json.dumps(beat))
+    if is_alive:
+        write_heartbeat(run, os.getpid())
+    else:
+        leave_dead(run)
     return run
 
 

@@ -23,10 +23,10 @@ def runs(as_json: bool) -> int:
     """List your runs, the newest first."""
     from engine.paths import runs_folder, user_path
     from engine.rundir import list_runs
-    from tui.overview import read_overview
+    from tui.overview import read_overviews
     from tui.tables import Column, table
 
-    overviews = [read_overview(run) for run in list_runs()]
+    overviews = read_overviews(list_runs())
     if as_json:
         say([json.dumps([overview.as_dict() for overview in overviews], indent=2, ensure_ascii=False)])
         return 0
@@ -54,7 +54,7 @@ def _run_row(overview: Overview) -> list[str]:
     return [
         overview.run.run_id,
         overview.label,
-        overview.status,
+        overview.status_text,
         f"{overview.epochs_done}/{fit.epochs}" if fit is not None else "–",
         metric(best[1]) if best is not None else "–",
         best[0] if best is not None else "",

@@ -84,7 +84,7 @@ def _headline(overview: Overview) -> list[str]:
 
     state, seconds = overview.state, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
-    pairs = [("state", f"{overview.status}{reason}"), ("preset", overview.label)]
+    pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
     if overview.started is not None and seconds is not None:
         pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
     from presets.catalog import Preset
+    from tui.overview import Overview
 
 _LIFE_S = 15.0
 
@@ -203,7 +204,7 @@ def stop(name: str | None) -> int:
     """
     from engine.heart import request_stop
     from engine.rundir import find_run
-    from tui.overview import read_overview
+    from tui.overview import Status, read_overview
 
     directory = find_run(name) if name else _the_live_run()
     overview = read_overview(directory)
@@ -211,14 +212,31 @@ def stop(name: str | None) -> int:
         say([f"{directory.run_id} does not train any more: {overview.status}."])
         return 0
     request_stop(directory, "asked with tpu-console stop")
+    if overview.status is Status.SILENT:
+        say(_asked_in_silence(overview))
+        return 0
     say([f"Asked {directory.run_id} to stop: it ends after its current execution and is saved."])
     return 0
 
 
-def _the_live_run() -> RunDirectory:
-    from engine.rundir import Liveness, list_runs
+def _asked_in_silence(overview: Overview) -> list[str]:
+    from tui.silence import STOP_PENDING, silent_text
 
-    live = [run for run in list_runs() if run.liveness() is Liveness.ALIVE]
+    lines = [f"{overview.run.run_id} is {silent_text(overview.life.silent_s)}; {STOP_PENDING}."]
+    if overview.state.started is not None:
+        process = f"process {overview.state.started.pid} on {overview.state.started.host}"
+        lines.append(f"If it never responds, kill {process}; what was not saved yet is lost.")
+    return lines
+
+
+def _the_live_run() -> RunDirectory:
+    from engine.liveness import Liveness, watch_once
+    from engine.rundir import list_runs
+    from tui.overview import read_overviews
+
+    # Their processes first: no journal is read of the many runs that have none any more.
+    candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]
+    live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
     if not live:
         raise RunNotFoundError("No run trains at the moment.", remedy="`tpu-console runs` lists your runs.")
     if len(live) > 1:

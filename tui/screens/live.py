@@ -176,7 +176,7 @@ class LiveScreen(PanedScreen):
         header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading, glyphs=self.glyphs)
         verdict = None if self.latest.is_reading else verdict_on(self.run_directory, snapshot)
         self.query_one(VerdictBox).show(verdict, self.glyphs)
-        self.query_one(NoticeBar).show(notices_of(self.latest), self.glyphs)
+        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping), self.glyphs)
         self.query_one(LogPane).show(snapshot.log)
         if state is not self._drawn_state:
             self._drawn_state = state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -20,9 +21,15 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
+    from engine.liveness import HeartbeatWatch
+    from tui.overview import Overview
+
+_LOOK_S = 3.0
+"""Seconds between two looks at the heartbeats of running runs."""
+
 # Key, title and width: fixed, so that rows which are still being read do not move those that stand.
 _COLUMNS = (
-    ("state", "State", 11),
+    ("state", "State", 16),
     ("preset", "Preset", 19),
     ("epochs", "Epochs", 7),
     ("best", "Best", 19),
@@ -68,6 +75,8 @@ class RunsScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._runs: dict[str, RunDirectory] = {}
+        self._remarks: dict[str, str] = {}  # what there is to say on a run's state beside its row
+        self._live: dict[str, tuple[HeartbeatWatch, Overview]] = {}
 
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the line on the chosen run."""
@@ -78,6 +87,14 @@ class RunsScreen(Screen[None]):
         yield table
         yield Static("", id="chosen", markup=False)
         yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Look at the heartbeats of running runs now and then."""
+        self.set_interval(_LOOK_S, self._turn, name="heartbeats of running runs")
+
+    def _turn(self) -> None:
+        if self._live:
+            self._look_again()
 
     def on_screen_resume(self) -> None:
         """Read the runs, also on coming back from one."""
@@ -93,18 +110,50 @@ class RunsScreen(Screen[None]):
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
-        from tui.overview import read_overview
-        from tui.widgets.run_cells import run_cells
+        from engine.liveness import watch_once
 
         worker = get_current_worker()
         for run in runs:
             if worker.is_cancelled:
                 return
-            try:
-                cells = run_cells(read_overview(run))
-            except ConsoleError as error:
-                cells = {"state": Content.styled("✖ unreadable", "$text-error"), "preset": Content(error.what)}
-            self.app.call_from_thread(self._fill, run, cells)
+            known = self._live.get(run.run_id)
+            self._read(known[0] if known is not None else watch_once(run))
+
+    def _read(self, watch: HeartbeatWatch) -> None:
+        """Read one run and fill in its row; called from a thread."""
+        from tui.overview import read_overview
+
+        try:
+            overview = read_overview(watch.run, watch)
+        except ConsoleError as error:
+            cells = {"state": Content.styled("✖ unreadable", "$text-error"), "preset": Content(error.what)}
+            self.app.call_from_thread(self._fill, watch.run, cells)
+        else:
+            self.app.call_from_thread(self._show, watch, overview)
+
+    def _show(self, watch: HeartbeatWatch, overview: Overview) -> None:
+        """Show a run at a glance; remember it if it may change."""
+        from tui.widgets.run_cells import run_cells
+
+        run = watch.run
+        if overview.status.is_live or not overview.is_settled:
+            self._live[run.run_id] = (watch, overview)
+        else:
+            self._live.pop(run.run_id, None)
+        self._remarks[run.run_id] = overview.remark
+        self._fill(run, run_cells(overview))
+        if self.is_attached and run.run_id == self._chosen:
+            self._describe(run)
+
+    @work(thread=True, exclusive=True, group="heartbeats", name="look at heartbeats")
+    def _look_again(self) -> None:
+        """Look at the heartbeats of running runs, and read those anew whose answer changed."""
+        for watch, before in list(self._live.values()):
+            life = watch.look()
+            if (life.liveness, life.is_settled) != (before.life.liveness, before.life.is_settled):
+                self._read(watch)
+            elif life.silent_s:
+                self.app.call_from_thread(self._show, watch, replace(before, life=life))
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Show which runs there are; rows that stand already keep what they say until they are read again."""
@@ -142,10 +191,15 @@ class RunsScreen(Screen[None]):
         return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Say where the run under the cursor lies."""
+        """Say where the run under the cursor lies, and what its row has no room for."""
         run = self._runs.get(str(event.row_key.value))
         if run is not None:
-            self.query_one("#chosen", Static).update(user_path(run.path))
+            self._describe(run)
+
+    def _describe(self, run: RunDirectory) -> None:
+        remark = self._remarks.get(run.run_id, "")
+        text = user_path(run.path) + (f"\n{remark[0].upper()}{remark[1:]}" if remark else "")
+        self.query_one("#chosen", Static).update(text)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the run in place of this screen."""

@@ -8,15 +8,27 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.journal import VERSION
+from tui.silence import STOP_PENDING, WHY_SILENT
 from tui.widgets.figures import Glyphs, plain
 
 if TYPE_CHECKING:
     from tui.watcher import WatchUpdate
 
 
-def notices_of(update: WatchUpdate) -> tuple[str, ...]:
-    """Return everything worth a notice, the most pressing first."""
+def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, ...]:
+    """Return everything worth a notice, the most pressing first.
+
+    Args:
+        update: What is known of the run.
+        is_stopping: Whether this console has asked the run to stop.
+    """
     notices = [update.trouble] if update.trouble else []
+    snapshot = update.snapshot
+    if snapshot.is_silent or snapshot.stall is not None:
+        if is_stopping or snapshot.stop_waits or snapshot.state.stop is not None:
+            notices.append(f"{STOP_PENDING[0].upper()}{STOP_PENDING[1:]}.")
+        if snapshot.is_silent:
+            notices.append(WHY_SILENT)
     newer = update.snapshot.newer_version
     if newer:
         notices.append(

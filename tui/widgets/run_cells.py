@@ -17,6 +17,7 @@ _STATES = {
     Status.UNSTARTED: ("○", _FAINT),
     Status.RUNNING: ("▶", "bold $text-primary"),
     Status.STOPPING: ("◼", "$text-warning"),
+    Status.SILENT: ("▲", "bold $text-warning"),
     Status.FINISHED: ("✓", "$text-success"),
     Status.STOPPED: ("◼", ""),
     Status.FAILED: ("✖", "$text-error"),

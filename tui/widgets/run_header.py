@@ -13,6 +13,7 @@ from engine.events import RunFailed, RunFinished
 from engine.timing import Pace, pace
 from engine.watch import Snapshot
 from tui.hosts import input_verdict
+from tui.silence import silent_text, stall_text
 from tui.widgets.figures import Glyphs, bar_cells, clock, count, glyphs_for, milliseconds, plain, seconds_text
 
 if TYPE_CHECKING:
@@ -57,9 +58,14 @@ class HeaderView:
         return self.snapshot.state
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether the run does not respond, or its training does not move: no time that is left is known."""
+        return self.snapshot.is_silent or self.snapshot.stall is not None
+
+    @property
     def is_moving(self) -> bool:
         """Whether something goes on that has no progress bar of its own, so that only a spinner shows life."""
-        if self.snapshot.is_over and not self.is_reading:
+        if (self.snapshot.is_over or self.is_stuck) and not self.is_reading:
             return False
         return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != "training"
 
@@ -113,6 +119,10 @@ def status(view: HeaderView) -> Content:
         return Content.assemble((f"{glyphs.failed} failed", "bold $text-error"))
     if view.snapshot.crashed:
         return Content.assemble((f"{glyphs.failed} crashed", "bold $text-error"))
+    if view.snapshot.is_silent:
+        return Content.assemble((f"{glyphs.note} {silent_text(view.snapshot.silent_s)}", "bold $text-warning"))
+    if view.snapshot.stall is not None:
+        return Content.assemble((f"{glyphs.note} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
     if view.is_stopping or state.stop is not None:
         return Content.assemble((f"{spinner} stopping{glyphs.ellipsis}", "bold $text-warning"))
     phase, elapsed = _phase(view)
@@ -226,7 +236,7 @@ def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
 
 def _left(view: HeaderView, seconds: float | None) -> str:
     """Count down between two progress events as well."""
-    if seconds is None:
+    if seconds is None or view.is_stuck:
         return ""
     return f"{clock(max(0.0, seconds - max(0.0, view.now - view.state.progress_at)) + 0.5)} left"
 

@@ -1,0 +1,129 @@
+"""Which process a heartbeat means, and whether that process is there.
+
+A process ID alone says little: it is reused, it means another process in another container, and the creation time
+that `psutil` gives moves with the clock on Linux, where it is computed from the time of boot. So a heartbeat also
+carries the boot ID, the PID namespace and the start time in clock ticks since boot. No clock setting changes these.
+On systems without ``/proc`` they are missing, and host name, process ID and creation time have to do.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_PROC = Path("/proc")
+_CREATED_WITHIN_S = 2.0
+"""Largest difference between two readings of one process's creation time; both are rounded to clock ticks."""
+
+
+class Sight(StrEnum):
+    """What a look for a process shows."""
+
+    RUNNING = "running"
+    GONE = "gone"
+    UNSEEN = "unseen"  # cannot be seen from here: another machine, another container, a reader without the right
+
+
+def identify(pid: int) -> dict[str, Any]:
+    """Return the part of a heartbeat that names a process of this machine and PID namespace.
+
+    Args:
+        pid: This process or a child of it.
+    """
+    identity: dict[str, Any] = {"pid": pid, "host": socket.gethostname()} | _place()
+    if (stat := _stat_of(pid)) is not None:
+        identity["start_ticks"] = stat[1]
+    if (created := _created(pid)) is not None:
+        identity["created"] = created
+    return identity
+
+
+def look_for(identity: Mapping[str, Any]) -> Sight:
+    """Look for the process of a heartbeat.
+
+    Args:
+        identity: The heartbeat's content. Older versions wrote only ``pid``, ``host`` and ``created``.
+    """
+    pid, host = identity.get("pid"), identity.get("host")
+    if not isinstance(pid, int) or pid <= 0 or host != socket.gethostname():
+        return Sight.UNSEEN
+    place = _place()
+    if place != {key: identity[key] for key in ("boot_id", "pid_namespace") if key in identity}:
+        # From another boot or container, or from an older version, which did not say. A process that is
+        # there and was created at that very moment is the one; that none is there proves nothing.
+        return Sight.RUNNING if "boot_id" not in identity and _is_created_as(identity, pid) else Sight.UNSEEN
+    if "start_ticks" in identity:
+        return _by_ticks(identity["start_ticks"], pid)
+    return Sight.RUNNING if _is_created_as(identity, pid) else Sight.GONE
+
+
+def _by_ticks(ticks: object, pid: int) -> Sight:
+    if not _sees_processes():
+        return Sight.UNSEEN
+    stat = _stat_of(pid)
+    if stat is not None:
+        state, started = stat
+        return Sight.RUNNING if started == ticks and state not in "ZX" else Sight.GONE
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return Sight.GONE
+    except PermissionError:
+        pass
+    return Sight.UNSEEN  # it exists, but /proc hides the processes of other users (mount option hidepid)
+
+
+def _is_created_as(identity: Mapping[str, Any], pid: int) -> bool:
+    created, meant = _created(pid), identity.get("created")
+    return created is not None and isinstance(meant, int | float) and abs(created - meant) < _CREATED_WITHIN_S
+
+
+def _created(pid: int) -> float | None:
+    """Return when a process was created, in Unix time; None if it is gone or only a zombie is left."""
+    if (_PROC / "self").exists() and not _sees_processes():
+        return None
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()
+    except (psutil.Error, ValueError, OverflowError):
+        return None
+
+
+def _place() -> dict[str, Any]:
+    """Return which boot of which machine this is, and which PID namespace of it; empty where neither is known."""
+    place: dict[str, Any] = {}
+    try:
+        place["boot_id"] = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        place["pid_namespace"] = (_PROC / "self/ns/pid").stat().st_ino
+    except OSError:
+        pass
+    return place
+
+
+def _sees_processes() -> bool:
+    """Return whether ``/proc`` shows this process's PID namespace; a new one may still have its parent's."""
+    try:
+        return str((_PROC / "self").readlink()) == str(os.getpid())
+    except OSError:
+        return False
+
+
+def _stat_of(pid: int) -> tuple[str, int] | None:
+    """Return a process's state and its start in clock ticks since boot (see proc_pid_stat(5)), or None."""
+    folder = "self" if pid == os.getpid() else str(pid)
+    if folder != "self" and not _sees_processes():
+        return None
+    try:
+        # The name in parentheses may itself hold spaces and parentheses.
+        fields = (_PROC / folder / "stat").read_bytes().rpartition(b")")[2].split()
+        return fields[0].decode(), int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
