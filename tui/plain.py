@@ -84,7 +84,7 @@ class PlainPrinter:
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Take journal records in; return what there is to say about them."""
-        lines: list[str] = []
+        lines = self._responding() if records else []
         for is_progress, group in groupby(records, lambda record: record.get("type") == "Progress"):
             batch = list(group)
             if is_progress:
@@ -125,15 +125,10 @@ class PlainPrinter:
 
     def _heard(self, life: Life) -> list[str] | None:
         """Say whether the run responds; None if it does, as it did before."""
-        now = self._clock()
         if life.liveness is not Liveness.SILENT:
-            if not self._silent_s:
-                return None
-            seconds, self._silent_s, self._stop_told = self._silent_s, 0, False
-            self._quiet_since, self._silence_s = now, FIRST_SILENCE_S
-            if life.liveness is Liveness.DEAD:
-                return []
-            return [labelled("responding", f"again, after {duration(seconds)}")]
+            lines = self._responding()
+            return None if life.liveness is Liveness.DEAD or not lines else lines
+        now = self._clock()
         first, self._silent_s = not self._silent_s, life.silent_s
         lines = []
         if first or now - self._quiet_since >= self._silence_s:
@@ -144,6 +139,14 @@ class PlainPrinter:
             self._stop_told = True
             lines.append(labelled("stopping", STOP_PENDING))
         return lines
+
+    def _responding(self) -> list[str]:
+        """Say that the run responds again, if it did not before."""
+        if not self._silent_s:
+            return []
+        seconds, self._silent_s, self._stop_told = self._silent_s, 0, False
+        self._quiet_since, self._silence_s = self._clock(), FIRST_SILENCE_S
+        return [labelled("responding", f"again, after {duration(seconds)}")]
 
     def _lines(self, event: Event, before: RunState) -> list[str]:  # noqa: C901  one case an event
         """Return what one event is worth saying."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine.events import EpochEnded, FitStarted, Progress, RunFinished
+from engine.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress, RunFinished
 from engine.state import RunState, reduce
-from engine.timing import Pace, pace
+from engine.timing import Pace, pace, stall
 
 STEPS = 10
 FIT = FitStarted(3, STEPS, 32, 16, 1)
@@ -86,3 +86,54 @@ def test_a_run_that_ended_has_no_time_left() -> None:
 def test_the_time_left_is_never_negative() -> None:
     state = trained(1, 2, 3, fit=FitStarted(1, 2, 32, 32, 1))
     assert (pace(state).epoch_left_s, pace(state).run_left_s) == (0.0, 0.0)
+
+
+def in_training(state: RunState) -> RunState:
+    return reduce(state, PhaseStarted(Phase.TRAINING), state.last_at - 0.5)
+
+
+MID_EPOCH = in_training(trained(1, 2, 3, 4))  # its last step at 5.4 s, 5.1 s of them before the first one
+
+
+@pytest.mark.parametrize(
+    ("state", "after_s", "stalled_s"),
+    [
+        (MID_EPOCH, 1.0, None),
+        (MID_EPOCH, 59.0, None),
+        (MID_EPOCH, 61.0, 61),
+        (MID_EPOCH, 600.0, 600),
+        # A step that takes long may take long: as many as twenty of it, and five times the longest gap so far.
+        (in_training(trained(1, 2, 3, 4, step_s=30.0)), 590.0, None),
+        (in_training(trained(1, 2, 3, 4, step_s=30.0)), 610.0, 610),
+        (in_training(trained(1, 2, 3, 4, compile_s=300.0)), 1490.0, None),
+        (in_training(trained(1, 2, 3, 4, compile_s=300.0)), 1510.0, 1510),
+        (in_training(trained(1, 2, 3, 13, step_s=5.0)), 240.0, None),
+        (in_training(trained(1, 2, 3, 13, step_s=5.0)), 260.0, 260),
+        # Steps that are sent together take as long together.
+        (in_training(trained(1, 2, 3, 4, fit=FitStarted(3, STEPS, 32, 16, 50))), 90.0, None),
+        # Between the first two epochs nothing is known of what happens there; later it is.
+        (in_training(ended(trained(8, 9, 10), 1)), 1000.0, None),
+        (in_training(ended(ended(trained(1, 2, 10, 20), 1), 2)), 1000.0, 1000),
+        # Phases of their own may take as long as they like.
+        (trained(1, 2, 3, 4), 1000.0, None),
+        (reduce(MID_EPOCH, PhaseStarted(Phase.COMPILING), 5.4), 1000.0, None),
+        (reduce(MID_EPOCH, PhaseStarted(Phase.VALIDATING), 5.4), 1000.0, None),
+        (reduce(MID_EPOCH, PhaseStarted(Phase.CHECKPOINTING), 5.4), 1000.0, None),
+        (reduce(MID_EPOCH, RunFinished("stopped", "", {}), 5.4), 1000.0, None),
+        (RunState(), 1000.0, None),
+    ],
+)
+def test_training_that_does_not_move_is_told_from_training_that_takes_long(
+    state: RunState, after_s: float, stalled_s: int | None
+) -> None:
+    found = stall(state, max(state.progress_at, state.phase_since) + after_s)
+    assert (found.seconds if found is not None else None) == stalled_s
+
+
+def test_a_stall_is_measured_from_the_last_step_and_names_what_is_usual() -> None:
+    found = stall(MID_EPOCH, MID_EPOCH.progress_at + 125.0)
+    assert found is not None
+    assert found.seconds == 125
+    assert found.usual_s == pytest.approx(0.1)
+    resumed = reduce(MID_EPOCH, PhaseStarted(Phase.TRAINING), MID_EPOCH.progress_at + 100)  # a checkpoint was written
+    assert stall(resumed, MID_EPOCH.progress_at + 125.0) is None

@@ -103,7 +103,7 @@ def _title_row(view: HeaderView, width: int) -> Content:
             started.source, started.source
         )
         parts.append((f"  {plain(origin, view.glyphs)}", _FAINT))
-    return _spread(Content.assemble(*parts), status(view), width, view.glyphs)
+    return _spread(Content.assemble(*parts), _fit(status(view), width, view.glyphs), width, view.glyphs)
 
 
 def status(view: HeaderView) -> Content:
