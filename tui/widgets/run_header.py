@@ -84,6 +84,8 @@ def header_rows(view: HeaderView, width: int) -> list[Content]:
 def _fit(content: Content, width: int, glyphs: Glyphs) -> Content:
     if content.cell_length <= width:
         return content
+    if width <= 0:
+        return Content("")
     return Content.assemble(content.truncate(max(0, width - 1)), (glyphs.ellipsis, _FAINT))
 
 
