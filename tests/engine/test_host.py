@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
+from engine.config import with_changes
 from engine.errors import ConsoleError
 from engine.events import EpochEnded, PhaseStarted, Progress, RunFailed, RunFinished, RunStarted, StopRequested
 from engine.heart import request_stop
@@ -35,6 +38,18 @@ def trains(run: RunDirectory) -> bool:
     return has(run, Progress)
 
 
+def listeners(host: Host) -> list[object]:
+    """Every Internet socket of a host and its children that others could send something to."""
+    assert host.process is not None
+    process = psutil.Process(host.process.pid)
+    return [
+        connection
+        for one in (process, *process.children(recursive=True))
+        for connection in one.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN or (connection.type == socket.SOCK_DGRAM and connection.laddr)
+    ]
+
+
 def test_a_prepared_run_waits_in_private_files(tmp_path: Path) -> None:
     run = prepare_run(LONG, tmp_path / "runs")
     assert run.run_id.endswith("-small")
@@ -52,6 +67,7 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     host = start(LONG)
     wait_until(lambda: trains(host.run), "training")
     assert host.run.liveness() is Liveness.ALIVE
+    assert listeners(host) == []
     request_stop(host.run, "asked from the console")
     assert host.wait() == 0
     assert the(host.run, StopRequested) == StopRequested("asked from the console")
@@ -62,6 +78,12 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     assert host.run.history.is_file()
     assert the(host.run, EpochEnded).epoch_steps < 200_000
     assert host.run.liveness() is Liveness.DEAD
+
+
+def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None:
+    host = start(with_changes(LONG, [("backend", "jax")]))
+    wait_until(lambda: trains(host.run), "training")
+    assert listeners(host) == []
 
 
 def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start) -> None:
