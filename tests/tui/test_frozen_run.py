@@ -199,3 +199,19 @@ def test_the_real_screen_follows_a_process_that_is_suspended(beating: BeatingPro
         terminal.wait_for("stopped")
     finally:
         terminal.close()
+
+
+async def test_training_that_hangs_in_a_process_that_responds(call: Any, private_home: Path) -> None:
+    engine = FakeEngine(private_home / "runs")
+    engine.clock -= 3600
+    engine.begin()
+    for epoch in (1, 2):
+        engine.train(epoch)
+    engine.train(3, ends=False)
+    expected = r"no step for 1h 0\dm \(usually 40 ms\)"
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: re.search(f"▲ {expected}", screen_text(pilot).splitlines()[0]))
+    (found,) = json.loads(call("runs", "--json")[1])
+    assert (found["state"], found["silent_s"]) == ("running", None)
+    assert found["no_step_s"] > 3600
+    assert re.search(rf"\n  state +running, {expected}\n", call("show")[1])
