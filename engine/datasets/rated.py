@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NUMBERS = np.dtype("<i4")
+_LARGEST_EXPANSION = 100
+"""Real ratings take half their size when they are packed; a text that grows far more is there to fill the memory."""
 
 
 def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
@@ -39,7 +41,12 @@ def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
         ValueError: The text is something else.
     """
     try:
-        numbers = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), _NUMBERS)
+        given = base64.b64decode(text, validate=True)
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(given, (1 << 20) + _LARGEST_EXPANSION * len(given))
+        if not unpacking.eof:
+            raise ValueError("it is cut off, or larger than ratings are")
+        numbers = np.frombuffer(content, _NUMBERS)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from error
     ends, items = np.cumsum(numbers[:users]), numbers[users:]
