@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConsoleError, one_line
@@ -36,6 +37,8 @@ _PICKLED_WEIGHTS = "model.weights.npz"
 _LARGEST_CONFIG = 64 << 20
 _LARGEST_EXPANSION = 100
 """Keras stores members uncompressed; one that grows more than this many times is there to fill the memory."""
+
+_LONGEST_NAME = 200
 
 _PLAIN_VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__"}
 _PROGRAM_LAYERS = ("TorchModuleWrapper", "JaxLayer", "FlaxLayer")
@@ -82,7 +85,7 @@ def read_architecture(path: Path) -> Architecture:
 
 
 def find_code(architecture: Architecture) -> tuple[str, ...]:
-    """Return the parts of a model that are code, each as the beginning of a sentence that names the file.
+    """Return the code in a model: for each layer that has some, the beginning of a sentence that names it and the file.
 
     Keras's own layers, models, initializers, metrics and the like are no code, whichever options they have. Code is:
 
@@ -93,11 +96,13 @@ def find_code(architecture: Architecture) -> tuple[str, ...]:
     - pickled weights.
     """
     file = user_path(architecture.path)
-    found = [f"Weights in {file} are pickled, which can run code"] if architecture.has_pickled_weights else []
+    found: dict[str | None, str] = {}
+    if architecture.has_pickled_weights:
+        found[None] = f"Weights in {file} are pickled, which can run code"
     for thing, owner in _objects(architecture.config):
-        if what := _code(thing, owner, file):
-            found.append(what)
-    return tuple(found)
+        if owner not in found and (what := _code(thing, owner, file)):
+            found[owner] = what
+    return tuple(found.values())
 
 
 def is_own(architecture: Architecture) -> bool:
@@ -218,8 +223,22 @@ def _keras_class(thing: dict[str, Any]) -> type | None:
         keras.optimizers.schedules.LearningRateSchedule,
         keras.dtype_policies.DTypePolicy,
     )
-    found = vars(sys.modules[module]).get(name) if module in sys.modules else None
+    found = vars(_keras_module(module)).get(name)
     return found if isinstance(found, type) and issubclass(found, bases) else None
+
+
+def _keras_module(name: str) -> ModuleType:
+    """Return a module of Keras that is there already, by the name it has inside Keras or in its public interface."""
+    import keras
+
+    if name in sys.modules:
+        return sys.modules[name]
+    module = keras  # Keras 3.7 has no entry of its own in `sys.modules` for keras.layers
+    for part in name.split(".")[1:]:
+        module = vars(module).get(part)
+        if not isinstance(module, ModuleType):
+            return ModuleType(name)
+    return module  # type: ignore[no-any-return]  # Keras is untyped
 
 
 @lru_cache(maxsize=1)
@@ -274,5 +293,5 @@ def _reference(thing: dict[str, Any], name: object) -> str:
 
 def _printable(value: object) -> str:
     """Write a value from a file that may be hostile: short, and without escape codes for the terminal."""
-    text = "".join(character if character.isprintable() else "?" for character in str(value)[:200])
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    text = "".join(character if character.isprintable() else "?" for character in str(value)[:_LONGEST_NAME])
+    return text if len(text) < _LONGEST_NAME else f"{text[:-1]}…"

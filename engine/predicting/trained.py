@@ -152,10 +152,16 @@ def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
     code = find_code(architecture)
     if not code or trust or is_own(architecture):
         return bool(code)
-    more = f" The model has {len(code) - 1} more such parts." if len(code) > 1 else ""
+    more = (
+        f" {len(code) - 1} more layers have code, too."
+        if len(code) > 2
+        else " Another layer has code, too."
+        if code[1:]
+        else ""
+    )
     raise UntrustedCodeError(
         f"{code[0]}, and no run of yours on this machine saved it.{more}",
-        remedy="If you trust whoever made the run, let that code run: add --trust.",
+        remedy="If you trust whoever made the run, let its code run: add --trust.",
     )
 
 
