@@ -17,6 +17,7 @@ from engine.catalog import DATASET_NAMES, DATASETS, MODELS
 from engine.config_checks import cross_problems
 from engine.data_options import DATA_OPTIONS
 from engine.errors import ConfigError, Problem, did_you_mean
+from engine.files import read_text
 from engine.model_options import MODEL_OPTIONS
 from engine.options import (
     LOSSES,
@@ -44,6 +45,7 @@ _RESIZES = (
     "would change the images' height or width, and a program for a TPU is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
+_LARGEST_FILE = 4 << 20
 _ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
 
 
@@ -244,9 +246,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: The file cannot be read or is not TOML; the problem names the line.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(read_text(path, _LARGEST_FILE))
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(path)) from error
+    except RecursionError as error:
+        raise ConfigError([Problem("", "is nested too deeply")], str(path)) from error
     except UnicodeDecodeError as error:
         raise ConfigError([Problem("", f"is not UTF-8 text: {error.reason}")], str(path)) from error
     except tomllib.TOMLDecodeError as error:

@@ -46,6 +46,10 @@ class UserCodeError(ConsoleError):
     """A model or dataset function of the person's own cannot be found, raised, or returned the wrong thing."""
 
 
+class UntrustedCodeError(ConsoleError):
+    """A saved model holds code, no run of the user's own saved it, and the user has not said to trust it."""
+
+
 class RunNotFoundError(ConsoleError):
     """There is no such run, or the folder is not a run."""
 

@@ -2,9 +2,9 @@
 
 `python -P -m engine.job NAME OPTIONS` does it in a process of its own and writes JSON objects to standard output, one
 a line, each with a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``),
-at the end ``result`` (whatever the job says) or ``error`` (``what``, ``why``, ``remedy``, and ``has_log``, whether a
-traceback went to standard error). OPTIONS is a JSON object, the keyword arguments of the job's `perform`. Whatever
-native code prints goes to standard error.
+at the end ``result`` (whatever the job says) or ``error`` (``what``, ``why``, ``remedy``, ``has_log``, whether a
+traceback went to standard error, and ``needs_trust``, whether the user may choose to trust a model). OPTIONS is a JSON
+object, the keyword arguments of the job's `perform`. Whatever native code prints goes to standard error.
 
 SIGINT and SIGTERM end a job with what it finished; a job that can go on later does when it is started again.
 """
@@ -20,7 +20,7 @@ import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import ConsoleError, one_line
+from engine.errors import ConsoleError, UntrustedCodeError, one_line
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -73,9 +73,12 @@ class Reporter:
         """Tell the result."""
         self._write({**values, "kind": "result"})
 
-    def error(self, what: str, why: str = "", remedy: str = "", *, has_log: bool = False) -> None:
+    def error(
+        self, what: str, why: str = "", remedy: str = "", *, has_log: bool = False, needs_trust: bool = False
+    ) -> None:
         """Tell why there is none."""
-        self._write({"kind": "error", "what": what, "why": why, "remedy": remedy, "has_log": has_log})
+        values = {"what": what, "why": why, "remedy": remedy, "has_log": has_log, "needs_trust": needs_trust}
+        self._write({"kind": "error", **values})
 
     def _write(self, values: dict[str, Any]) -> None:
         self._stream.write(json.dumps(values) + "\n")
@@ -96,7 +99,8 @@ def main(arguments: list[str]) -> int:
     try:
         reporter.result(import_module(JOBS[name]).perform(reporter, **json.loads(options)))
     except ConsoleError as error:
-        reporter.error(error.what, error.why, error.remedy)
+        needs_trust = isinstance(error, UntrustedCodeError)
+        reporter.error(error.what, error.why, error.remedy, needs_trust=needs_trust)
         return FAILED
     except (KeyboardInterrupt, BrokenPipeError):
         return INTERRUPTED

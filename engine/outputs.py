@@ -17,6 +17,7 @@ from engine.events import CheckpointSaved, EpochEnded, Phase
 from engine.files import is_disk_full, make_private_folder, whole_file, write_whole
 from engine.journal import spelled_out
 from engine.paths import user_path
+from engine.saved_code import remember_own
 from engine.state import lower_is_better
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def save_model(model: Any, path: Path) -> None:
-    """Save a model whole or not at all.
+    """Save a model whole or not at all, and note its code, if it has any, as the user's own.
 
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
@@ -37,6 +38,7 @@ def save_model(model: Any, path: Path) -> None:
         make_private_folder(path.parent)
         with whole_file(path) as draft, _undistributed():
             model.save(draft)
+            remember_own(draft)
     except OSError as error:
         full = is_disk_full(error)
         raise ConsoleError(

@@ -10,9 +10,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConsoleError
+from engine.files import read_text
 
 if TYPE_CHECKING:
     from engine.rundir import RunDirectory
+
+_LARGEST_FILE = 256 << 20
+"""Bytes; the matrix of ten thousand classes is 200 MB of JSON."""
 
 LARGEST_SUMMARY = 100
 """Classes up to which a summary holds every class and the whole matrix; ``report.json`` always does."""
@@ -98,14 +102,14 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     """
     path = run.report
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(read_text(path, _LARGEST_FILE))
         classes = tuple(ClassScore(**score) for score in values.pop("classes"))
         mistakes = tuple(Mistake(**mistake) for mistake in values.pop("mistakes"))
         matrix = tuple(tuple(map(int, row)) for row in values.pop("matrix"))
         report = ClassReport(classes=classes, mistakes=mistakes, matrix=matrix, **values)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged or cannot be read.") from error
     if {len(classes)} != {len(matrix), *map(len, matrix)}:
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from engine.errors import ConsoleError
+from engine.errors import ConsoleError, UntrustedCodeError
 from engine.files import make_private_folder
 from engine.paths import runs_folder, user_path
 from tui.figures import duration
@@ -110,6 +110,7 @@ class JobProcess:
         """Wait for the end and return what the job returned.
 
         Raises:
+            UntrustedCodeError: The job would have to run code that the user has not said to trust.
             ConsoleError: The job said why it failed, took too long, or its process is gone without a word.
             KeyboardInterrupt: It was asked to end and has no result.
         """
@@ -124,7 +125,8 @@ class JobProcess:
             text = f"The {self._name} job had no result after {duration(self._limit_s)} and was ended."
             raise ConsoleError(text, remedy=self._see())
         if kind == "error":
-            raise ConsoleError(last["what"], why=last["why"], remedy=last["remedy"] or self._remedy(last))
+            kind_of_error = UntrustedCodeError if last.get("needs_trust") else ConsoleError
+            raise kind_of_error(last["what"], why=last["why"], remedy=last["remedy"] or self._remedy(last))
         text = f"The process of the {self._name} job ended without a result."
         raise ConsoleError(text, why=_cause(code), remedy=self._see())
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NUMBERS = np.dtype("<i4")
+_LARGEST_SIZE, _LARGEST_EXPANSION = 64 << 20, 100
+"""A text that unpacks to more bytes than the first is refused if it also grows more than the second many times: ratings
+take about half their size when they are packed."""
 
 
 def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
@@ -39,7 +42,12 @@ def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
         ValueError: The text is something else.
     """
     try:
-        numbers = np.frombuffer(zlib.decompress(base64.b64decode(text, validate=True)), _NUMBERS)
+        given = base64.b64decode(text, validate=True)
+        unpacking = zlib.decompressobj()
+        content = unpacking.decompress(given, max(_LARGEST_SIZE, _LARGEST_EXPANSION * len(given)))
+        if not unpacking.eof:
+            raise ValueError("it is cut off, or larger than ratings are")
+        numbers = np.frombuffer(content, _NUMBERS)
     except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from error
     ends, items = np.cumsum(numbers[:users]), numbers[users:]

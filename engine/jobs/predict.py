@@ -31,6 +31,7 @@ def perform(
     *,
     skip_bad: bool = False,
     force: bool = False,
+    trust: bool = False,
 ) -> dict[str, Any]:
     """Predict.
 
@@ -43,11 +44,13 @@ def perform(
         images: Folder of the images that a table names.
         skip_bad: Whether images that cannot be read get no prediction, instead of ending it all.
         force: Whether a file that is there may be replaced.
+        trust: Whether code in a model that no run of the user's own saved may run.
 
     Returns:
         The run, the model and the file, the columns, rows, and how many rows got no prediction.
 
     Raises:
+        UntrustedCodeError: The model holds code that may not run.
         ConsoleError: The run has no model, the data cannot be read, or the file cannot be written.
     """
     with suppress(RuntimeError):  # TensorFlow has begun in this process: it is too late, and nothing depends on it
@@ -60,7 +63,7 @@ def perform(
         )
     if not path.parent.is_dir():
         raise ConsoleError(f"There is no folder {user_path(path.parent)}.", remedy="Make it, or choose another --out.")
-    trained = open_trained(run, checkpoint)
+    trained = open_trained(run, checkpoint, trust=trust)
     table = predict(trained, Request(tuple(data), images, skip_bad), reporter)
     rows = write_table(table, path)
     return {

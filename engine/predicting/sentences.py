@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.datasets.tables import read_text, shown
 from engine.errors import DataError
-from engine.predicting.table import BATCH, Table
+from engine.predicting.table import BATCH, Table, inputs_fit
 from engine.predicting.tables import check_there
 from engine.samples import Translator
 
@@ -44,5 +44,7 @@ def _translated(translator: Translator, sentences: Sequence[str], reporter: Repo
         part = sentences[start : start + BATCH]
         # The last batch is filled up: its shape stays that of the others, and nothing is compiled anew.
         filled = [*part, *[""] * (BATCH - len(part))] if start else part
-        yield from zip(part, translator.translate(filled), strict=False)
+        with inputs_fit():
+            translations = translator.translate(filled)
+        yield from zip(part, translations, strict=False)
         reporter.progress("translating", start + len(part), len(sentences), "sentences")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,8 @@ def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporte
     step = tf.function(lambda inputs: model(inputs, training=False), reduce_retracing=True)
     try:
         for inputs in batches:
-            outputs = keras.ops.convert_to_numpy(step(inputs)).astype(np.float32)
+            with inputs_fit():
+                outputs = keras.ops.convert_to_numpy(step(inputs)).astype(np.float32)
             if not np.isfinite(outputs).all():
                 raise DataError(
                     "The model's answers are not numbers (NaN).",
@@ -98,6 +100,23 @@ def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporte
             reporter.progress("predicting", done, total, "examples")
     except tf.errors.OpError as error:
         raise DataError("The data cannot be predicted.", why=one_line(error)) from error
+
+
+@contextmanager
+def inputs_fit() -> Iterator[None]:
+    """Run a model on inputs, for which it may not be made: a run's files can come from two different runs.
+
+    Raises:
+        DataError: It does not take such inputs, or returns something else than a run of this kind.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DataError(
+            "The model does not fit the run's configuration and inputs.json.",
+            why=one_line(error, 300),
+            remedy="Use a run's folder as training left it.",
+        ) from error
 
 
 def class_count(model: Any) -> int:

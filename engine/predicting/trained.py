@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine.catalog import IMAGE_DATASETS, is_user_reference
+from engine.catalog import is_user_reference
 from engine.config import load_config
-from engine.errors import ConfigError, ConsoleError, DataError, one_line
+from engine.errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, one_line
 from engine.paths import user_path
+from engine.predicting.record import read_record
 from engine.rundir import find_run
+from engine.saved_code import find_code, has_graph, is_own, move_graphs, read_architecture
 from engine.scores import read_report
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
+    from engine.saved_code import Architecture
 
 Checkpoint = Literal["last", "best"]
 
@@ -33,13 +34,20 @@ class TrainedRun:
         run: Its folder.
         config: Its configuration.
         record: Its ``inputs.json``; empty where it has none.
-        model_path: The saved model.
+        architecture: What the saved model says of itself, with the run's own SavedModel in it.
+        runs_code: Whether loading it runs code in it, which was saved by a run of the user's own or is trusted.
     """
 
     run: RunDirectory
     config: RunConfig
     record: dict[str, Any]
-    model_path: Path
+    architecture: Architecture
+    runs_code: bool
+
+    @property
+    def model_path(self) -> Path:
+        """The saved model."""
+        return self.architecture.path
 
     def load_model(self) -> Any:
         """Load the model.
@@ -49,15 +57,11 @@ class TrainedRun:
         """
         import keras
 
-        if self.config.model == "hub" and not self.run.hub.is_dir():
-            raise ConsoleError(
-                f"{user_path(self.run.hub)} is not there, the SavedModel that this run's model needs.",
-                remedy="Move or copy a run's folder as a whole.",
-            )
         try:
             if self.config.model == "hub":
-                return _with_saved_model(self.model_path, self.run.hub)
-            return keras.saving.load_model(self.model_path, compile=False)
+                model = _with_saved_model(self.architecture, safe_mode=not self.runs_code)
+            else:
+                model = keras.saving.load_model(self.model_path, compile=False, safe_mode=not self.runs_code)
         except Exception as error:
             own = is_user_reference(self.config.model)
             raise ConsoleError(
@@ -69,6 +73,9 @@ class TrainedRun:
                     else "Try the other one of --checkpoint last and best."
                 ),
             ) from error
+        if not isinstance(model, keras.Model):
+            raise ConsoleError(f"{user_path(self.model_path)} holds no model, but a {type(model).__name__}.")
+        return model
 
     def class_names(self, classes: int) -> tuple[str, ...]:
         """Return the names of the model's classes, as the data had them when it was trained.
@@ -94,25 +101,28 @@ class TrainedRun:
         return 1 / 16 if self.config.dataset == "digits" else 1 / 255
 
 
-def open_trained(name: str | None, checkpoint: Checkpoint) -> TrainedRun:
-    """Find a run and its model.
+def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
+    """Find a run and its model, which is not loaded yet. Nothing that the run's files name is imported.
 
     Args:
         name: Its name, a part of it, or the path of its folder; None for the newest.
         checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
+        trust: Whether code in a model that no run of the user's own saved may run.
 
     Raises:
-        ConsoleError: There is no such run, it has no model, or its data was made by a function of the person's own.
+        UntrustedCodeError: The model holds code that may not run.
+        ConsoleError: There is no such run, it has no model or a damaged one, or its data was made by a function of the
+            user's.
     """
     run = find_run(name)
     path = run.model if checkpoint == "last" else run.checkpoints / "best.keras"
-    if not path.is_file():
+    if not path.exists():
         other = run.checkpoints / "best.keras" if checkpoint == "last" else run.model
         use = "best" if checkpoint == "last" else "last"
         raise ConsoleError(
             f"The run {run.run_id} has no {path.relative_to(run.path)}.",
             why="It trains still, or it failed before it could save." if checkpoint == "last" else "None was kept.",
-            remedy=f"Use --checkpoint {use}." if other.is_file() else "`tpu-console show` says how it ended.",
+            remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console show` says how it ended.",
         )
     config = _config(run, path)
     if is_user_reference(config.dataset):
@@ -121,39 +131,50 @@ def open_trained(name: str | None, checkpoint: Checkpoint) -> TrainedRun:
             why="How it makes inputs of new data is not known here.",
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(path))}",
         )
-    return TrainedRun(run, config, _record(run, config), path)
+    record = read_record(run.inputs, config.dataset)
+    architecture = read_architecture(path)
+    if config.model == "hub":
+        if not has_graph(run.hub):
+            raise ConsoleError(
+                f"{user_path(run.hub)} is not there, the SavedModel that this run's model needs.",
+                remedy="Move or copy a run's folder as a whole.",
+            )
+        move_graphs(architecture, run.hub)
+    return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, trust=trust))
 
 
-def _with_saved_model(path: Path, folder: Path) -> Any:
-    """Load a model whose SavedModel is in a folder, wherever it was when the model was saved.
+def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
+    """Return whether a model has code, all of which may run.
 
-    Keras notes the full path in the file, and would look there. It is told to trust the SavedModel, which the run's own
-    training copied.
+    Raises:
+        UntrustedCodeError: It has code that may not run.
+    """
+    code = find_code(architecture)
+    if not code or trust or is_own(architecture):
+        return bool(code)
+    more = (
+        f" {len(code) - 1} more layers have code, too."
+        if len(code) > 2
+        else " Another layer has code, too."
+        if code[1:]
+        else ""
+    )
+    raise UntrustedCodeError(
+        f"{code[0]}, and no run of yours on this machine saved it.{more}",
+        remedy="If you trust whoever made the run, let its code run: add --trust.",
+    )
 
-    Args:
-        path: The ``.keras`` file.
-        folder: The SavedModel.
+
+def _with_saved_model(architecture: Architecture, *, safe_mode: bool) -> Any:
+    """Load a model whose SavedModel may have moved since it was saved.
+
+    Keras notes the SavedModel's full path in the file, and would look there.
     """
     import keras
 
-    with zipfile.ZipFile(path) as file:
-        config = json.loads(file.read("config.json"))
-    config["compile_config"] = None
-    _move_saved_model(config, str(folder))
-    model = keras.saving.deserialize_keras_object(config, safe_mode=False)
-    model.load_weights(path)
+    model = keras.saving.deserialize_keras_object(architecture.config, safe_mode=safe_mode)
+    model.load_weights(architecture.path)
     return model
-
-
-def _move_saved_model(config: Any, folder: str) -> None:
-    """Write a folder into every part of a model's configuration that says where a SavedModel is."""
-    if isinstance(config, dict):
-        if config.get("class_name") == "TFSMLayer":
-            config["config"]["filepath"] = folder
-        config = list(config.values())
-    if isinstance(config, list):
-        for part in config:
-            _move_saved_model(part, folder)
 
 
 def _config(run: RunDirectory, model: Path) -> RunConfig:
@@ -167,19 +188,3 @@ def _config(run: RunDirectory, model: Path) -> RunConfig:
             why="How it makes inputs of new data is not known here.",
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(model))}",
         ) from error
-
-
-def _record(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
-    try:
-        record = json.loads(run.inputs.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if config.dataset in IMAGE_DATASETS:
-            return {}  # the configuration says it all
-        raise DataError(
-            f"The run {run.run_id} has no {run.inputs.name}, which says how its words are numbered."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise DataError(f"{user_path(run.inputs)} is damaged or cannot be read.") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{user_path(run.inputs)} is damaged: it is no JSON object.")
-    return record

@@ -98,6 +98,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]
                 "why": "It has 0 bytes.",
                 "remedy": "Delete it.",
                 "has_log": False,
+                "needs_trust": False,
             },
         ),
         (
@@ -109,6 +110,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]
                 "why": "",
                 "remedy": "",
                 "has_log": True,
+                "needs_trust": False,
             },
         ),
     ],

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from engine.errors import ConsoleError, DataError, RunNotFoundError
+from engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
 from engine.job import Reporter
 from engine.jobs.predict import perform
 from engine.predicting.table import Table, write_table
@@ -160,5 +160,14 @@ def test_a_run_without_its_saved_model_says_so(job: Job, hub_run: RunDirectory, 
     with pytest.raises(ConsoleError, match="hub is not there, the SavedModel that this run's model needs"):
         job(hub_run, tmp_path / "flowers")
     hub_run.hub.mkdir()
-    with pytest.raises(ConsoleError, match="cannot be loaded"):
+    with pytest.raises(ConsoleError, match="hub is not there"):
+        job(hub_run, tmp_path / "flowers")
+
+
+def test_a_run_whose_saved_model_was_replaced_is_no_longer_the_users_own(
+    job: Job, hub_run: RunDirectory, tmp_path: Path
+) -> None:
+    shutil.rmtree(hub_run.hub)
+    saved_models.reusable(hub_run.hub)
+    with pytest.raises(UntrustedCodeError, match=r"TFSMLayer 'features' in .* runs the TensorFlow program in .*/hub"):
         job(hub_run, tmp_path / "flowers")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 
 import numpy as np
 import pytest
@@ -31,3 +33,9 @@ def test_a_rating_takes_about_two_bytes() -> None:
 def test_something_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  whatever it says, the caller names the file
         unpacked(text, 3)
+
+
+def test_a_text_that_would_fill_the_memory_is_refused() -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(65 << 20))).decode("ascii")
+    with pytest.raises(ValueError, match="larger than ratings are"):
+        unpacked(bomb, 3)

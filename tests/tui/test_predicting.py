@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.helpers import run_host, small_config
+from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +67,48 @@ def test_what_cannot_be_predicted_is_said_in_a_sentence(call: Call, digits: RunD
     assert (code, out) == (1, "")
     assert "8×8×1" in err
     assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, tmp_path: Path) -> None:
+    from tests.hostile_models import lambda_run
+
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    code, said, err = call(*command)
+    assert (code, said) == (1, "")
+    assert "Error: Lambda layer 'innocent' in " in err
+    assert "/run/model.keras holds Python code, and no run of yours on this machine saved it.\n" in err
+    assert "--trust" in err
+    assert "Traceback" not in err
+    assert not marker.exists()
+    assert not out.exists()
+    assert call(*command, "--trust")[0] == 0
+    assert marker.exists()
+    assert len(out.read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
+    scans: Path, tmp_path: Path, private_home: Path, answer: str, code: int
+) -> None:
+    from tests.hostile_models import lambda_run
+
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    terminal = Terminal(*command, home=private_home, size=(120, 40))
+    try:
+        terminal.wait_for("Let it run? [y/N]")
+        assert "Lambda layer 'innocent' in" in terminal.flat
+        assert not marker.exists()
+        terminal.press(answer, "enter")
+        assert terminal.wait() == code
+    finally:
+        terminal.close()
+    assert (marker.exists(), out.exists()) == (code == 0, code == 0)
 
 
 @pytest.mark.parametrize(

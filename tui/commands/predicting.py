@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from engine.errors import UntrustedCodeError
 from tui.commands.options import examples, run_argument
 from tui.output import complain, say
 
@@ -23,6 +25,7 @@ _STANDARD_OUTPUT = "-"
         "tpu-console predict --data test.csv --out submission.csv",
         "tpu-console predict 20261120 --data photos/ --out out.csv --skip-bad",
         "tpu-console predict digits-cnn --data scans.npy --out - | head",
+        "tpu-console predict ~/Downloads/flowers-run --data photos/ --out out.csv --trust",
         done="the predictions were written",
         failed="nothing was written",
     )
@@ -46,6 +49,7 @@ _STANDARD_OUTPUT = "-"
 @click.option("--images", metavar="FOLDER", help="Folder of the images that a table names. [default: as in training]")
 @click.option("--skip-bad", is_flag=True, help="Leave images without a prediction that cannot be read.")
 @click.option("--force", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--trust", is_flag=True, help="Let code in the model run, even if the run is not your own.")
 def predict(
     name: str | None,
     data: tuple[str, ...],
@@ -54,11 +58,15 @@ def predict(
     images: str | None,
     skip_bad: bool,
     force: bool,
+    trust: bool,
 ) -> int:
     """Predict new data with the model of RUN, the newest by default.
 
     The data is of the kind that the run was trained on, and is read and scaled in the same way. Rows stay in the
     order of the data. A run on a table of images with a column a class gets those columns, as competitions want them.
+
+    A model can hold code, such as a Lambda layer or a SavedModel. Code that your own runs saved on this machine runs
+    without a question. Other code runs only with --trust; on a terminal you are asked.
     """
     options: dict[str, Any] = {
         "run": name,
@@ -67,6 +75,7 @@ def predict(
         "images": images,
         "skip_bad": skip_bad,
         "force": force,
+        "trust": trust,
     }
     if out != _STANDARD_OUTPUT:
         return _predict(options, Path(out).expanduser())
@@ -81,7 +90,17 @@ def predict(
 def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) -> int:
     from tui.jobs import run_job
 
-    result = run_job("predict", {**options, "out": os.path.abspath(out)})  # noqa: PTH100  the same, as text
+    options = {**options, "out": os.path.abspath(out)}  # noqa: PTH100  the same, as text
+    try:
+        result = run_job("predict", options)
+    except UntrustedCodeError as error:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        complain([error.what])
+        if not click.confirm("Let it run?", err=True):
+            complain(["Nothing was written."])
+            return 1
+        result = run_job("predict", {**options, "trust": True})
     (say if is_shown else complain)(_summary(result, is_shown=is_shown))
     return 0
 
