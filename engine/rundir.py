@@ -22,7 +22,6 @@ Folders are private to the user (0700), files likewise (0600).
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
@@ -35,9 +34,11 @@ from typing import Any
 import psutil
 
 from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
-from engine.files import make_private_folder
+from engine.files import make_private_folder, read_json
 from engine.paths import runs_folder, user_path
+from engine.sanitize import printable
 
+_LARGEST_HEARTBEAT = 64 << 10
 STALE_S = 15.0
 """Seconds without a heartbeat after which a run on another machine is taken for dead."""
 
@@ -62,8 +63,8 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """The folder's name, by which a person names the run."""
-        return self.path.name
+        """The folder's name, by which a person names the run; safe to show."""
+        return printable(self.path.name)
 
     @property
     def config(self) -> Path:
@@ -146,7 +147,7 @@ class RunDirectory:
         """
         try:
             seen_at = self.heartbeat.stat().st_mtime
-            beat = json.loads(self.heartbeat.read_text(encoding="utf-8"))
+            beat = read_json(self.heartbeat, _LARGEST_HEARTBEAT)
         except FileNotFoundError:
             return self._before_first_beat(now or time.time())
         except (OSError, ValueError):
@@ -171,7 +172,7 @@ def _is_running(beat: dict[str, Any]) -> bool:
         return bool(
             abs(process.create_time() - float(beat["created"])) < 2 and process.status() != psutil.STATUS_ZOMBIE
         )
-    except (psutil.Error, KeyError, TypeError, ValueError):
+    except (psutil.Error, KeyError, TypeError, ValueError, OverflowError):
         return False
 
 
@@ -233,8 +234,16 @@ def _start_key(path: Path) -> tuple[str, int, str]:
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a folder is a run: it has a journal or a configuration."""
-    return path.is_dir() and ((path / "events.jsonl").exists() or (path / "config.toml").is_file())
+    """Tell whether a folder is a run: it has a journal or a configuration.
+
+    A folder that may not be looked into counts as one: the lists say then that it cannot be read.
+    """
+    try:
+        return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from engine.config import load_config
 from engine.errors import ConsoleError
 from engine.events import RunFinished
+from engine.journal import journal_lines, parse_line
 from engine.rundir import Liveness
+from engine.sanitize import printable
 from engine.state import RunState, best_epoch, fold
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Status(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     CRASHED = "crashed"
+    UNREADABLE = "unreadable"
 
     @property
     def is_live(self) -> bool:
@@ -53,12 +54,14 @@ class Overview:
         state: Folded from its journal; of progress, memory, input and each host only the newest record.
         status: What has become of it.
         last_beat_at: Unix time of its last sign of life; 0 when there was none.
+        trouble: Why it cannot be read; empty when it can.
     """
 
     run: RunDirectory
     state: RunState
     status: Status
     last_beat_at: float = 0.0
+    trouble: str = ""
 
     @property
     def label(self) -> str:
@@ -117,13 +120,22 @@ class Overview:
             "best": best[1] if best is not None else None,
             "seconds": self.seconds(),
             "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
-            "path": str(self.run.path),
+            "path": printable(str(self.run.path)),
+            **({"trouble": self.trouble} if self.trouble else {}),
         }
 
 
 def local_time(at: float) -> datetime:
     """Return a Unix time as local time."""
     return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+def glance_at(run: RunDirectory) -> Overview:
+    """Read a run at a glance; one that cannot be read is an overview, too, which says why."""
+    try:
+        return read_overview(run)
+    except ConsoleError as error:
+        return Overview(run, RunState(), Status.UNREADABLE, trouble=error.what)
 
 
 def read_overview(run: RunDirectory) -> Overview:
@@ -150,29 +162,18 @@ def _records(run: RunDirectory) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     newest: dict[bytes, bytes] = {}
     try:
-        with run.journal.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # a line without its line feed is not there yet
-                if (kind := _FREQUENT.search(line)) is not None:
-                    newest[kind[1]] = line
-                elif (record := _parsed(line)) is not None:
-                    records.append(record)
+        for line in journal_lines(run.journal):
+            if (kind := _FREQUENT.search(line)) is not None:
+                newest[kind[1]] = line
+            elif (record := parse_line(line)) is not None:
+                records.append(record)
     except FileNotFoundError:
         return []
     except OSError as error:
         what = f"The journal of {run.run_id} cannot be read: {error.strerror}."
         raise ConsoleError(what) from error
-    records += [record for line in newest.values() if (record := _parsed(line)) is not None]
+    records += [record for line in newest.values() if (record := parse_line(line)) is not None]
     return sorted(records, key=lambda record: float(record["t"]))
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return record if isinstance(record, dict) and isinstance(record.get("t"), float | int) else None
 
 
 def _status(state: RunState, liveness: Liveness, last_beat_at: float) -> Status:

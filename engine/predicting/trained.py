@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from engine.catalog import IMAGE_DATASETS, is_user_reference
 from engine.config import load_config
 from engine.errors import ConfigError, ConsoleError, DataError, one_line
+from engine.files import read_json
 from engine.paths import user_path
 from engine.rundir import find_run
 from engine.scores import read_report
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 Checkpoint = Literal["last", "best"]
 
+_LARGEST = 512 << 20  # bytes; it may hold a large vocabulary
 _BY_HAND = "keras.models.load_model('{path}').predict(…), on data made as your function makes it."
 
 
@@ -171,7 +173,7 @@ def _config(run: RunDirectory, model: Path) -> RunConfig:
 
 def _record(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
     try:
-        record = json.loads(run.inputs.read_text(encoding="utf-8"))
+        record = read_json(run.inputs, _LARGEST)
     except FileNotFoundError:
         if config.dataset in IMAGE_DATASETS:
             return {}  # the configuration says it all

@@ -11,7 +11,6 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 from textual.worker import get_current_worker
 
-from engine.errors import ConsoleError
 from engine.paths import runs_folder, user_path
 from engine.rundir import RunDirectory, list_runs
 from tui.screens.setup import SetupScreen
@@ -93,18 +92,14 @@ class RunsScreen(Screen[None]):
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
-        from tui.overview import read_overview
+        from tui.overview import glance_at
         from tui.widgets.run_cells import run_cells
 
         worker = get_current_worker()
         for run in runs:
             if worker.is_cancelled:
                 return
-            try:
-                cells = run_cells(read_overview(run))
-            except ConsoleError as error:
-                cells = {"state": Content.styled("✖ unreadable", "$text-error"), "preset": Content(error.what)}
-            self.app.call_from_thread(self._fill, run, cells)
+            self.app.call_from_thread(self._fill, run, run_cells(glance_at(run)))
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Show which runs there are; rows that stand already keep what they say until they are read again."""
