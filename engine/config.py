@@ -48,6 +48,7 @@ _RESIZES = (
 )
 _LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
 _LONGEST_KEY = 200
+_MOST_PARTS = 1000
 _ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
 
 
@@ -279,7 +280,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: The file cannot be read or is not TOML; the problem names the line.
     """
     try:
-        return tomllib.loads(read_text(path, _LARGEST).replace("\r\n", "\n"))
+        text = read_text(path, _LARGEST)
+        if any(_has_endless_key(line) for line in text.splitlines()):
+            raise ConfigError([Problem("", f"has a key of more than {_MOST_PARTS:,} parts")], str(path))
+        return tomllib.loads(text)
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(path)) from error
     except RecursionError:
@@ -288,6 +292,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError([Problem("", f"is not UTF-8 text: {error.reason}")], str(path)) from error
     except ValueError as error:  # also a whole number with thousands of digits
         raise ConfigError([Problem("", f"is not valid TOML: {error}")], str(path)) from error
+
+
+def _has_endless_key(line: str) -> bool:
+    """Return whether a key may have so many parts that the standard library takes minutes to read it."""
+    keys = line if line.lstrip().startswith("[") else line.rpartition("=")[0]
+    return keys.count(".") > _MOST_PARTS
 
 
 def flat_values(config: RunConfig) -> dict[str, Any]:

@@ -58,7 +58,7 @@ _DATA = {
     "cache": st.sampled_from(["auto", "memory", "disk", "off"]),
     "shuffle_buffer": whole,
 }
-_texts = st.text(min_size=1, max_size=12)
+_texts = st.text(min_size=1, max_size=12).map(printable)
 _IMAGE_FILES = {
     "image_size": st.lists(counts, min_size=2, max_size=2),
     "resize": st.sampled_from(["stretch", "crop", "pad"]),
@@ -66,7 +66,7 @@ _IMAGE_FILES = {
 }
 _DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "image-csv": {"images": _texts, "label_columns": st.lists(_texts, max_size=3), **_IMAGE_FILES},
-    "image-folder": {"validation_path": st.text(max_size=12), **_IMAGE_FILES},
+    "image-folder": {"validation_path": texts(12), **_IMAGE_FILES},
     "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
     "ratings-csv": {"user_column": _texts, "split": st.sampled_from(["time", "random"])},
 }
