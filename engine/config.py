@@ -31,6 +31,7 @@ from engine.options import (
     OptimizerOptions,
     TensorBoard,
 )
+from engine.sanitize import DEEPEST, unsafe_character
 from engine.values import Count, DropRate, NaturalNumber, Section, builtin_or_own, one_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ _RESIZES = (
     "would change the images' height or width, and a program for a TPU is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
-_LARGEST_FILE = 4 << 20
+_LARGEST = 256 << 10  # bytes of a file; deeper or longer ones only cost time
+_LONGEST_KEY = 200
+_MOST_PARTS = 1000
 _ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
 
 
@@ -157,7 +160,9 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     Raises:
         ConfigError: With every problem found.
     """
-    problems: list[Problem] = []
+    problems = _text_problems(values)
+    if problems:
+        raise ConfigError(problems, source)
     config: RunConfig | None = None
     try:
         config = RunConfig.model_validate(values)
@@ -172,6 +177,30 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     if problems or config is None:
         raise ConfigError(problems, source)
     return config
+
+
+def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Problem]:
+    """Find texts that are not safe to show, and values that are nested too deeply to be settings.
+
+    A setting is used as it is, as a path for one, so it is refused and not cleaned.
+    """
+    if isinstance(value, str):
+        found = unsafe_character(value)
+        return [Problem(key, f"has the control or invisible character {found}; remove it")] if found else []
+    if not isinstance(value, dict | list | tuple):
+        return []
+    if not levels:
+        return [Problem(key[:_LONGEST_KEY], "is nested too deeply")]
+    if isinstance(value, dict):
+        parts = [(f"{key}.{name}" if key else str(name), inner) for name, inner in value.items()]
+        bad = [Problem(name, "has a control or invisible character in its name") for name in value if _is_unsafe(name)]
+    else:
+        parts, bad = [(key, inner) for inner in value], []
+    return [*bad, *(problem for name, inner in parts for problem in _text_problems(inner, name, levels - 1))]
+
+
+def _is_unsafe(name: object) -> bool:
+    return bool(unsafe_character(str(name)))
 
 
 def _option_problems(
@@ -229,9 +258,14 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
             if key in found and message not in found[key]:
                 message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
             elif detail["type"] != "value_error":
-                message = f"{message} (got {detail['input']!r})"
+                message = f"{message} (got {_short(detail['input'])})"
             found[key] = message[0].lower() + message[1:]
     return [Problem(key, message) for key, message in found.items()]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST_KEY else f"{text[:_LONGEST_KEY]}…"
 
 
 def to_toml(config: RunConfig) -> str:
@@ -246,15 +280,24 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: The file cannot be read or is not TOML; the problem names the line.
     """
     try:
-        return tomllib.loads(read_text(path, _LARGEST_FILE))
+        text = read_text(path, _LARGEST)
+        if any(_has_endless_key(line) for line in text.splitlines()):
+            raise ConfigError([Problem("", f"has a key of more than {_MOST_PARTS:,} parts")], str(path))
+        return tomllib.loads(text)
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(path)) from error
-    except RecursionError as error:
-        raise ConfigError([Problem("", "is nested too deeply")], str(path)) from error
+    except RecursionError:
+        raise ConfigError([Problem("", "is nested too deeply")], str(path)) from None
     except UnicodeDecodeError as error:
         raise ConfigError([Problem("", f"is not UTF-8 text: {error.reason}")], str(path)) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also a whole number with thousands of digits
         raise ConfigError([Problem("", f"is not valid TOML: {error}")], str(path)) from error
+
+
+def _has_endless_key(line: str) -> bool:
+    """Return whether a key may have so many parts that the standard library takes minutes to read it."""
+    keys = line if line.lstrip().startswith("[") else line.rpartition("=")[0]
+    return keys.count(".") > _MOST_PARTS
 
 
 def flat_values(config: RunConfig) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from engine.errors import DataError, Problem
 from engine.paths import user_path
 from engine.places import is_remote, locate
 from engine.shards import SCHEMA_NAME, read_schema
-from engine.skimming import Survey, count_lines, deadline, in_time, nearest, printable, text_lines, trouble
+from engine.skimming import Survey, count_lines, deadline, in_time, nearest, shown, text_lines, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,7 +33,7 @@ def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator
         Its heading, its rows, and a problem for each column that is not there.
     """
     rows = csv.reader(text_lines(path))
-    heading = [printable(name) for name in next(rows, [])]
+    heading = [shown(name) for name in next(rows, [])]
     if not heading:
         return [], rows, (Problem("data.options.path", f"{user_path(path)} is empty"),)
     problems = [
@@ -86,14 +86,14 @@ def _text_csv(path: Path, options: Any) -> Survey:
 def _of_classes(counts: Counter[str], path: Path) -> Survey:
     if not counts.total():
         return trouble("path", f"{user_path(path)} has no rows")
-    return Survey(total=counts.total(), classes={printable(name): counts[name] for name in sorted(counts)})
+    return Survey(total=counts.total(), classes={shown(name): counts[name] for name in sorted(counts)})
 
 
 def _ratings_csv(path: Path, options: Any) -> Survey:
     first = next(text_lines(path), "").strip()
     separator = next((mark for mark in _SEPARATORS if mark in first), ",")
     has_heading = not all(_is_number(cell) for cell in first.split(separator))
-    heading = [printable(name) for name in next(_rating_rows([first], separator), [])]
+    heading = [shown(name) for name in next(_rating_rows([first], separator), [])]
     wanted = ["user_column", "item_column", "rating_column", *(["time_column"] if options.split == "time" else [])]
     problems = [
         Problem(f"data.options.{option}", f"{user_path(path)} has no column '{name}'; {nearest(name, heading)}")
@@ -170,7 +170,7 @@ def _images_by_class(path: Path, ends_at: float) -> dict[str, int]:
     for folder in class_folders(path):
         names = in_time(_names_below(folder), ends_at)
         counts[folder.name] = sum(name[name.rfind(".") :].lower() in IMAGE_ENDINGS for name in names)
-    return {printable(name): count for name, count in counts.items() if count}
+    return {shown(name): count for name, count in counts.items() if count}
 
 
 def _names_below(folder: Path) -> Iterator[str]:

@@ -8,6 +8,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from engine.plausible import MOST_METRICS
 from engine.series import Series
 
 if TYPE_CHECKING:
@@ -38,15 +39,20 @@ class Curves:
 
     def extended(
         self,
-        step: Sequence[float],
+        step: Sequence[float] | npt.NDArray[np.float64],
         epoch: Sequence[float] | npt.NDArray[np.float64],
         elapsed_s: Sequence[float],
         logs: Sequence[Mapping[str, float]],
     ) -> Curves:
-        """Return the curves with points appended; all four have one entry a point."""
+        """Return the curves with points appended; all four have one entry a point.
+
+        Metrics beyond `MOST_METRICS` are left out: a column each would take all memory.
+        """
         # Nearly always all points have the same names: a run of a million points is read at C's speed then.
         sorts = dict.fromkeys(map(tuple, logs))
         names = dict.fromkeys([*self.metrics, *chain.from_iterable(sorts)])
+        if len(names) > MOST_METRICS:
+            names = dict.fromkeys([*names][:MOST_METRICS])
         everywhere = frozenset.intersection(*map(frozenset, sorts)) if sorts else frozenset()
         nan = math.nan
         metrics = {}

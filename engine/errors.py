@@ -6,10 +6,11 @@ traceback belongs in the run's log.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+from engine.sanitize import LONGEST_TEXT, printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 class ConsoleError(Exception):
     """A failure the person can act on.
 
+    Its texts are safe to show, whatever file names and messages of other programs were put into them.
+
     Args:
         what: One sentence saying what happened, with the file, line or field.
         why: The cause, when it is known and not already in `what`.
@@ -25,10 +28,8 @@ class ConsoleError(Exception):
     """
 
     def __init__(self, what: str, *, why: str = "", remedy: str = "") -> None:
-        super().__init__(what)
-        self.what = what
-        self.why = why
-        self.remedy = remedy
+        self.what, self.why, self.remedy = (printable_lines(text[:LONGEST_TEXT]) for text in (what, why, remedy))
+        super().__init__(self.what)
 
     def __str__(self) -> str:
         return " ".join(part for part in (self.what, self.why, self.remedy) if part)
@@ -66,6 +67,11 @@ class Problem:
     key: str
     message: str
 
+    def __post_init__(self) -> None:
+        """Make both texts safe to show: they quote what a file holds."""
+        object.__setattr__(self, "key", printable(self.key[:LONGEST_TEXT]))
+        object.__setattr__(self, "message", printable_lines(self.message[:LONGEST_TEXT]))
+
     def __str__(self) -> str:
         return f"{self.key}: {self.message}" if self.key else self.message
 
@@ -80,14 +86,14 @@ class ConfigError(ConsoleError):
 
     def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
         self.problems = tuple(problems)
-        self.source = source
-        prefix = f"{source}: " if source else ""
+        self.source = printable(source)
+        prefix = f"{self.source}: " if source else ""
         super().__init__("\n".join(f"{prefix}{problem}" for problem in self.problems))
 
 
 def one_line(error: BaseException, length: int = 400) -> str:
-    """Write an exception's message on one line, without the colours that Keras puts into it."""
-    return " ".join(re.sub(r"\x1b\[[0-9;]*m", " ", str(error)).split())[:length]
+    """Write an exception's message on one line, safe to show."""
+    return " ".join(printable(str(error)).split())[:length]
 
 
 def _initials(name: str) -> str:

@@ -6,10 +6,11 @@ A run folder may come from anybody and its disk may fill, so every module reads 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +78,19 @@ def read_text(path: str | Path, limit: int) -> str:
         UnicodeDecodeError: It is not UTF-8.
     """
     return read_bytes(path, limit).decode("utf-8")
+
+
+def read_json(path: str | Path, limit: int) -> Any:
+    """Read a small regular file of JSON.
+
+    Raises:
+        NotAFileError, TooLargeError, OSError: As `read_bytes`.
+        ValueError: It is not JSON, or is nested too deeply to be read.
+    """
+    try:
+        return json.loads(read_bytes(path, limit))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def make_private_folder(path: Path) -> None:

@@ -3,6 +3,9 @@
 A line is ``{"v": 1, "t": <unix seconds>, "type": "<event class>", …fields}``. Numbers JSON cannot hold are
 written as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A line without its line feed is not there
 yet; a line that cannot be read, or whose type this version does not know, is counted and skipped.
+
+A journal may come from anybody. Readers open regular files only, never hold more than `LONGEST_LINE` bytes of a line,
+and give texts that are safe to show (`engine.sanitize`).
 """
 
 from __future__ import annotations
@@ -14,18 +17,30 @@ import time
 from dataclasses import fields
 from functools import cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, get_args
+from typing import IO, TYPE_CHECKING, Any, get_args
 
 import orjson
 
 from engine.events import DURABLE, Event, Progress
+from engine.files import open_regular
+from engine.plausible import is_plausible
+from engine.sanitize import TooDeepError, printable, printable_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
 VERSION = 1
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Event)}
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line from which on it is skipped as damaged."""
+
+FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0
+"""Unix times between which an event can lie: from 1970 to the last month of the year 9998, in every time zone."""
+
+_MULTI_LINE = {"RunFailed"}
+"""Types whose texts keep their line feeds: an error may list a problem a line."""
 
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
@@ -81,15 +96,18 @@ def decode(record: Mapping[str, Any]) -> Event | None:
 
     Fields that this version does not know are ignored.
     """
-    cls = EVENT_TYPES.get(record.get("type", ""))
+    name = record.get("type")
+    cls = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
         return None
     known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
     try:
+        # The reader has cleaned texts that need it; this also bounds their length and how deeply values are nested.
+        known = printable_values(known, keeps_lines=name in _MULTI_LINE)
         event: Event = _adapter(cls.__name__).validate_python(known)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return event
+    return event if is_plausible(event) else None
 
 
 class JournalWriter:
@@ -167,6 +185,74 @@ class JournalWriter:
         self.trouble = ""
 
 
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Read one line of a journal; None if it is damaged.
+
+    Args:
+        line: The line, with or without its line feed.
+
+    Returns:
+        The record, with a possible time ``t``, a ``type``, and texts that are safe to show.
+    """
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return _checked(value, line)
+
+
+def _checked(value: Any, line: bytes) -> dict[str, Any] | None:
+    """Return a parsed line as a record; None if it is none."""
+    if type(value) is not dict or type(value.get("type")) is not str:
+        return None
+    at: Any = value.get("t")
+    if type(at) not in (float, int) or not FIRST_TIME <= at <= LAST_TIME:
+        return None
+    return value if _is_clean(line) else _cleaned(value)
+
+
+def _cleaned(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with texts that are safe to show; of one that is nested too deeply only what it is."""
+    try:
+        cleaned: dict[str, Any] = printable_values(record, LONGEST_LINE, keeps_lines=record["type"] in _MULTI_LINE)
+    except TooDeepError:
+        return {"v": VERSION, "t": record["t"], "type": printable(record["type"])}
+    return cleaned
+
+
+def _is_clean(lines: bytes) -> bool:
+    """Return, at the speed of a memory scan, whether all texts of journal lines are safe to show.
+
+    In valid JSON, control characters other than DEL can only be written with a backslash.
+    """
+    return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
+
+
+def journal_lines(path: Path) -> Iterator[bytes]:
+    """Go through the complete lines of a journal, line feeds included; lines that are too long are left out.
+
+    Raises:
+        FileNotFoundError: There is none yet.
+        OSError: It cannot be read, or is not a regular file.
+    """
+    with open_regular(path) as file:
+        while line := file.readline(LONGEST_LINE + 1):
+            if line.endswith(b"\n"):
+                yield line
+            elif len(line) <= LONGEST_LINE or not _skip_line(file):
+                return  # a line without its line feed is not there yet
+
+
+def _skip_line(file: IO[bytes]) -> bool:
+    """Go to the end of a long line; return whether it has one."""
+    while part := file.readline(_READ_BYTES):
+        if part.endswith(b"\n"):
+            return True
+    return False
+
+
 class JournalReader:
     """Reads a growing journal from where it stopped.
 
@@ -182,6 +268,7 @@ class JournalReader:
         self._path = path
         self._offset = 0
         self._tail = b""
+        self._is_in_long_line = False
         self.skipped = 0
         self.newer = 0
 
@@ -191,21 +278,28 @@ class JournalReader:
         Call again until it returns nothing to catch up with a long journal.
 
         Raises:
-            OSError: The file is there and cannot be read.
+            OSError: The file is there and cannot be read, or is not a regular file.
         """
         # A part may hold no record at all: a piece of a long line, or nothing but garbage.
         while chunk := self._next_chunk():
+            if self._is_in_long_line:
+                _, feed, chunk = chunk.partition(b"\n")
+                self._is_in_long_line = not feed
             complete, feed, tail = (self._tail + chunk).rpartition(b"\n")
             self._tail = tail
+            if len(tail) > LONGEST_LINE:
+                self._tail, self._is_in_long_line = b"", True
+                self.skipped += 1
             if feed and (records := self._parse(complete)):
                 return records
         return []
 
     def _next_chunk(self) -> bytes:
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
-                    self._offset, self._tail = 0, b""  # replaced by a shorter file: begin again
+                    # Replaced by a shorter file: begin again.
+                    self._offset, self._tail, self._is_in_long_line = 0, b"", False
                 file.seek(self._offset)
                 chunk = file.read(_READ_BYTES)
         except FileNotFoundError:
@@ -219,33 +313,30 @@ class JournalReader:
             # One call for the whole chunk: several times faster than a call a line.
             values: list[Any] = orjson.loads(b"[%b]" % b",".join(lines))
         except orjson.JSONDecodeError:
-            values = [self._parse_line(line) for line in lines]
-        if len(values) != len(lines):
-            values = [self._parse_line(line) for line in lines]
-        if _are_records(values):
-            return values
-        records = [value for value in values if type(value) is dict and type(value.get("t")) in (float, int)]
+            values = []
+        if len(values) == len(lines) and _are_records(values):
+            if _is_clean(complete):
+                return values
+            return [value if _is_clean(line) else _cleaned(value) for value, line in zip(values, lines, strict=True)]
+        records = [record for line in lines if (record := parse_line(line)) is not None]
         self.skipped += len(lines) - len(records)
-        self.newer = max([self.newer, *{int(v) for r in records if (v := r.get("v", 0)) != VERSION and _is_newer(v)}])
+        self.newer = max([self.newer, *(int(r["v"]) for r in records if _is_newer(r.get("v")))])
         return records
-
-    @staticmethod
-    def _parse_line(line: bytes) -> object:
-        try:
-            return orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return None
 
 
 def _are_records(values: list[Any]) -> bool:
-    """Tell, at C's speed, whether all of a part are records of this version, as they nearly always are."""
+    """Return, at the speed of C, whether all of a part are records of this version, as they nearly always are."""
     if {*map(type, values)} != {dict}:
         return False
     try:
-        versions, times = {*map(itemgetter("v"), values)}, {*map(type, map(itemgetter("t"), values))}
+        versions, types = {*map(itemgetter("v"), values)}, {*map(itemgetter("type"), values)}
+        times = [*map(itemgetter("t"), values)]
+        if versions != {VERSION} or {*map(type, types)} != {str}:
+            return False
+        # What is no number cannot be compared with one.
+        return bool(min(times) >= FIRST_TIME and max(times) <= LAST_TIME)
     except (KeyError, TypeError):
         return False
-    return versions == {VERSION} and times <= {float, int}
 
 
 def _is_newer(version: object) -> bool:

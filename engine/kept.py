@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from engine.files import make_private_folder, write_whole
+from engine.files import make_private_folder, read_json, write_whole
 from engine.paths import runs_folder
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _MOST = 200
+_LARGEST = 16 << 20  # bytes
 
 
 def today() -> str:
@@ -68,7 +69,7 @@ def _cached(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001  a cha
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path, _LARGEST)
     except (OSError, ValueError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import platformdirs
 
+from engine.sanitize import printable
+
 APP_NAME = "tpu-console"
 HOME_VARIABLE = "TPU_CONSOLE_HOME"
 
@@ -47,8 +49,8 @@ def keras_home() -> Path:
 
 
 def user_path(path: Path) -> str:
-    """Write a path as a person would, with the home folder as ``~``."""
+    """Write a path as a person would, with the home folder as ``~``, and safe to show."""
     try:
-        return f"~/{path.relative_to(Path.home())}"
+        return printable(f"~/{path.relative_to(Path.home())}")
     except ValueError:
-        return str(path)
+        return printable(str(path))

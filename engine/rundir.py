@@ -31,6 +31,7 @@ from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
 from engine.files import make_private_folder
 from engine.liveness import Liveness, look_once
 from engine.paths import runs_folder, user_path
+from engine.sanitize import printable
 
 __all__ = ["Liveness", "RunDirectory", "create_run", "find_run", "is_run", "list_runs"]
 
@@ -47,8 +48,8 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """The folder's name, by which a person names the run."""
-        return self.path.name
+        """The folder's name, by which a person names the run; safe to show."""
+        return printable(self.path.name)
 
     @property
     def config(self) -> Path:
@@ -191,8 +192,16 @@ def _start_key(path: Path) -> tuple[str, int, str]:
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a folder is a run: it has a journal or a configuration."""
-    return path.is_dir() and ((path / "events.jsonl").exists() or (path / "config.toml").is_file())
+    """Tell whether a folder is a run: it has a journal or a configuration.
+
+    A folder that may not be looked into counts as one: the lists say then that it cannot be read.
+    """
+    try:
+        return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
+    except PermissionError:
+        return True
+    except OSError:
+        return False
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:

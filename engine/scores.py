@@ -5,19 +5,19 @@ Only plain values: the console reads them without loading what computed them (`e
 
 from __future__ import annotations
 
-import json
+import math
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import ConsoleError
-from engine.files import read_text
+from engine.files import read_json
+from engine.sanitize import printable_values
 
 if TYPE_CHECKING:
     from engine.rundir import RunDirectory
 
-_LARGEST_FILE = 256 << 20
-"""Bytes; the matrix of ten thousand classes is 200 MB of JSON."""
-
+_LARGEST = 256 << 20
 LARGEST_SUMMARY = 100
 """Classes up to which a summary holds every class and the whole matrix; ``report.json`` always does."""
 
@@ -102,15 +102,32 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     """
     path = run.report
     try:
-        values = json.loads(read_text(path, _LARGEST_FILE))
-        classes = tuple(ClassScore(**score) for score in values.pop("classes"))
-        mistakes = tuple(Mistake(**mistake) for mistake in values.pop("mistakes"))
-        matrix = tuple(tuple(map(int, row)) for row in values.pop("matrix"))
-        report = ClassReport(classes=classes, mistakes=mistakes, matrix=matrix, **values)
+        report: ClassReport = _adapter().validate_python(printable_values(read_json(path, _LARGEST)))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged or cannot be read.") from error
-    if {len(classes)} != {len(matrix), *map(len, matrix)}:
+    if not report.classes or {len(report.classes)} != {len(report.matrix), *map(len, report.matrix)}:
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
+    if not _is_possible(report):
+        raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
     return report
+
+
+@cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(ClassReport)
+
+
+def _is_possible(report: ClassReport) -> bool:
+    """Return whether all counts are at least 0 and not absurd, and all shares between 0 and 1."""
+    scores, mistakes = report.classes, report.mistakes
+    counts = [report.examples, report.not_numbers, *(one.examples for one in scores), *(one.count for one in mistakes)]
+    shares = [report.accuracy, report.balanced_accuracy, *(one.share for one in mistakes)]
+    shares += [share for one in scores for share in (one.precision, one.recall, one.f1) if share is not None]
+    ends = [end for row in report.matrix for end in (min(row), max(row))]
+    return all(0 <= count <= 2**53 for count in (*counts, *ends)) and all(
+        math.isnan(share) or 0 <= share <= 1 for share in shares
+    )

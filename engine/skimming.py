@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from engine.errors import DataError, Problem, did_you_mean
 from engine.paths import user_path
+from engine.sanitize import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -141,6 +142,6 @@ def nearest(name: str, heading: list[str]) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def printable(text: str) -> str:
-    """Write what a file holds without what would move a terminal's cursor."""
-    return "".join(character if character.isprintable() else " " for character in text[:_SHOWN])
+def shown(text: str) -> str:
+    """Write what a file holds, safe to show and not longer than a sentence can take."""
+    return printable(text[:_SHOWN])

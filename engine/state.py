@@ -38,11 +38,16 @@ from engine.events import (
     Translated,
 )
 from engine.journal import decode
+from engine.plausible import MOST_COUNT, MOST_REPLICAS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from numpy.typing import NDArray
 
+_MOST_NOTICES = 2000
+_MOST_HOSTS = 4096
+_TYPE = itemgetter("type")
 _LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poisson", "huber", "perplexity")
 
 
@@ -75,7 +80,7 @@ class RunState:
         input_curve: Its ``wait_percent`` over time.
         lost: The hosts that are gone.
         checkpoint: The newest checkpoint.
-        notices: What a person should know, oldest first.
+        notices: What a person should know, oldest first; the newest 2000.
         stop: The request to stop, when there was one.
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
@@ -160,13 +165,14 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case Translated():
             return replace(state, translated=event)
         case MemorySampled():
-            return replace(state, memory={**state.memory, **{memory.index: memory for memory in event.replicas}})
+            memory = {**state.memory, **{memory.index: memory for memory in event.replicas}}
+            return replace(state, memory=memory) if len(memory) <= MOST_REPLICAS else state
         case HostSampled():
             return _with_host(state, event)
         case InputMeasured():
             return _with_input(state, event)
         case HostLost():
-            return replace(state, lost=(*state.lost, event))
+            return replace(state, lost=(*state.lost[1 - _MOST_HOSTS :], event))
         case AcceleratorReady():
             return replace(state, accelerator=event)
         case DataReady():
@@ -178,7 +184,7 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case CheckpointSaved():
             return replace(state, checkpoint=event)
         case Noticed():
-            return replace(state, notices=(*state.notices, event.message))
+            return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
         case StopRequested():
             return replace(state, stop=event)
         case RunFinished() | RunFailed():
@@ -192,7 +198,7 @@ def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
         state: The state before; it is not changed.
         records: Records as `engine.journal.JournalReader` gives them.
     """
-    if [record.get("type") for record in records].count("Progress") == len(records):
+    if {*map(_TYPE, records)} == {"Progress"}:
         return _with_progress(state, records)
     run: list[Mapping[str, Any]] = []  # consecutive progress records
     for record in records:
@@ -220,7 +226,10 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
         )
         if not {*map(type, chain(step, epoch, epoch_step, elapsed_s))} <= {int, float}:
             raise TypeError
-        after = _with_points(state, step, epoch, epoch_step, elapsed_s, logs)
+        counts = np.array((step, epoch, epoch_step), dtype=np.float64)
+        if counts.min() < 0 or counts.max() > MOST_COUNT:
+            raise ValueError
+        after = _with_points(state, counts[0], counts[1], counts[2], elapsed_s, logs)
         last = decode(records[-1])
     except (KeyError, TypeError, ValueError, AttributeError):
         last = None
@@ -235,9 +244,9 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
 
 def _with_points(
     state: RunState,
-    step: Sequence[int],
-    epoch: Sequence[int],
-    epoch_step: Sequence[int],
+    step: Sequence[int] | NDArray[np.float64],
+    epoch: Sequence[int] | NDArray[np.float64],
+    epoch_step: Sequence[int] | NDArray[np.float64],
     elapsed_s: Sequence[float],
     logs: Sequence[Mapping[str, float]],
 ) -> RunState:
@@ -263,6 +272,8 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:
     hosts = {**state.hosts, event.process: event}
+    if len(hosts) > _MOST_HOSTS:
+        return state
     if event.elapsed_s is None:
         return replace(state, hosts=hosts)
     figures = {

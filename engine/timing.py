@@ -110,9 +110,9 @@ def _step_ms(state: RunState) -> float | None:
     # What ended an epoch lies behind its validation: only points after it are of this one.
     current = step > (state.epochs[-1].step if state.epochs else 0)
     step, elapsed = step[current], state.train.elapsed_s.values[-_RECENT_POINTS:][current]
-    if len(step) >= 3 and step[-1] > step[0]:
+    if len(step) >= 3 and step[-1] > step[0] and elapsed[-1] > elapsed[0]:
         return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
-    timed = [ended.step_ms for ended in state.epochs if ended.step_ms is not None]
+    timed = [ended.step_ms for ended in state.epochs if ended.step_ms]
     return timed[-1] if timed else None
 
 

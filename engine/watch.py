@@ -9,8 +9,10 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from engine.files import open_regular
 from engine.journal import JournalReader
 from engine.liveness import HeartbeatWatch, Liveness
+from engine.sanitize import printable
 from engine.state import RunState, fold
 from engine.timing import Stall, stall
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from engine.rundir import RunDirectory
 
 _LONGEST_LOG = 2000
+_LARGEST_PART = 1 << 20
+_LONGEST_LINE = 8 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +129,23 @@ class LogTail:
         self._partial = b""
 
     def read(self) -> tuple[str, ...]:
-        """Return the last lines, newest last; without control characters, so that they draw as text."""
+        """Return the last lines, newest last; safe to show."""
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 size = file.seek(0, 2)
-                start = max(self._offset, size - (1 << 20))
+                start = max(self._offset, size - _LARGEST_PART)
                 file.seek(start)
-                new = file.read()
+                new = file.read(_LARGEST_PART)
         except OSError:
             return self._lines
         if not new:
             return self._lines
         self._offset = start + len(new)
         # Split before decoding: a look may end in the middle of a character.
-        *lines, self._partial = (self._partial + new).split(b"\n")
+        *lines, partial = (self._partial + new).split(b"\n")
+        self._partial = partial[-_LONGEST_LINE:]
         # A carriage return redraws the line, as progress bars do: only what stood there last is kept.
-        last = (line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines)
-        clean = tuple(_printable(line.decode("utf-8", errors="replace")) for line in last)
+        last = (line.rstrip(b"\r").rpartition(b"\r")[2][:_LONGEST_LINE] for line in lines[-_LONGEST_LOG:])
+        clean = tuple(printable(line.decode("utf-8", errors="replace").replace("\t", "    ")) for line in last)
         self._lines = (*self._lines, *clean)[-_LONGEST_LOG:]
         return self._lines
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else " " for c in line.replace("\t", "    "))

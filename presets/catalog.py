@@ -6,6 +6,7 @@ file's.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +18,7 @@ from engine.config import RunConfig, parse_config, read_toml
 from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from engine.files import make_private_folder
 from engine.paths import user_path, user_presets_folder
+from engine.sanitize import TooDeepError, printable, printable_values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,9 +78,11 @@ def load_preset(path: Path) -> Preset:
     Raises:
         ConfigError: With every problem of the file.
     """
-    name = path.name.removesuffix(".toml")
+    name = _name_of(path)
     values = read_toml(path)
     described = values.pop("preset", {"title": name})
+    with suppress(TooDeepError):  # as a configuration it is refused, too
+        described = printable_values(described)
     problems: list[Problem] = []
     about = About(title=name)
     try:
@@ -103,7 +107,11 @@ def preset_files(extra: Sequence[Path] = ()) -> dict[str, Path]:
     """Return every preset's file by name: the package's, then the person's own, then `extra`; the last wins."""
     folders = [_BUILTIN, user_presets_folder()]
     paths = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
-    return {path.name.removesuffix(".toml"): path for path in [*paths, *extra]}
+    return {_name_of(path): path for path in [*paths, *extra]}
+
+
+def _name_of(path: Path) -> str:
+    return printable(path.name.removesuffix(".toml"))
 
 
 def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigError]]:

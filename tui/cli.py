@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean
+from engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
+from engine.paths import user_path
 from tui.commands.completion import PROGRAM, completion
 from tui.commands.converting import tfrecord
 from tui.commands.doctor import doctor
@@ -27,7 +29,6 @@ from tui.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from typing import Any
 
     from tui.commands.watching import Markers
@@ -116,8 +117,8 @@ def main(args: Sequence[str] | None = None) -> int:
         complain_about(error)
         return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | NoTerminalError) else _FAILED
     except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        complain([f"Error: {place}{error.strerror or error}."])
+        place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
+        complain([f"Error: {place}{error.strerror or one_line(error)}."])
         return _FAILED
     except Exception as error:  # noqa: BLE001  a bug must leave a sentence and a log, not a traceback on screen
         _report_bug(error)
@@ -128,7 +129,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def _report_bug(error: Exception) -> None:
     """Write the traceback to a log beside the runs and one sentence to standard error."""
     from engine.files import make_private_folder, open_private
-    from engine.paths import runs_folder, user_path
+    from engine.paths import runs_folder
 
     log = runs_folder().parent / "errors.log"
     try:
@@ -138,5 +139,5 @@ def _report_bug(error: Exception) -> None:
     except OSError:
         complain(traceback.format_exception(error))
         return
-    complain([f"Error: tpu-console met a mistake of its own ({type(error).__name__}: {error}).",
+    complain([f"Error: tpu-console met a mistake of its own ({type(error).__name__}: {one_line(error)}).",
               f"The details are in {user_path(log)}."])  # fmt: skip

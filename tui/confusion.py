@@ -41,8 +41,8 @@ def set_cell_size(text: str, cells: int) -> str:
 
 
 def clean(name: str, cells: int = _LONGEST_NAME) -> str:
-    """Write a class's name in so many cells at most, without line feeds and the like."""
-    text = "".join(c if c.isprintable() else " " for c in name).strip() or "(no name)"
+    """Write a class's name in so many cells at most."""
+    text = name.strip() or "(no name)"
     return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
 
 

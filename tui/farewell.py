@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.paths import user_path
+
 if TYPE_CHECKING:
     from engine.rundir import RunDirectory
     from engine.watch import Snapshot
@@ -38,5 +40,5 @@ def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
             )
         case RunFailed() as end:
             what = end.what if end.what.endswith((".", "!", "?")) else f"{end.what}."
-            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nThe log: {run.log}"
-    return f"{name}: {headline} The log: {run.log}"
+            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nThe log: {user_path(run.log)}"
+    return f"{name}: {headline} The log: {user_path(run.log)}"

@@ -152,8 +152,15 @@ def follow(
 def _write_json(records: Records) -> None:
     """Write records as the journal holds them."""
     out = sys.stdout.buffer
-    out.write(b"".join(orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE) for record in records))
+    out.write(b"".join(map(_json_line, records)))
     out.flush()
+
+
+def _json_line(record: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        return b""  # nested more deeply than any event: the reader takes it, the writer does not
 
 
 def _end_of(records: Sequence[Mapping[str, Any]]) -> RunFinished | RunFailed | None:

@@ -116,7 +116,7 @@ class Page:
         bad = found.get("bad")
         if not bad or not bad["count"]:
             return []
-        shown = [f"  {_clean(file['file'])} {_clean(file['problem'])}" for file in bad["first"]]
+        shown = [f"  {file['file']} {file['problem']}" for file in bad["first"]]
         more = bad["count"] - len(shown)
         title = f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true leaves them out"
         return [title, *(self._cut(line) for line in shown), *([f"  and {more:,} more"] if more else [])]
@@ -128,7 +128,7 @@ class Page:
         whole = sum(totals) or 1
         figures = [
             Bar(
-                _clean(entry["name"]),
+                entry["name"],
                 total,
                 (f"{entry['train']:,}", f"{entry['validation']:,}", f"{total / whole:.1%}"),
             )
@@ -185,7 +185,7 @@ class Page:
 
     def _pictures(self, pictures: Sequence[Mapping[str, Any]]) -> list[str]:
         drawn = [
-            Picture(_clean(entry["caption"]), entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
+            Picture(entry["caption"], entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
             for entry in pictures
         ]
         return gallery(drawn, self._width, self._depth)
@@ -207,14 +207,9 @@ _PARTS = {"train": "training", "validation": "validation"}
 _SPREAD = (("smallest", "min"), ("median", "median"), ("largest", "max"))
 
 
-def _clean(text: str) -> str:
-    """Write what a file or folder is called, or holds, without what would move the terminal's cursor."""
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
 def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str:
     """Say how many classes there are, and how uneven they are."""
-    names = [_clean(entry["name"]) for entry in classes]
+    names = [entry["name"] for entry in classes]
     least, most = min(totals), max(totals)
     text = f"{len(names):,}"
     if least == most:
@@ -227,7 +222,7 @@ def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str
 
 
 def _sample_lines(sample: Mapping[str, str]) -> list[str]:
-    return [labelled(name, _clean(text)) for name, text in sample.items()]
+    return [labelled(name, text) for name, text in sample.items()]
 
 
 def _each(per_s: float) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from engine.errors import ConsoleError, UntrustedCodeError
 from engine.files import make_private_folder
 from engine.paths import runs_folder, user_path
+from engine.sanitize import printable_values
 from tui.figures import duration
 
 if TYPE_CHECKING:
@@ -141,7 +142,8 @@ class JobProcess:
                 continue
             data = os.read(descriptor, _READ_BYTES)
             *lines, rest = (rest + data).split(b"\n")
-            yield from (json.loads(line) for line in lines)
+            # A job speaks of files and of what is in them; a picture is a long text.
+            yield from (printable_values(json.loads(line), _READ_BYTES << 10, keeps_lines=True) for line in lines)
             if not data:
                 return
 

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from engine.config import load_config
 from engine.errors import ConsoleError
 from engine.events import RunFinished
+from engine.journal import journal_lines, parse_line
 from engine.liveness import WATCH_S, Life, Liveness, watch_once
+from engine.sanitize import printable
 from engine.state import RunState, best_epoch, fold
 from engine.watch import stall_of
 from tui.silence import STOP_PENDING, silent_text, stall_text
@@ -44,6 +44,7 @@ class Status(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     CRASHED = "crashed"
+    UNREADABLE = "unreadable"
 
     @property
     def is_live(self) -> bool:
@@ -64,6 +65,7 @@ class Overview:
         status: What has become of it.
         last_beat_at: Unix time of its last sign of life; 0 when there was none.
         life: What its heartbeat and its process say.
+        trouble: Why it cannot be read; empty when it can.
     """
 
     run: RunDirectory
@@ -75,7 +77,7 @@ class Overview:
     @property
     def is_settled(self) -> bool:
         """Whether a second look at the heartbeat cannot change the status."""
-        return self.state.end is not None or self.life.is_settled
+        return self.state.end is not None or bool(self.trouble) or self.life.is_settled
 
     @property
     def stall(self) -> Stall | None:
@@ -100,6 +102,8 @@ class Overview:
         if self.stop_waits:
             return f"{self.status_text}; {STOP_PENDING}"
         return self.status_text if self.status is Status.SILENT or self.stall is not None else ""
+
+    trouble: str = ""
 
     @property
     def label(self) -> str:
@@ -161,13 +165,22 @@ class Overview:
             "best": best[1] if best is not None else None,
             "seconds": self.seconds(),
             "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
-            "path": str(self.run.path),
+            "path": printable(str(self.run.path)),
+            **({"trouble": self.trouble} if self.trouble else {}),
         }
 
 
 def local_time(at: float) -> datetime:
     """Return a Unix time as local time."""
     return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+def glance_at(run: RunDirectory, watch: HeartbeatWatch) -> Overview:
+    """Read a run at a glance; a run that cannot be read gives an overview that says why."""
+    try:
+        return read_overview(run, watch)
+    except ConsoleError as error:
+        return Overview(run, RunState(), Status.UNREADABLE, trouble=error.what)
 
 
 def read_overview(run: RunDirectory, watch: HeartbeatWatch | None = None) -> Overview:
@@ -181,7 +194,10 @@ def read_overview(run: RunDirectory, watch: HeartbeatWatch | None = None) -> Ove
         ConsoleError: Its journal is there and cannot be read.
     """
     if watch is None:
-        return read_overviews([run])[0]
+        (overview,) = read_overviews([run])
+        if overview.trouble:
+            raise ConsoleError(overview.trouble)
+        return overview
     life = watch.look()
     state = fold(RunState(), _records(run))
     last_beat_at = _last_beat(run)
@@ -195,16 +211,16 @@ def read_overviews(runs: Sequence[RunDirectory], wait: Callable[[float], None] =
         runs: The runs.
         wait: Called with the seconds before the second look, once for all.
 
-    Raises:
-        ConsoleError: A journal is there and cannot be read.
+    Returns:
+        One per run; a run that cannot be read has `trouble`.
     """
     watches = [watch_once(run) for run in runs]
-    overviews = [read_overview(watch.run, watch) for watch in watches]
+    overviews = [glance_at(watch.run, watch) for watch in watches]
     if all(overview.is_settled for overview in overviews):
         return overviews
     wait(WATCH_S)
     return [
-        overview if overview.is_settled else read_overview(watch.run, watch)
+        overview if overview.is_settled else glance_at(watch.run, watch)
         for overview, watch in zip(overviews, watches, strict=True)
     ]
 
@@ -221,29 +237,18 @@ def _records(run: RunDirectory) -> list[dict[str, Any]]:
     records: list[dict[str, Any]] = []
     newest: dict[bytes, bytes] = {}
     try:
-        with run.journal.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # a line without its line feed is not there yet
-                if (kind := _FREQUENT.search(line)) is not None:
-                    newest[kind[1]] = line
-                elif (record := _parsed(line)) is not None:
-                    records.append(record)
+        for line in journal_lines(run.journal):
+            if (kind := _FREQUENT.search(line)) is not None:
+                newest[kind[1]] = line
+            elif (record := parse_line(line)) is not None:
+                records.append(record)
     except FileNotFoundError:
         return []
     except OSError as error:
         what = f"The journal of {run.run_id} cannot be read: {error.strerror}."
         raise ConsoleError(what) from error
-    records += [record for line in newest.values() if (record := _parsed(line)) is not None]
+    records += [record for line in newest.values() if (record := parse_line(line)) is not None]
     return sorted(records, key=lambda record: float(record["t"]))
-
-
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-    return record if isinstance(record, dict) and isinstance(record.get("t"), float | int) else None
 
 
 def _status(state: RunState, liveness: Liveness, last_beat_at: float) -> Status:

@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from engine.paths import user_path
 from engine.watch import RunFollower, Snapshot
 from tui.delivery_pace import DeliveryPace, main_thread_s
 
@@ -101,7 +102,7 @@ class RunWatcher(threading.Thread):
                     self._deliver(self._update(is_reading=True))
             self._deliver(self._update())
         except OSError as error:
-            self._deliver(self._update(trouble=f"{self._run.journal} cannot be read: {error.strerror}."))
+            self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))
         finally:
             if was_collecting:
                 gc.enable()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Checkpoint = Literal["last", "best"]
 
+_LARGEST = 512 << 20  # bytes; it may hold a large vocabulary
 _BY_HAND = "keras.models.load_model('{path}').predict(…), on data made as your function makes it."
 
 

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import is_user_reference
-from engine.files import make_private_folder, write_whole
+from engine.files import make_private_folder, read_json, write_whole
 from engine.paths import cache_folder
 from engine.places import locate
 from engine.plan import train_examples_of
 from engine.preflight.result import Outcome, from_dict
 from engine.preflight.surroundings import takes_tensorflow
+from engine.sanitize import printable_values
 from engine.seen import recall as recall_seen
 from engine.survey import survey
 from engine.user_code import source_file
@@ -37,6 +38,7 @@ _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tensorflow", "tpu-console")
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "tensorboard"}
 _OWN_SOURCES = ("preflight", "models")
 _MOST_NEIGHBOURS = 200
+_LARGEST = 16 << 20  # bytes of a verdict
 
 
 @cache
@@ -59,8 +61,8 @@ def recall(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | No
     """
     for searched in (True, False) if not search else (True,):
         try:
-            values = json.loads(_file(config, tpu, search=searched).read_text(encoding="utf-8"))
-            return replace(from_dict(values), is_remembered=True)
+            values = read_json(_file(config, tpu, search=searched), _LARGEST)
+            return replace(from_dict(printable_values(values, keeps_lines=True)), is_remembered=True)
         except (OSError, ValueError, TypeError, KeyError):
             continue
     return None

@@ -11,6 +11,7 @@ from engine.catalog import DATASETS
 from engine.config import parse_config
 from engine.events import Event, Replica, ReplicaMemory, Sample
 from engine.options import LOSSES, METRICS
+from engine.sanitize import printable
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
@@ -23,7 +24,14 @@ positive = st.floats(1e-12, 1e12)
 non_negative = st.just(0.0) | positive
 rates = st.floats(0, 0.99)
 names = st.from_regex(r"[a-z_][a-z_0-9]{0,8}", fullmatch=True)
-scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=12)
+
+
+def texts(longest: int) -> st.SearchStrategy[str]:
+    """Texts that are safe to show, as every reader gives them."""
+    return st.text(max_size=longest).map(printable)
+
+
+scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | texts(12)
 option_values = scalars | st.lists(scalars, max_size=3)
 options = st.dictionaries(names, option_values, max_size=3)
 own_functions = st.sampled_from(["mine.py:make", "my.package:make", "../some where/é.py:make"])
@@ -50,7 +58,7 @@ _DATA = {
     "cache": st.sampled_from(["auto", "memory", "disk", "off"]),
     "shuffle_buffer": whole,
 }
-_texts = st.text(min_size=1, max_size=12)
+_texts = st.text(min_size=1, max_size=12).map(printable)
 _IMAGE_FILES = {
     "image_size": st.lists(counts, min_size=2, max_size=2),
     "resize": st.sampled_from(["stretch", "crop", "pad"]),
@@ -58,7 +66,7 @@ _IMAGE_FILES = {
 }
 _DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "image-csv": {"images": _texts, "label_columns": st.lists(_texts, max_size=3), **_IMAGE_FILES},
-    "image-folder": {"validation_path": st.text(max_size=12), **_IMAGE_FILES},
+    "image-folder": {"validation_path": texts(12), **_IMAGE_FILES},
     "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
     "ratings-csv": {"user_column": _texts, "split": st.sampled_from(["time", "random"])},
 }
@@ -139,8 +147,8 @@ def _data_options(dataset: str) -> st.SearchStrategy[dict[str, Any]]:
 
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats() | texts(10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(5), inner, max_size=3),
     max_leaves=5,
 )
 
@@ -149,8 +157,8 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     """Values of an event's field, by its annotation."""
     plain: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(0, 2**53),
-        float: st.floats(),
-        str: st.text(max_size=20),
+        float: st.floats(-1e15, 1e15),
+        str: texts(20),
         Any: json_values,
         type(None): st.none(),
     }
@@ -160,7 +168,8 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     if origin in {Union, types.UnionType}:
         return st.one_of([of_type(argument) for argument in arguments])
     if origin is dict:
-        return st.dictionaries(st.text(max_size=6), of_type(arguments[1]), max_size=3)
+        inner = st.floats() if arguments[1] is float else of_type(arguments[1])  # a metric may be NaN
+        return st.dictionaries(texts(6), inner, max_size=3)
     if origin is tuple:
         return st.lists(of_type(arguments[0]), max_size=3).map(tuple)
     assert hint in {Replica, ReplicaMemory, Sample, *EVENT_CLASSES}, hint

@@ -197,14 +197,6 @@ def test_many_classes_show_the_largest_and_the_smallest() -> None:
     assert len(lines) < 30
 
 
-def test_names_from_files_cannot_move_the_cursor() -> None:
-    found = {
-        "classes": [{"name": "a\x1b[2J", "train": 1, "validation": 1}, {"name": "b\r\n", "train": 2, "validation": 1}],
-        "bad": {"count": 1, "first": [{"file": "x\x1b]0;y\x07.jpg", "problem": "is empty"}]},
-    }
-    assert all(line.isprintable() for line in page_of(found))
-
-
 def test_a_line_that_is_too_long_goes_on_below_its_beginning() -> None:
     lines = page_of({"notices": ["many words " * 30]}, width=60)
     assert max(map(len, lines)) <= 60

@@ -67,6 +67,15 @@ def test_a_result_comes_back_and_progress_and_notes_are_plain_lines(capsys: pyte
     ]
 
 
+def test_what_a_job_says_is_safe_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(
+        "reporter.progress('reading \\x1b[2J', 1, 3, 'files')\nreporter.note('n\\x9b1m')\n"
+        "reporter.result({'classes': [{'name': 'x\\x1b]0;y\\x07.jpg', 'k\\x1bey': 1}]})"
+    )
+    assert found == {"classes": [{"name": "x\ufffd]0;y\ufffd.jpg", "k\ufffdey": 1}]}
+    assert not {"\x1b", "\x9b"} & set(capsys.readouterr().err)
+
+
 def test_a_job_s_error_keeps_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConsoleError) as caught:
         run("reporter.error('a.jpg is empty.', why='It has 0 bytes.', remedy='Delete it.')\nsys.exit(1)")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _FLAT = 1e-5
 _CELLS_BETWEEN_BEADS = 12
 _SMALLEST_CANVAS = (6, 2)
+_LARGEST = 1e300
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +122,15 @@ class _Window:
 
 def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
     """Lay out `traces`; None where there is no room or nothing finite to draw."""
-    if view.log_scale:
-        traces = [_in_decades(trace) for trace in traces]
+    traces = [_in_decades(trace) if view.log_scale else _in_range(trace) for trace in traces]
     lines = [line for trace in traces for line in (trace.main, trace.raw) if line is not None]
     bounds = _bounds([line.y for line in lines])
     across = _bounds([line.x for line in lines] + [trace.nan_x for trace in traces])
     if bounds is None or across is None:
         return None
     low, high = _widen(*bounds, log_scale=view.log_scale)
-    left, right = across if across[1] > across[0] else (across[0], across[0] + 1.0)
+    # Beyond 2**53, adding 1 changes nothing.
+    left, right = across if across[1] > across[0] else (across[0], across[0] + max(1.0, 1e-9 * abs(across[0])))
     height = view.height - 2  # the axis and its labels
     ticks = value_ticks(low, high, min(height // 3 + 1, 8), log_scale=view.log_scale)
     width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
@@ -144,6 +145,16 @@ def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
         _place_x(window, view.axis),
         _place_y(ticks, window, view.marker),
     )
+
+
+def _in_range(trace: Trace) -> Trace:
+    """Keep values off the ends of float64, where the difference of two of them is infinite."""
+    raw = None if trace.raw is None else _clipped(trace.raw)
+    return Trace(trace.pen, _clipped(trace.main), raw, trace.nan_x)
+
+
+def _clipped(line: Line) -> Line:
+    return Line(line.x, np.clip(line.y, -_LARGEST, _LARGEST))
 
 
 def _in_decades(trace: Trace) -> Trace:

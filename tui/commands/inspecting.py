@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from engine.sanitize import printable_values
 from tui.commands.options import complete_key, examples, json_option, preset_file_option
 from tui.output import complain, complain_about, say, speaks_utf8, width_of_output
 
@@ -75,6 +77,8 @@ def inspect(
     options = {"config": config.model_dump(mode="json"), "speed": speed}
     found = run_job("inspect", options, when_interrupted="Nothing was changed.")
     trouble = found["trouble"]
+    # A class or file name with a line feed stays one line; an error may have several.
+    found = {**printable_values(found, sys.maxsize), "trouble": trouble}
     if as_json:
         values = {"dataset": config.dataset, "options": config.data.options, **_catalogued(config.dataset), **found}
         say([json.dumps(values, indent=2, ensure_ascii=False)])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from engine.sanitize import printable
 from tui.commands.options import examples, json_option, preset_file_option
 from tui.output import complain, complain_about, say, width_of_output
 
@@ -44,6 +45,7 @@ def runs(as_json: bool) -> int:
         Column("started", 1),
     ]
     say(table(columns, [_run_row(overview) for overview in overviews], width_of_output()))
+    complain(f"Note: {overview.trouble}" for overview in overviews if overview.trouble)
     return 0
 
 
@@ -122,7 +124,7 @@ def _preset_dict(preset: Preset) -> dict[str, object]:
     return {
         "name": preset.name,
         "yours": not preset.is_builtin,
-        "path": str(preset.path),
+        "path": printable(str(preset.path)),
         **about,
         "config": preset.config.model_dump(mode="json"),
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from engine.errors import ConsoleError
+from engine.sanitize import printable
 from engine.scores import read_report
 from tui.commands.options import examples, json_option, run_argument
 from tui.output import say
@@ -193,6 +194,7 @@ def _times(overview: Overview) -> list[str]:
 
 
 def _epochs(overview: Overview) -> list[str]:
+    from engine.plausible import MOST_METRICS
     from engine.state import best_epoch
     from tui.figures import duration, metric
     from tui.tables import Column, table
@@ -200,7 +202,7 @@ def _epochs(overview: Overview) -> list[str]:
     state = overview.state
     if not state.epochs:
         return []
-    names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))
+    names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
     best = best_epoch(state.epochs, state.monitor)
     titles = ["epoch", "time", "compiling", "validating", "ms/step", "img/s", "lr", *names]
     rows = [
@@ -300,7 +302,7 @@ def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
         "epoch_records": [_plain(asdict(epoch)) for epoch in state.epochs],
         "classes": report.as_dict() if report is not None else None,
         "notices": list(state.notices),
-        "files": {name: str(path) for name, path in output_places(overview.run).items()},
+        "files": {name: printable(str(path)) for name, path in output_places(overview.run).items()},
     }
 
 

@@ -283,7 +283,7 @@ class LiveScreen(PanedScreen):
         try:
             request_stop(self.run_directory, "asked from the console")
         except OSError as error:
-            self.notify(f"The request to stop cannot be written: {error.strerror}.", severity="error")
+            self.notify(f"The request to stop cannot be written: {error.strerror}.", severity="error", markup=False)
             return
         self._is_stopping = True
         self._draw()

@@ -12,7 +12,6 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 from textual.worker import get_current_worker
 
-from engine.errors import ConsoleError
 from engine.paths import runs_folder, user_path
 from engine.rundir import RunDirectory, list_runs
 from tui.screens.setup import SetupScreen
@@ -121,15 +120,9 @@ class RunsScreen(Screen[None]):
 
     def _read(self, watch: HeartbeatWatch) -> None:
         """Read one run and fill in its row; called from a thread."""
-        from tui.overview import read_overview
+        from tui.overview import glance_at
 
-        try:
-            overview = read_overview(watch.run, watch)
-        except ConsoleError as error:
-            cells = {"state": Content.styled("✖ unreadable", "$text-error"), "preset": Content(error.what)}
-            self.app.call_from_thread(self._fill, watch.run, cells)
-        else:
-            self.app.call_from_thread(self._show, watch, overview)
+        self.app.call_from_thread(self._show, watch, glance_at(watch.run, watch))
 
     def _show(self, watch: HeartbeatWatch, overview: Overview) -> None:
         """Show a run at a glance; remember it if it may change."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
+from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
@@ -149,7 +150,7 @@ class SetupScreen(Screen[None]):
         if isinstance(entry, Exception):
             return  # the form keeps the preset before
         self._draft = self._drafts.setdefault(entry.name, Draft(entry))
-        self.query_one(RunForm).border_title = f"Run: {entry.name}"
+        self.query_one(RunForm).border_title = Content(f"Run: {entry.name}").markup
         await self.query_one(RunForm).load(self._draft)
         self._replan()
 

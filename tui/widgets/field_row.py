@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
 from textual.containers import Container
+from textual.content import Content
 from textual.message import Message
 from textual.widgets import Checkbox, Input, Select, Static
 
@@ -93,7 +94,7 @@ class FieldRow(Container):
                 yield TickBox("", self._initial == "true", compact=True, classes="control")
             case Kind.CHOICE | Kind.OPEN_CHOICE:
                 value = self._listed(self._initial)
-                yield Choice(self._options(), value=value, allow_blank=False, compact=True, classes="control")
+                yield Choice(self._prompts(), value=value, allow_blank=False, compact=True, classes="control")
             case _:
                 empty = spec.default or ("none" if spec.kind in {Kind.LIST, Kind.NAMES, Kind.KEYWORDS} else "")
                 yield Input(self._initial, placeholder=empty, compact=True, classes="control")
@@ -147,7 +148,7 @@ class FieldRow(Container):
         # A list that is only now being mounted has no value yet.
         value = str(choice.value) if choice.value in {v for _, v in options} else self._listed(self._initial)
         with self.prevent(Select.Changed):
-            choice.set_options(options)
+            choice.set_options(self._prompts())
             # Only a value that changes is drawn anew, and with it the label.
             choice.value = next(other for _, other in options if other != value)
             choice.value = value
@@ -207,6 +208,10 @@ class FieldRow(Container):
     def _options(self) -> list[tuple[str, str]]:
         options = [(self._labels.get(value, value), value) for value in self.spec.choices]
         return [*options, (self.spec.own.label, _OWN)] if self.spec.own is not None else options
+
+    def _prompts(self) -> list[tuple[Content, str]]:
+        """Return the options as content: a text would be read as markup, and a device's name may have brackets."""
+        return [(Content(label), value) for label, value in self._options()]
 
     def _listed(self, text: str) -> str:
         return text if text in self.spec.choices or self.spec.own is None else _OWN

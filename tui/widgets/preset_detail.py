@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.widgets import Static
 
 from engine.catalog import DATASETS, FORMATS, MODELS
@@ -46,7 +47,7 @@ class PresetDetail(VerticalScroll):
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the mistakes of a file that is none."""
         self._entry = entry
-        self.border_title = "Mistakes" if isinstance(entry, ConfigError) else entry.name
+        self.border_title = Content("Mistakes" if isinstance(entry, ConfigError) else entry.name).markup
         self.scroll_home(animate=False)
         self._draw()
 

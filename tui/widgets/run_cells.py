@@ -22,6 +22,7 @@ _STATES = {
     Status.STOPPED: ("◼", ""),
     Status.FAILED: ("✖", "$text-error"),
     Status.CRASHED: ("✖", "$text-error"),
+    Status.UNREADABLE: ("✖", "$text-error"),
 }
 
 
@@ -36,7 +37,7 @@ def run_cells(overview: Overview) -> dict[str, Content]:
     total = f"/{fit.epochs}" if fit is not None else ""
     return {
         "state": Content.styled(f"{mark} {overview.status.value}", style),
-        "preset": Content(overview.label),
+        "preset": Content(overview.trouble or overview.label),
         "epochs": Content(f"{overview.epochs_done}{total}"),
         "best": Content(f"{metric(best[1])} {best[0]}" if best is not None else "–"),
         "took": Content(duration(seconds) if seconds is not None else "–"),

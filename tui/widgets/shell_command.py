@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine.paths import user_path, user_presets_folder
 from engine.run_command import run_command
+from engine.sanitize import printable
 
 if TYPE_CHECKING:
     from engine.config import RunConfig
@@ -25,4 +26,4 @@ def shell_command(config: RunConfig, preset: Preset) -> str:
         return command
     path = user_path(preset.path)
     # A quoted ~ is not the home folder to a shell.
-    return f"{command} --preset-file {path if path == shlex.quote(path) else shlex.quote(str(preset.path))}"
+    return f"{command} --preset-file {path if path == shlex.quote(path) else shlex.quote(printable(str(preset.path)))}"

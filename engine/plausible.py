@@ -1,0 +1,45 @@
+"""Whether the numbers of an event can be true, so that nothing that draws or adds them up has to care.
+
+A journal may be damaged or hostile; an event of the right types may still say epoch 10**30 or -5 steps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+MOST_COUNT = 2**53
+"""The largest count: the largest whole number that a float64, and so a curve, holds exactly."""
+
+MOST_REPLICAS = 16_384
+"""The largest number of replicas; the largest TPU has 9,216 chips."""
+
+MOST_METRICS = 200
+"""Metrics of a run that are kept; the names that come first win."""
+
+_LARGEST = 1e15  # of seconds, bytes a second and so on
+_ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN when training diverges
+
+
+def is_plausible(event: Any) -> bool:
+    """Return whether all numbers of an event, and of the parts of it, can be true.
+
+    Counts have to be from 0 to `MOST_COUNT`, and measures finite and below 10**15. Metrics may be any number.
+
+    Args:
+        event: An event, or another dataclass instance that is part of one.
+    """
+    return all(_can_be(field.name, getattr(event, field.name)) for field in fields(event))
+
+
+def _can_be(name: str, value: Any) -> bool:
+    if isinstance(value, int):
+        return 0 <= value <= MOST_COUNT
+    if isinstance(value, float):
+        return name in _ANY_NUMBER or (math.isfinite(value) and abs(value) <= _LARGEST)
+    if isinstance(value, tuple):
+        return len(value) <= MOST_REPLICAS and all(_can_be(name, part) for part in value)
+    if isinstance(value, dict):
+        return name != "logs" or len(value) <= 2 * MOST_METRICS
+    return is_plausible(value) if is_dataclass(value) else True

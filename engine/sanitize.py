@@ -1,0 +1,102 @@
+"""Makes foreign text safe to show: no character of it can control a terminal or disguise what is written.
+
+Text is foreign if it comes from a file, a folder's listing, another process or user code: a journal, a preset, a class
+name, an exception. It is cleaned once, where it enters the program, so that nothing that shows it has to care.
+
+Which characters are replaced:
+
+- White space other than the space (line feed, carriage return, tab, U+2028, U+2029 and so on) becomes a space: the
+  words beside it stay apart, and one text stays one line.
+- Colour codes (``ESC [ … m``) are removed whole: Keras, TensorFlow and progress bars print them, and what is left of a
+  replaced one, such as ``[31m``, would only be noise.
+- Every other control character (C0, DEL, C1), every invisible format character (bidirectional overrides and isolates,
+  U+200E, U+200F, U+061C, zero-width space, word joiner, BOM, tag characters and so on) and every lone surrogate becomes
+  U+FFFD: removing them would let two different names look the same, and a mark shows that something was there.
+- U+200C and U+200D (the zero-width non-joiner and joiner) stay: Persian, Indic scripts and emoji need them. So do
+  variation selectors, and the few Arabic format characters that are visible.
+
+Cleaning costs next to nothing for text that is clean already, which nearly all is: `str.isprintable` finds that out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+REPLACEMENT = "\ufffd"
+
+LONGEST_TEXT = 20_000
+"""Characters of a text that are kept; nothing that this program writes is as long."""
+
+DEEPEST = 64
+"""Levels of nested values that are kept; nothing that this program writes is nested as deeply."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_SPACE = re.compile(r"[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]")
+_LINE_END = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # controls
+    "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # format characters
+    "\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
+)
+
+
+class TooDeepError(ValueError):
+    """Values are nested more deeply than anything that this program writes."""
+
+
+def printable(text: str) -> str:
+    """Return a text as one line that is safe to show.
+
+    Args:
+        text: Any text, also one with lone surrogates.
+    """
+    if text.isprintable():
+        return text
+    return _UNSAFE.sub(REPLACEMENT, _SPACE.sub(" ", _COLOUR.sub("", text)))
+
+
+def printable_lines(text: str) -> str:
+    r"""Return a text of several lines that is safe to show; every kind of line end becomes ``\n``."""
+    if text.isprintable():
+        return text
+    lines = _LINE_END.sub("\n", text).split("\n")
+    return "\n".join(map(printable, lines))
+
+
+def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bool = False) -> Any:
+    """Return plain values, as JSON gives them, with every text and every key safe to show.
+
+    Args:
+        value: A text, number, list, mapping …
+        longest: Characters after which a text is cut off.
+        keeps_lines: Whether texts keep their line feeds; keys never do.
+
+    Raises:
+        TooDeepError: They are nested more than `DEEPEST` levels deep.
+    """
+    shown = printable_lines if keeps_lines else printable
+
+    def clean(value: Any, levels: int) -> Any:
+        if isinstance(value, str):
+            return shown(value) if len(value) <= longest else shown(value[:longest]) + "…"
+        if not isinstance(value, dict | list | tuple):
+            return value
+        if not levels:
+            raise TooDeepError(f"nested more than {DEEPEST} levels deep")
+        if isinstance(value, dict):
+            return {printable(str(key))[:longest]: clean(inner, levels - 1) for key, inner in value.items()}
+        return [clean(inner, levels - 1) for inner in value]
+
+    return clean(value, DEEPEST)
+
+
+def unsafe_character(text: str) -> str:
+    """Return the first character of a text that may not be in a setting, as ``U+001B``; empty if there is none.
+
+    Tabs and line feeds may be: a table's columns are separated by tabs.
+    """
+    if text.isprintable():
+        return ""
+    found = _UNSAFE.search(text) or _SPACE.search(text.replace("\t", "").replace("\n", ""))
+    return f"U+{ord(found[0]):04X}" if found else ""
