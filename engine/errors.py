@@ -46,6 +46,10 @@ class UserCodeError(ConsoleError):
     """A model or dataset function of the person's own cannot be found, raised, or returned the wrong thing."""
 
 
+class DiskFullError(ConsoleError):
+    """A disk or the user's quota is full."""
+
+
 class RunNotFoundError(ConsoleError):
     """There is no such run, or the folder is not a run."""
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from engine.files import write_whole
+from engine.files import is_disk_full, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BEAT_S = 1.0
 TICK_S = 0.1
+_DIGITS = 9
+_HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
 _STOP_FILE = "stop.json"
 
 
@@ -39,7 +41,12 @@ def request_stop(run: RunDirectory, reason: str) -> None:
         OSError: The request cannot be written.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
-    write_whole(run.control / _STOP_FILE, json.dumps({"reason": reason, "at": time.time()}))
+    try:
+        write_whole(run.control / _STOP_FILE, json.dumps({"reason": reason, "at": time.time()}))
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        (run.control / _STOP_FILE).touch(mode=0o600)  # an empty file needs no room, and is a request as well
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -49,8 +56,22 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
         OSError: It cannot be written.
         psutil.NoSuchProcess: There is no such process.
     """
-    beat = {"pid": pid, "created": psutil.Process(pid).create_time(), "host": socket.gethostname()}
-    write_whole(run.heartbeat, json.dumps(beat))
+    write_whole(run.heartbeat, _beat(pid, None))
+
+
+def _beat(pid: int, waiting: int | None) -> bytes:
+    """Return the content of a heartbeat.
+
+    It has the same length for any number of waiting events: while the disk is full it is written over in place, which
+    takes no space, and a reader that looks at that moment still finds valid JSON.
+    """
+    beat = {
+        "pid": pid,
+        "created": psutil.Process(pid).create_time(),
+        "host": socket.gethostname(),
+        "waiting": "-" * _DIGITS if waiting is None else f"{waiting:0{_DIGITS}}",
+    }
+    return json.dumps(beat).encode()
 
 
 class Heart:
@@ -68,19 +89,39 @@ class Heart:
         self._on_stop = on_stop
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
-        write_heartbeat(run, os.getpid())
+        self._waiting: int | None = None
+        try:
+            write_heartbeat(run, os.getpid())
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            journal.make_room(_HEARTBEAT_ROOM)
+            write_heartbeat(run, os.getpid())
 
     def tick(self) -> None:
         """Beat once a second, hear requests, and write what waits. Cheap; call it ten times a second."""
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
+            self._say_what_waits()
             os.utime(self._run.heartbeat)
         request = self._run.control / _STOP_FILE
         if request.exists():
             self._on_stop(_reason(request.read_bytes()))
             request.unlink(missing_ok=True)
         self._journal.flush()
+
+    def _say_what_waits(self) -> None:
+        """Write the number of events that wait for room on a full disk into the heartbeat, if it changed."""
+        waiting = self._journal.waiting if self._journal.is_full else None
+        if waiting == self._waiting:
+            return
+        self._waiting = waiting
+        descriptor = os.open(self._run.heartbeat, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, _beat(os.getpid(), waiting), 0)
+        finally:
+            os.close(descriptor)
 
 
 def _reason(content: bytes) -> str:

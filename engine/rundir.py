@@ -5,6 +5,7 @@
 ``events.jsonl``       the journal (`engine.journal`)
 ``console.log``        everything native code and tracebacks print
 ``heartbeat.json``     who trains, written once and touched every second while it does
+``reserved-space``     space for the last events, should the disk be full; gone when the run ends
 ``control/``           requests from consoles, one file each
 ``checkpoints/``       ``best.keras``
 ``tensorboard/``       event files
@@ -24,19 +25,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
+from engine.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
 from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
-from engine.files import make_private_folder
+from engine.files import is_disk_full, make_private_folder, read_text
 from engine.paths import runs_folder, user_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_LARGEST_HEARTBEAT = 1 << 16
 
 STALE_S = 15.0
 """Seconds without a heartbeat after which a run on another machine is taken for dead."""
@@ -135,6 +144,19 @@ class RunDirectory:
         """How well each class is told."""
         return self.path / "report.json"
 
+    @property
+    def reserved_space(self) -> Path:
+        """Space for the last events, should the disk be full."""
+        return self.path / RESERVE_NAME
+
+    def waiting_for_disk(self) -> int | None:
+        """Return how many events wait in memory because the disk is full; None if it is not."""
+        try:
+            beat = json.loads(read_text(self.heartbeat, _LARGEST_HEARTBEAT))
+            return int(beat["waiting"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def liveness(self, now: float | None = None) -> Liveness:
         """Tell whether something trains here.
 
@@ -197,14 +219,39 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
                 run.path.mkdir(mode=0o700)
             except FileExistsError:
                 continue
-            run.control.mkdir(mode=0o700)
+            with all_or_nothing(run):
+                run.control.mkdir(mode=0o700)
+                Reserve(run.reserved_space).grow(RESERVE_BYTES)
             return run
     except OSError as error:
-        raise ConsoleError(
-            f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
-            remedy="Free space or change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
-        ) from error
+        raise cannot_begin(folder, error) from error
     raise ConsoleError(f"There are a thousand runs named {stem} in {user_path(folder)}.")
+
+
+@contextmanager
+def all_or_nothing(run: RunDirectory) -> Iterator[None]:
+    """Remove a new run's folder if what the block does to prepare it fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
+    """Make the error that says why no run can be made in a folder.
+
+    Args:
+        folder: The folder of all runs.
+        error: What writing to it raised.
+    """
+    if is_disk_full(error):
+        remedy = "Free space, or set TPU_CONSOLE_HOME to a folder on another disk."
+        return disk_full(folder, "a new run", RESERVE_BYTES, remedy)
+    return ConsoleError(
+        f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
+        remedy="Change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
+    )
 
 
 def _as_file_name(label: str) -> str:

@@ -23,12 +23,14 @@ class Snapshot:
         liveness: Whether something trains.
         log: The last lines of ``console.log``.
         newer_version: The journal's version when it is newer than ours, else 0.
+        waiting: Events that wait in memory because the disk is full; None if it is not.
     """
 
     state: RunState = field(default_factory=RunState)
     liveness: Liveness = Liveness.STARTING
     log: tuple[str, ...] = ()
     newer_version: int = 0
+    waiting: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -70,6 +72,7 @@ class RunFollower:
             liveness=liveness,
             log=self._log.read(),
             newer_version=self.reader.newer,
+            waiting=self.run.waiting_for_disk(),
         )
         return bool(records)
 

@@ -134,7 +134,7 @@ def follow(
             if as_json:
                 _write_json(records)
             else:
-                say([*printer.feed(records), *printer.idle()])
+                say([*printer.feed(records), *printer.disk(run.waiting_for_disk()), *printer.idle()])
             end = _end_of(records)
             if records:
                 continue

@@ -263,6 +263,13 @@ def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
         run: The run.
         log: The last lines of its log.
     """
+    if (waiting := run.waiting_for_disk()) is not None:
+        return [
+            f"Error: The disk was full when the training process of {run.run_id} ended; its last event is missing.",
+            *([f"{plural(waiting, 'event')} could not be written."] if waiting else []),
+            f"Free space for {user_path(run.path.parent)} and start the run again.",
+            *_log_place(run.log),
+        ]
     last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:]
     return [
         f"Error: The training process of {run.run_id} is gone without a last word: killed, or out of memory.",

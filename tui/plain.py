@@ -26,6 +26,7 @@ from engine.events import (
 from engine.journal import decode
 from engine.paths import user_path
 from engine.state import RunState, best_epoch, fold
+from tui.figures import waiting_text
 from tui.hosts import hosts_of, input_verdict, lost_text, slow_text
 from tui.lines import (
     PREPARATION,
@@ -74,6 +75,7 @@ class PlainPrinter:
         self._wait_s = self._span_s = 0.0  # of the epoch that runs
         self._told_limit = ""
         self._told_slow: set[int] = set()
+        self._is_full = False
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Take journal records in; return what there is to say about them."""
@@ -92,6 +94,17 @@ class PlainPrinter:
             self._quiet_since = self._clock()
             self._silence_s = FIRST_SILENCE_S
         return lines
+
+    def disk(self, waiting: int | None) -> list[str]:
+        """Say that the disk has become full, or has room again.
+
+        Args:
+            waiting: Events that wait in memory because the disk is full; None if it is not.
+        """
+        was_full, self._is_full = self._is_full, waiting is not None
+        if waiting is None or was_full or self.state.end is not None:
+            return []
+        return [labelled("note", waiting_text(waiting))]
 
     def idle(self) -> list[str]:
         """Return a progress line when nothing was said for a while, else nothing."""

@@ -125,8 +125,8 @@ def _same(one: WatchUpdate, other: WatchUpdate) -> bool:
     return (
         a.state is b.state
         and a.log is b.log
-        and (a.liveness, a.newer_version, one.is_reading, one.damaged, one.trouble)
-        == (b.liveness, b.newer_version, other.is_reading, other.damaged, other.trouble)
+        and (a.liveness, a.newer_version, a.waiting, one.is_reading, one.damaged, one.trouble)
+        == (b.liveness, b.newer_version, b.waiting, other.is_reading, other.damaged, other.trouble)
     )
 
 

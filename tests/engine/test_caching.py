@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from engine.caching import Cache, Room, choose_cache, discard_left_caches, free_memory_bytes, room_beside, size_text
+from engine.caching import Cache, Room, choose_cache, discard_leftovers, free_memory_bytes, room_beside
+from engine.disk_space import size_text
 from engine.errors import DataError
 from engine.events import DataReady, EpochEnded, RunFailed, RunFinished
 from engine.rundir import RunDirectory
@@ -134,7 +135,7 @@ def test_what_a_killed_run_left_behind_is_deleted(tmp_path: Path) -> None:
         run.config.touch()
         beat = {"pid": pid, "host": os.uname().nodename, "created": psutil.Process().create_time()}
         run.heartbeat.write_text(json.dumps(beat), encoding="utf-8")
-    discard_left_caches(tmp_path)
+    discard_leftovers(tmp_path)
     assert [run.cache.exists() for run in runs.values()] == [False, True]
 
 

@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.journal import VERSION
+from tui.figures import waiting_text
 from tui.widgets.figures import Glyphs, plain
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 def notices_of(update: WatchUpdate) -> tuple[str, ...]:
     """Return everything worth a notice, the most pressing first."""
     notices = [update.trouble] if update.trouble else []
-    newer = update.snapshot.newer_version
+    snapshot = update.snapshot
+    if snapshot.waiting is not None and not snapshot.is_over:
+        notices.append(f"{waiting_text(snapshot.waiting).capitalize()}.")
+    newer = snapshot.newer_version
     if newer:
         notices.append(
             f"This run was written by a newer tpu-console (journal version {newer}, this one reads {VERSION}); "
