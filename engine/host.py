@@ -63,7 +63,7 @@ def main(arguments: list[str]) -> int:
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)
-    if engine.is_alive():
+    if engine.is_alive() and not journal.has_ended:
         what = f"The run was ended at once by {ended_by[0]}, before it could save."
         journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
     journal.close()

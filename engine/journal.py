@@ -140,6 +140,7 @@ class JournalWriter:
         trouble: Why lines wait; empty when none does.
         is_full: Whether the disk was full at the last attempt, and has no room for a new reserve yet.
         dropped: Measurements that were dropped.
+        has_ended: Whether the last event of the run was written.
 
     Raises:
         OSError: The file cannot be opened.
@@ -151,7 +152,7 @@ class JournalWriter:
         self._lock = threading.Lock()
         self._waiting: list[_Line] = []
         self._needs_sync = False
-        self._has_ended = False
+        self.has_ended = False
         self._epochs = self._epochs_left = 0
         self._folder = path.parent
         self._reserve: Reserve | None = None
@@ -182,7 +183,7 @@ class JournalWriter:
             self._count_epochs(event)
             if isinstance(event, DURABLE):
                 self._needs_sync = True
-                self._has_ended |= not isinstance(event, EpochEnded)
+                self.has_ended |= not isinstance(event, EpochEnded)
             if not self._drain() and isinstance(event, DURABLE):
                 self._drain_into_reserve()
 
@@ -217,8 +218,7 @@ class JournalWriter:
         """Make everything durable, give the reserve back and close the file; further events are dropped."""
         with self._lock:
             if self._fd >= 0 and not self._drain():
-                self._has_ended = True  # nothing comes after: the whole reserve is for what waits
-                self._drain_into_reserve()
+                self._drain_into_reserve(is_last=True)
         self.flush()
         with self._lock:
             if self._fd >= 0:
@@ -252,13 +252,14 @@ class JournalWriter:
         self.trouble = ""
         return True
 
-    def _drain_into_reserve(self) -> None:
-        """Write what waits with as little of the reserve as that takes; what is left is for later epochs and the end."""
+    def _drain_into_reserve(self, *, is_last: bool = False) -> None:
+        """Write what waits with as little of the reserve as that takes, for more epochs and the end are to come."""
         if self._reserve is None or not self.is_full:
             return
-        keep = 0 if self._has_ended else _LAST_EVENT
+        keep = 0 if is_last or self.has_ended else _LAST_EVENT
         size = self._reserve.size
-        if sum(len(line.data) for line in self._waiting) > size - keep - self._epochs_left * _PER_EPOCH:
+        later = keep + self._epochs_left * _PER_EPOCH if keep else 0
+        if sum(len(line.data) for line in self._waiting) > size - later:
             self._drop_measurements()
         # A few blocks at a time: what is given back and not written to is open to every other process.
         while size > keep and not self._drain():
@@ -289,7 +290,7 @@ class JournalWriter:
                 return  # tried again later; what is written now still fits
         self._next_reserve, self._is_whole = 0.0, True
         was_full, self.is_full = self.is_full, False
-        if was_full and not self._has_ended:
+        if was_full and not self.has_ended:
             self._waiting.append(_Line(encode(self._recovery(), self._clock()), Noticed))
             self._drain()
 

@@ -66,7 +66,6 @@ def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
         folder: An empty folder to mount it on.
         size: Its size, such as ``512k``.
     """
-    holder = None
     for user in (["--map-root-user"], []):  # as any user, then as root where users may not have namespaces
         holder = subprocess.Popen(
             ["unshare", "--mount", *user, "sh", "-c", _HOLD, "sh", size, str(folder)],
@@ -74,14 +73,13 @@ def small_disk(folder: Path, size: str) -> Iterator[SmallDisk]:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
+        assert holder.stdin is not None
         assert holder.stdout is not None
         if holder.stdout.readline():
             break
         holder.wait()
-    assert holder is not None
-    assert holder.stdin is not None
-    if holder.poll() is not None:
-        pytest.skip("this machine does not allow to mount a tmpfs in a namespace")
+    else:
+        pytest.skip("this machine does not allow a tmpfs to be mounted in a namespace")
     try:
         # The namespace is another one, and this is the way into it.
         yield SmallDisk(Path(f"/proc/{holder.pid}/root{folder}"))

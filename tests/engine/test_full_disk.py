@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +25,6 @@ from tests.small_disk import SmallDisk, small_disk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from engine.rundir import RunDirectory
 
@@ -52,6 +56,13 @@ def epochs_in(run: RunDirectory) -> list[int]:
 
 def notices_of(run: RunDirectory) -> str:
     return " ".join(event.message for event in all_of(run, Noticed))
+
+
+def program(disk: SmallDisk, *arguments: str) -> subprocess.Popen[str]:
+    """Start the real program with its home on a disk."""
+    command = [str(Path(sys.executable).with_name("tpu-console")), *arguments]
+    home = os.environ | {"TPU_CONSOLE_HOME": str(disk.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=home)
 
 
 def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
@@ -188,6 +199,11 @@ def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
     with pytest.raises(ConsoleError, match="The disk is full: the preset could not be written"):
         save_preset(small_config(), "mine", "Mine")
     assert list((disk.path / "presets").iterdir()) == []
+    process = program(disk, "run", "digits-cnn")
+    complaint = process.communicate(timeout=LIMIT_S)[1]
+    assert process.returncode == 1
+    assert f"Error: The disk is full: a new run could not be written to {runs}." in complaint
+    assert list(runs.iterdir()) == []
 
 
 def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk) -> None:
@@ -202,8 +218,14 @@ def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk
         # Epochs go on being recorded; TensorFlow notices when the block is full that its file has already.
         wait_until(lambda: len(all_of(run, EpochEnded)) >= filled_at + 3, "epochs after the disk was full")
         wait_until(lambda: "TensorBoard" in notices_of(run), "TensorFlow to notice")
+        attached = program(disk, "attach", run.run_id)
+        shown = program(disk, "show", run.run_id).communicate(timeout=LIMIT_S)[0]
+        assert re.search(r"disk +disk full: \d+ events? waiting", shown)
         request_stop(run, "asked")
         assert host.wait(LIMIT_S) == 1
+        lines, errors = attached.communicate(timeout=LIMIT_S)
+        assert re.search(r"note +disk full: \d+ events? waiting", lines)
+        assert "Error: The disk is full: model.keras" in errors
     finally:
         host.kill()
         host.wait()
