@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.disk_space import disk_full
 from engine.errors import ConsoleError
 from engine.events import RunFailed
-from engine.files import is_disk_full
+from engine.files import is_disk_full, plain_name
 
 _OURS = str(Path(__file__).parent)
 _INSTALLED = tuple(
@@ -70,11 +70,11 @@ def explain(error: BaseException, log: str) -> RunFailed:
 def _explain_full_disk(error: BaseException, log: str) -> RunFailed:
     remedy = "Free space on that disk and start again; what was written before is kept."
     # TensorFlow begins its message with the path.
-    named = re.search(r"(/[^;:]+)[;:]", str(error))
+    named = re.search(r"(?:^|\s)(/[^;:]+)[;:]", str(error))
     path = getattr(error, "filename", None) or (named[1] if named else None)
     if path is None:
         return RunFailed("The disk is full.", _first_line(error), remedy, log)
-    full = disk_full(Path(path).parent, Path(path).name, remedy=remedy)
+    full = disk_full(Path(path).parent, plain_name(Path(path)), remedy=remedy)
     return RunFailed(full.what, full.why, full.remedy, log)
 
 

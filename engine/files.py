@@ -157,6 +157,11 @@ def open_private(path: str, flags: int) -> int:
     return descriptor
 
 
+def plain_name(path: Path) -> str:
+    """Return the name of a file; of a draft, the name that it is to get."""
+    return re.sub(rf"^{re.escape(_DRAFT)}\d+-", "", path.name)
+
+
 def drafts_in(folder: Path) -> list[Path]:
     """Return the drafts in a folder, in use or left behind, those of earlier versions included."""
     try:

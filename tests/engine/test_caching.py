@@ -132,11 +132,16 @@ def test_what_a_killed_run_left_behind_is_deleted(tmp_path: Path) -> None:
     for run, pid in zip(runs.values(), (gone_process(), os.getpid()), strict=True):
         run.cache.mkdir(parents=True)
         (run.cache / "train_0.data").write_bytes(b"images")
+        run.checkpoints.mkdir()
+        (run.checkpoints / f".draft-{pid}-best.keras").write_bytes(b"half a model")
+        run.reserved_space.write_bytes(b"reserved")
         run.config.touch()
         beat = {"pid": pid, "host": os.uname().nodename, "created": psutil.Process().create_time()}
         run.heartbeat.write_text(json.dumps(beat), encoding="utf-8")
     discard_leftovers(tmp_path)
     assert [run.cache.exists() for run in runs.values()] == [False, True]
+    assert [run.reserved_space.exists() for run in runs.values()] == [False, True]
+    assert [len(list(run.checkpoints.iterdir())) for run in runs.values()] == [0, 1]
 
 
 @pytest.mark.slow

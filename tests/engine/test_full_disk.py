@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine.caching import discard_leftovers
 from engine.errors import ConsoleError
 from engine.events import EpochEnded, FitStarted, Noticed, PhaseStarted, Progress, RunFailed, RunFinished
 from engine.heart import Heart, request_stop
@@ -20,7 +19,7 @@ from engine.launch import prepare_run, start_host
 from engine.rundir import Liveness, create_run
 from engine.thread import EngineThread
 from presets.catalog import save_preset
-from tests.helpers import LIMIT_S, all_of, events_of, private_mode, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, small_config, wait_until
 from tests.small_disk import SmallDisk, small_disk
 
 if TYPE_CHECKING:
@@ -261,10 +260,3 @@ def test_a_disk_that_is_full_when_training_ends_is_named(disk: SmallDisk) -> Non
     assert isinstance(end, RunFailed)
     assert end.what.startswith("The disk is full: model.keras")
     assert end.remedy.startswith("All 2 epochs are recorded, but the trained model is lost.")
-
-
-def test_a_new_run_removes_what_killed_runs_left(disk: SmallDisk, run: RunDirectory) -> None:
-    assert private_mode(run.reserved_space) == 0o600
-    run.journal.touch()
-    discard_leftovers(disk.path)
-    assert run.reserved_space.exists(), "it has only just begun"
