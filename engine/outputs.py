@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from engine.channel import Channel
     from engine.rundir import RunDirectory
+
+_NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
 
 
 def save_model(model: Any, path: Path) -> None:
@@ -159,7 +162,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def _give_up(self, error: Exception) -> None:
         self._failed = True
-        why = disk_full(self._folder, "an epoch") if is_disk_full(error) else one_line(error, 200)
+        why = disk_full(self._folder, "an epoch") if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
         self._channel.notice(f"TensorBoard files are no longer written. {why}")
 
     def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
