@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import psutil
 
+from engine.disk_space import size_text
 from engine.errors import DataError
+from engine.files import drafts_in
 from engine.rundir import Liveness, list_runs
 
 if TYPE_CHECKING:
@@ -101,15 +103,6 @@ def _told(sentence: str) -> str:
     return f"{sentence} data.cache=memory or disk keeps them all the same."
 
 
-def size_text(count: float) -> str:
-    """Write a number of bytes for a person."""
-    for unit in ("B", "KB", "MB"):
-        if count < 1000:
-            return f"{count:,.0f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} GB"
-
-
 def room_beside(folder: Path | None) -> Room:
     """Look at what there is to keep examples in.
 
@@ -165,12 +158,17 @@ def discard_cache(run: RunDirectory) -> None:
     shutil.rmtree(run.cache, ignore_errors=True)
 
 
-def discard_left_caches(folder: Path) -> None:
-    """Delete what runs left behind that were killed, so that they do not fill the disk.
+def discard_leftovers(folder: Path) -> None:
+    """Delete what killed runs left behind, so that it does not fill the disk: caches, drafts and reserved space.
 
     Args:
         folder: The folder of all runs.
     """
     for run in list_runs(folder):
-        if run.cache.is_dir() and run.liveness() is Liveness.DEAD:
+        drafts = [draft for place in (run.path, run.checkpoints, run.control) for draft in drafts_in(place)]
+        leftovers = [path for path in (run.reserved_space, *drafts) if path.exists()]
+        if (leftovers or run.cache.is_dir()) and run.liveness() is Liveness.DEAD:
             discard_cache(run)
+            for leftover in leftovers:
+                with suppress(OSError):
+                    leftover.unlink()

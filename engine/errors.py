@@ -51,6 +51,10 @@ class UntrustedCodeError(ConsoleError):
     """A saved model holds code, no run of the user's own saved it, and the user has not said to trust it."""
 
 
+class DiskFullError(ConsoleError):
+    """A disk or the user's quota is full."""
+
+
 class RunNotFoundError(ConsoleError):
     """There is no such run, or the folder is not a run."""
 

@@ -8,9 +8,10 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from engine.disk_space import disk_full
 from engine.errors import ConsoleError
 from engine.events import RunFailed
-from engine.files import is_disk_full
+from engine.files import is_disk_full, plain_name
 
 _OURS = str(Path(__file__).parent)
 _INSTALLED = tuple(
@@ -32,6 +33,8 @@ def explain(error: BaseException, log: str) -> RunFailed:
     """
     if isinstance(error, ConsoleError):
         return RunFailed(error.what, error.why, error.remedy, log)
+    if is_disk_full(error):  # before memory: TensorFlow has one class for both
+        return _explain_full_disk(error, log)
     if isinstance(error, MemoryError) or _is_tensorflow(error, "ResourceExhaustedError") or _is_jax_memory(error):
         return RunFailed(
             "The device ran out of memory.",
@@ -39,8 +42,6 @@ def explain(error: BaseException, log: str) -> RunFailed:
             "Halve batch_size, or set precision=mixed_bfloat16, or use a smaller model.",
             log,
         )
-    if is_disk_full(error):
-        return RunFailed("The disk is full.", str(error), "Free space and start again; what was written is kept.", log)
     if isinstance(error, ImportError):
         return RunFailed(
             f"{error.name or 'A package'} cannot be imported.",
@@ -64,6 +65,17 @@ def explain(error: BaseException, log: str) -> RunFailed:
         "Correct it there and start again." if where else "The log has the details.",
         log,
     )
+
+
+def _explain_full_disk(error: BaseException, log: str) -> RunFailed:
+    remedy = "Free space on that disk and start again; what was written before is kept."
+    # TensorFlow begins its message with the path.
+    named = re.search(r"(?:^|\s)(/[^;:]+)[;:]", str(error))
+    path = getattr(error, "filename", None) or (named[1] if named else None)
+    if path is None:
+        return RunFailed("The disk is full.", _first_line(error), remedy, log)
+    full = disk_full(Path(path).parent, plain_name(Path(path)), remedy=remedy)
+    return RunFailed(full.what, full.why, full.remedy, log)
 
 
 def own_line(error: BaseException) -> str:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
+import time
 from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _DRAFT = ".draft-"
+# What drafts of `name` were called before: `.name.PID`, `name.PID.draft`, `.name.draft.keras`.
+_OLD_DRAFT = re.compile(r"\..+\.\d+$|.+\.\d+\.draft$|\..+\.draft\.keras$")
+_LONGEST_DRAFT_S = 60.0
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -29,8 +34,13 @@ class TooLargeError(OSError):
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether an error means that the disk or the user's quota is full."""
-    return isinstance(error, OSError) and error.errno in _FULL
+    """Return whether an error means that the disk or the user's quota is full.
+
+    TensorFlow and HDF5 raise errors of other classes, with the system's message in their text.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno in _FULL
+    return any(os.strerror(number) in str(error) for number in _FULL)
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
@@ -108,7 +118,7 @@ def make_private_folder(path: Path) -> None:
         folder = folder.parent
     for folder in reversed(missing):
         with suppress(FileExistsError):  # another process was faster
-            folder.mkdir()
+            folder.mkdir(mode=0o700)
             folder.chmod(0o700)
     if not path.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
@@ -133,10 +143,10 @@ def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
         yield draft
         if private:
             draft.chmod(0o600)
-        _sync(draft, os.O_RDONLY)
+        sync(draft)
         draft.replace(path)
         with suppress(OSError):  # some network file systems cannot sync a folder
-            _sync(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            sync(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink()
@@ -154,20 +164,37 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def open_private(path: str, flags: int) -> int:
-    """Open a file as the built-in `open` does, created for the user only (0600)."""
-    return os.open(path, flags, 0o600)
+    """Open a file as the built-in `open` does, for the user only (0600), even if others could read it before."""
+    descriptor = os.open(path, flags, 0o600)
+    with suppress(OSError):  # another user's file
+        os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def plain_name(path: Path) -> str:
+    """Return the name of a file; of a draft, the name that it is to get."""
+    return re.sub(rf"^{re.escape(_DRAFT)}\d+-", "", path.name)
+
+
+def drafts_in(folder: Path) -> list[Path]:
+    """Return the drafts in a folder, in use or left behind, those of earlier versions included."""
+    try:
+        return [entry for entry in folder.iterdir() if entry.name.startswith(_DRAFT) or _OLD_DRAFT.match(entry.name)]
+    except OSError:
+        return []
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove drafts that crashed processes left in a folder; drafts of running processes stay."""
-    try:
-        drafts = [entry for entry in folder.iterdir() if entry.name.startswith(_DRAFT)]
-    except OSError:
-        return
-    for draft in drafts:
+    """Remove drafts that crashed processes left in a folder.
+
+    Drafts of running processes stay, and so do drafts of the last minute: the folder may be shared with another
+    machine, whose processes cannot be seen here.
+    """
+    for draft in drafts_in(folder):
         pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
-        if not (pid.isdecimal() and _is_running(int(pid))):
-            with suppress(OSError):
+        with suppress(OSError):
+            is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S
+            if is_old and not (pid.isdecimal() and _is_running(int(pid))):
                 draft.unlink()
 
 
@@ -181,8 +208,13 @@ def _is_running(pid: int) -> bool:
     return True
 
 
-def _sync(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
+def sync(path: str | Path) -> None:
+    """Wait until a file's content, or a folder's list of files, is on the disk.
+
+    Raises:
+        OSError: It cannot be opened or written.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

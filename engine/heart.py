@@ -12,17 +12,22 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from engine.files import write_whole
+from engine.files import is_disk_full, read_bytes, write_whole
 from engine.process_identity import identify
+from engine.sanitize import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from engine.journal import JournalWriter
     from engine.rundir import RunDirectory
 
 BEAT_S = 1.0
 TICK_S = 0.1
+_DIGITS = 9
+_HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
+_LARGEST_REQUEST = 64 << 10
 
 
 def request_stop(run: RunDirectory, reason: str) -> None:
@@ -36,7 +41,12 @@ def request_stop(run: RunDirectory, reason: str) -> None:
         OSError: The request cannot be written.
     """
     run.control.mkdir(mode=0o700, exist_ok=True)
-    write_whole(run.stop_request, json.dumps({"reason": reason, "at": time.time()}))
+    try:
+        write_whole(run.stop_request, json.dumps({"reason": reason, "at": time.time()}))
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        run.stop_request.touch(mode=0o600)  # an empty file needs no room, and is a request as well
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
@@ -45,7 +55,17 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    write_whole(run.heartbeat, json.dumps(identify(pid)))
+    write_whole(run.heartbeat, _beat(pid, None))
+
+
+def _beat(pid: int, waiting: int | None) -> bytes:
+    """Return the content of a heartbeat.
+
+    It has the same length for any number of waiting events: while the disk is full it is written over in place, which
+    takes no space, and a reader that looks at that moment still finds valid JSON.
+    """
+    digits = "-" * _DIGITS if waiting is None else f"{waiting:0{_DIGITS}}"
+    return json.dumps(identify(pid) | {"waiting": digits}).encode()
 
 
 class Heart:
@@ -63,27 +83,47 @@ class Heart:
         self._on_stop = on_stop
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
-        write_heartbeat(run, os.getpid())
+        self._waiting: int | None = None
+        try:
+            write_heartbeat(run, os.getpid())
+        except OSError as error:
+            if not is_disk_full(error):
+                raise
+            journal.make_room(_HEARTBEAT_ROOM)
+            write_heartbeat(run, os.getpid())
 
     def tick(self) -> None:
         """Beat once a second, hear requests, and write what waits. Cheap; call it ten times a second."""
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
+            self._say_what_waits()
             # Our own clock's time, not a file server's: the journal's times are compared with it.
             at = time.time_ns()
             os.utime(self._run.heartbeat, ns=(at, at))
         request = self._run.stop_request
         if request.exists():
-            self._on_stop(_reason(request.read_bytes()))
+            self._on_stop(_reason(request))
             request.unlink(missing_ok=True)
         self._journal.flush()
 
+    def _say_what_waits(self) -> None:
+        """Write the number of events that wait for room on a full disk into the heartbeat, if it changed."""
+        waiting = self._journal.waiting if self._journal.is_full else None
+        if waiting == self._waiting:
+            return
+        self._waiting = waiting
+        descriptor = os.open(self._run.heartbeat, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(descriptor, _beat(os.getpid(), waiting), 0)
+        finally:
+            os.close(descriptor)
 
-def _reason(content: bytes) -> str:
+
+def _reason(request: Path) -> str:
     try:
-        return str(json.loads(content)["reason"])
-    except (ValueError, KeyError, TypeError):
+        return printable(str(json.loads(read_bytes(request, _LARGEST_REQUEST))["reason"]))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "asked by a control file"
 
 

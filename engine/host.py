@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, NoReturn
 from engine.config import load_config
 from engine.errors import ConfigError
 from engine.events import RunFailed
+from engine.failures import explain
+from engine.files import remove_drafts
 from engine.heart import TICK_S, Heart
 from engine.journal import JournalWriter
 from engine.rundir import RunDirectory
@@ -37,6 +39,7 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     _give_way()
     run = RunDirectory(Path(arguments[0]))
+    remove_drafts(run.path)
     journal = JournalWriter(run.journal)
     try:
         config = load_config(run.config)
@@ -45,7 +48,12 @@ def main(arguments: list[str]) -> int:
         journal.close()
         return FAILED
     engine = EngineThread(run, config, journal, source="host")
-    heart = Heart(run, journal, engine.request_stop)
+    try:
+        heart = Heart(run, journal, engine.request_stop)
+    except OSError as error:
+        journal.write(explain(error, run.log.name))
+        journal.close()
+        return FAILED
     ended_by = _handle_signals(engine)
     engine.start()
     while engine.is_alive() and not ended_by:
@@ -53,8 +61,9 @@ def main(arguments: list[str]) -> int:
         try:
             heart.tick()
         except OSError as error:
-            print(f"heartbeat: {error}", file=sys.stderr)
-    if engine.is_alive():
+            with suppress(OSError):  # the log may be on the same full disk
+                print(f"heartbeat: {error}", file=sys.stderr, flush=True)
+    if engine.is_alive() and not journal.has_ended:
         what = f"The run was ended at once by {ended_by[0]}, before it could save."
         journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
     journal.close()
@@ -74,8 +83,9 @@ def _leave(code: int) -> NoReturn:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, 2 * _LONGEST_EXIT_S)
     atexit._run_exitfuncs()  # noqa: SLF001  no public name, and since Python 3.0 this one
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a full disk: what is printed there goes to the log
+            stream.flush()
     os._exit(code)
 
 

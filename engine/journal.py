@@ -12,17 +12,29 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import threading
 import time
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from functools import cache
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, Any, get_args
 
 import orjson
 
-from engine.events import DURABLE, Event, Progress
-from engine.files import open_regular
+from engine.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, free_bytes
+from engine.events import (
+    DURABLE,
+    EpochEnded,
+    Event,
+    FitStarted,
+    HostSampled,
+    InputMeasured,
+    MemorySampled,
+    Noticed,
+    Progress,
+)
+from engine.files import is_disk_full, open_regular
 from engine.plausible import is_plausible
 from engine.sanitize import TooDeepError, printable, printable_values
 
@@ -45,6 +57,13 @@ _MULTI_LINE = {"RunFailed"}
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
 _LARGEST_BACKLOG = 10_000
+_MEASUREMENTS = (Progress, HostSampled, MemorySampled, InputMeasured)
+
+_LAST_EVENT = 32 << 10  # a summary with the worst confusions and long metric names takes a tenth
+_BLOCK = 4096  # what file systems allocate
+_PER_EPOCH = _BLOCK  # an epoch takes a quarter of it; the progress that follows fills it up
+_LARGEST_RESERVE = 16 << 20
+_RESERVE_EVERY_S = 1.0
 
 
 def encode(event: Event, at: float) -> bytes:
@@ -110,16 +129,35 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     return event if is_plausible(event) else None
 
 
+@dataclass(slots=True)
+class _Line:
+    """A line that is not in the file yet; `is_begun` if a part of it is."""
+
+    data: bytes
+    kind: type[Event]
+    is_begun: bool = False
+
+
 class JournalWriter:
     """Appends events to a journal; safe to call from any thread.
 
     A line is one `write` to a file opened for appending, so a reader sees it at once and never half of one
-    from another writer. When the disk is full the lines wait in memory and are written as soon as there is
-    room; only progress events may then be dropped.
+    from another writer.
+
+    While the disk is full, lines wait in memory and are written as soon as there is room. Epoch ends and the last
+    event do not wait: beside the journal lies a `Reserve`, which is given back bit by bit for them and for everything
+    that waits before them. If it is too small for all of that, measurements taken several times a second or once a
+    second (`Progress` and samples) are dropped, and nothing else.
 
     Args:
         path: The journal; created private to the user.
         clock: Unix time in seconds.
+
+    Attributes:
+        trouble: Why lines wait; empty when none does.
+        is_full: Whether the disk was full at the last attempt, and has no room for a new reserve yet.
+        dropped: Measurements that were dropped.
+        has_ended: Whether the last event of the run was written.
 
     Raises:
         OSError: The file cannot be opened.
@@ -129,27 +167,51 @@ class JournalWriter:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._clock = clock
         self._lock = threading.Lock()
-        self._backlog: list[bytes] = []
+        self._waiting: list[_Line] = []
         self._needs_sync = False
+        self.has_ended = False
+        self._epochs = self._epochs_left = 0
+        self._folder = path.parent
+        self._reserve: Reserve | None = None
+        self._next_reserve = 0.0
+        self._is_whole = False
         self.trouble = ""
+        self.is_full = False
+        self.dropped = 0
+        if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self._reserve = Reserve(path.with_name(RESERVE_NAME))
+            self._replenish()
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for room."""
+        return len(self._waiting)
 
     def write(self, event: Event) -> None:
         """Append one event. Never raises for a full disk: see `trouble`."""
-        line = encode(event, self._clock())
+        line = _Line(encode(event, self._clock()), type(event))
         with self._lock:
-            if self._fd < 0 or (isinstance(event, Progress) and len(self._backlog) > _LARGEST_BACKLOG):
+            if self._fd < 0:
                 return
-            self._backlog.append(line)
-            self._needs_sync |= isinstance(event, DURABLE)
-            self._drain()
+            if isinstance(event, Progress) and len(self._waiting) > _LARGEST_BACKLOG:
+                self.dropped += 1
+                return
+            self._waiting.append(line)
+            self._count_epochs(event)
+            if isinstance(event, DURABLE):
+                self._needs_sync = True
+                self.has_ended |= not isinstance(event, EpochEnded)
+            if not self._drain() and isinstance(event, DURABLE):
+                self._drain_into_reserve()
 
     def flush(self) -> None:
         """Write what a full disk held up, and make epoch ends and final events durable."""
         with self._lock:
             if self._fd < 0:
                 return
-            self._drain()
-            if self._needs_sync and not self._backlog:
+            if self._drain():
+                self._replenish()
+            if self._needs_sync and not self._waiting:
                 self._needs_sync = False
                 fd = os.dup(self._fd)
             else:
@@ -162,27 +224,97 @@ class JournalWriter:
         finally:
             os.close(fd)
 
+    def make_room(self, size: int) -> None:
+        """Give back some of the reserve, for a small file without which the run could not be watched."""
+        with self._lock:
+            if self._reserve is not None:
+                self._reserve.shrink_to(self._reserve.size - size)
+                self._is_whole = False
+
     def close(self) -> None:
-        """Make everything durable and close the file; further events are dropped."""
+        """Make everything durable, give the reserve back and close the file; further events are dropped."""
+        with self._lock:
+            if self._fd >= 0 and not self._drain():
+                self._drain_into_reserve(is_last=True)
         self.flush()
         with self._lock:
             if self._fd >= 0:
                 os.close(self._fd)
                 self._fd = -1
+            if self._reserve is not None:
+                self._reserve.shrink_to(0)
 
-    def _drain(self) -> None:
-        while self._backlog:
-            line = self._backlog[0]
+    def _count_epochs(self, event: Event) -> None:
+        """Keep the reserve as large as what may have to go into it: the epochs that are to come and the last event."""
+        if isinstance(event, FitStarted):
+            self._epochs = self._epochs_left = event.epochs
+            self._is_whole = False
+        elif isinstance(event, EpochEnded):
+            self._epochs_left = max(0, self._epochs - event.epoch)
+
+    def _drain(self) -> bool:
+        """Write what waits, in order; return whether nothing waits any more."""
+        while self._waiting:
+            line = self._waiting[0]
             try:
-                written = os.write(self._fd, line)
+                written = os.write(self._fd, line.data)
             except OSError as error:
                 self.trouble = error.strerror or str(error)
-                return
-            if written < len(line):
-                self._backlog[0] = line[written:]
+                self.is_full |= is_disk_full(error)
+                return False
+            if written < len(line.data):
+                line.data, line.is_begun = line.data[written:], True
             else:
-                self._backlog.pop(0)
+                self._waiting.pop(0)
         self.trouble = ""
+        return True
+
+    def _drain_into_reserve(self, *, is_last: bool = False) -> None:
+        """Write what waits with as little of the reserve as that takes, for more epochs and the end are to come."""
+        if self._reserve is None or not self.is_full:
+            return
+        keep = 0 if is_last or self.has_ended else _LAST_EVENT
+        size = self._reserve.size
+        later = keep + self._epochs_left * _PER_EPOCH if keep else 0
+        if sum(len(line.data) for line in self._waiting) > size - later:
+            self._drop_measurements()
+        # A few blocks at a time: what is given back and not written to is open to every other process.
+        while size > keep and not self._drain():
+            size -= max(_BLOCK, -len(self._waiting[0].data) // _BLOCK * -_BLOCK)
+            self._reserve.shrink_to(size)
+        self._drain()
+
+    def _drop_measurements(self) -> None:
+        kept = [line for line in self._waiting if line.is_begun or line.kind not in _MEASUREMENTS]
+        self.dropped += len(self._waiting) - len(kept)
+        self._waiting = kept
+
+    def _replenish(self) -> None:
+        """Make the reserve whole, now and then, once nothing waits; only then is the disk no longer full."""
+        now = time.monotonic()
+        is_whole = self._is_whole and not self.is_full
+        if self._reserve is None or is_whole or now < self._next_reserve:
+            return
+        self._next_reserve = now + _RESERVE_EVERY_S
+        wanted = min(RESERVE_BYTES + self._epochs_left * _PER_EPOCH, _LARGEST_RESERVE)
+        try:
+            # Not the last bytes: other writers would find the disk full because of the reserve.
+            if self.is_full and (free_bytes(self._folder) or 0) < 2 * wanted:
+                return
+            self._reserve.grow(wanted)
+        except OSError as error:
+            if is_disk_full(error):
+                return  # tried again later; what is written now still fits
+        self._next_reserve, self._is_whole = 0.0, True
+        was_full, self.is_full = self.is_full, False
+        if was_full and not self.has_ended:
+            self._waiting.append(_Line(encode(self._recovery(), self._clock()), Noticed))
+            self._drain()
+
+    def _recovery(self) -> Noticed:
+        dropped, self.dropped = self.dropped, 0
+        lost = f"; {dropped:,} measurements between epoch ends were not recorded" if dropped else ""
+        return Noticed(f"The disk was full and has room again. Every epoch is recorded{lost}.")
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from engine.files import make_private_folder, read_json, write_whole
+from engine.files import make_private_folder, read_json, remove_drafts, write_whole
 from engine.paths import runs_folder
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Kept:
         kept[key] = value
         with suppress(OSError):
             make_private_folder(path.parent)
+            remove_drafts(path.parent)
             write_whole(path, json.dumps(dict(list(kept.items())[-_MOST:])))
 
     def get(self, key: str) -> Any:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from engine.config import to_toml
 from engine.errors import ConsoleError
 from engine.files import open_private, write_whole
 from engine.heart import write_heartbeat
-from engine.paths import user_path
-from engine.rundir import RunDirectory, create_run
+from engine.rundir import RunDirectory, all_or_nothing, cannot_begin, create_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,13 +28,11 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     """
     run = create_run(config.name, folder)
     try:
-        write_whole(run.config, to_toml(config))
-        run.journal.touch(mode=0o600)
+        with all_or_nothing(run):
+            write_whole(run.config, to_toml(config))
+            run.journal.touch(mode=0o600)
     except OSError as error:
-        raise ConsoleError(
-            f"{user_path(run.path)} cannot be written: {error.strerror}.",
-            remedy="Free space, or set TPU_CONSOLE_HOME to a folder elsewhere.",
-        ) from error
+        raise cannot_begin(run.path.parent, error) from error
     return run
 
 
@@ -58,8 +56,10 @@ def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
                 start_new_session=True,
                 env=environment,
             )
-        # Named here and not only by the host itself, so that one that dies at once is seen to be dead.
-        write_heartbeat(run, process.pid)
-        return process
     except OSError as error:
         raise ConsoleError(f"The training process cannot be started: {error.strerror}.") from error
+    # Named here and not only by the host itself, so that one that dies at once is seen to be dead. On a disk that has
+    # just become full, only the host can write it: it has the reserve.
+    with suppress(OSError):
+        write_heartbeat(run, process.pid)
+    return process

@@ -22,7 +22,7 @@ from engine.files import open_regular
 from engine.process_identity import Sight, look_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from engine.rundir import RunDirectory
 
@@ -67,7 +67,7 @@ class Life:
         is_settled: Whether more watching cannot change this answer; an old heartbeat is taken for fresh until it was
             watched for a while.
         stop_waits: Whether a request to stop lies in the folder that the run has not read yet.
-        is_waiting: Whether the run itself says that it waits for something, such as room on a disk.
+        waiting: Events that wait in the run's memory because its disk is full; None if it is not.
         beat_at: Unix time of the newest heartbeat on the clock of whoever wrote it; 0 if there is none.
     """
 
@@ -75,7 +75,7 @@ class Life:
     silent_s: int = 0
     is_settled: bool = True
     stop_waits: bool = False
-    is_waiting: bool = False
+    waiting: int | None = None
     beat_at: float = 0.0
 
 
@@ -168,7 +168,7 @@ class HeartbeatWatch:
             silent_s=int(watched.silent_s) if liveness is Liveness.SILENT else 0,
             is_settled=is_settled,
             stop_waits=self.run.stop_request.exists(),
-            is_waiting=bool(beat.get("waiting")),
+            waiting=_waiting(beat),
             beat_at=beat_ns / 1e9,
         )
 
@@ -191,6 +191,11 @@ class HeartbeatWatch:
         except OSError:
             return Liveness.DEAD
         return Liveness.STARTING if max(age_s, self._clock() - self._opened_at) < STARTING_S else Liveness.DEAD
+
+
+def _waiting(beat: Mapping[str, Any]) -> int | None:
+    digits = beat.get("waiting")
+    return int(digits) if isinstance(digits, str) and digits.isascii() and digits.isdecimal() else None
 
 
 def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:

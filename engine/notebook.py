@@ -14,7 +14,7 @@ from engine.channel import Channel
 from engine.events import RunFailed, RunFinished, RunStarted
 from engine.heart import TICK_S, Heart
 from engine.journal import JournalWriter
-from engine.rundir import create_run
+from engine.rundir import all_or_nothing, cannot_begin, create_run
 from engine.sampling.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -36,7 +36,13 @@ class NotebookRun:
 
     def __init__(self, label: str) -> None:
         run = create_run(label)
-        self.channel = Channel(run, JournalWriter(run.journal))
+        try:
+            with all_or_nothing(run):
+                journal = JournalWriter(run.journal)
+                heart = Heart(run, journal, self._request_stop)
+        except OSError as error:
+            raise cannot_begin(run.path.parent, error) from error
+        self.channel = Channel(run, journal)
         self.channel.emit(RunStarted(label, "notebook", os.getpid(), socket.gethostname()))
         self._began = time.monotonic()
         self._fit = _fit_frame(inspect.currentframe())
@@ -44,7 +50,6 @@ class NotebookRun:
         self._over = threading.Event()
         self._sampler = Sampler(self.channel)
         self._sampler.start()
-        heart = Heart(run, self.channel.journal, self._request_stop)
         self._beat = threading.Thread(target=self._watch, args=(heart,), name="tpu-console-heart", daemon=True)
         self._beat.start()
 

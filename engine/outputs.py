@@ -6,13 +6,16 @@ import errno
 import json
 import math
 import os
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from engine.errors import ConsoleError
+from engine.disk_space import disk_full
+from engine.errors import ConsoleError, one_line
 from engine.events import CheckpointSaved, EpochEnded, Phase
 from engine.files import is_disk_full, make_private_folder, whole_file, write_whole
 from engine.journal import spelled_out
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
     from engine.channel import Channel
     from engine.rundir import RunDirectory
 
+_NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
+
 
 def save_model(model: Any, path: Path) -> None:
     """Save a model whole or not at all, and note its code, if it has any, as the user's own.
@@ -39,12 +44,22 @@ def save_model(model: Any, path: Path) -> None:
         with whole_file(path) as draft, _undistributed():
             model.save(draft)
             remember_own(draft)
-    except OSError as error:
-        full = is_disk_full(error)
+    except Exception as error:
+        if is_disk_full(error):
+            raise disk_full(path.parent, path.name, _bytes_of(model), "Free space on that disk.") from error
+        if not isinstance(error, OSError):
+            raise
         raise ConsoleError(
-            f"{user_path(path)} cannot be written: {'the disk is full' if full else error.strerror or error}.",
-            remedy="Free space; what the run wrote before is kept." if full else "Check the folder's permissions.",
+            f"{user_path(path)} cannot be written: {error.strerror or error}.",
+            remedy="Check the folder's permissions.",
         ) from error
+
+
+def _bytes_of(model: Any) -> int:
+    """Return how much a model takes on disk: its weights and the optimizer's state."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
 
 
 @contextmanager
@@ -71,6 +86,7 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._channel = channel
         self._monitor = monitor
         self._best = math.inf
+        self._is_failing = False
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -83,8 +99,11 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         try:
             save_model(self.model, path)
         except ConsoleError as error:
-            self._channel.notice(f"The best model so far (epoch {epoch + 1}) was not kept. {error}")
+            if not self._is_failing:  # on a full disk this repeats after every better epoch
+                self._channel.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")
+            self._is_failing = True
         else:
+            self._is_failing = False
             self._best = self._sign * value
             relative = str(path.relative_to(self._channel.run.path))
             self._channel.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
@@ -101,6 +120,7 @@ class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     def __init__(self, channel: Channel) -> None:
         super().__init__()
         self._channel = channel
+        self._is_failing = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model in place of the epoch's before."""
@@ -108,7 +128,11 @@ class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         try:
             save_model(self.model, self._channel.run.checkpoints / "last.keras")
         except ConsoleError as error:
-            self._channel.notice(f"The model after epoch {epoch + 1} was not kept. {error}")
+            if not self._is_failing:
+                self._channel.notice(f"The model after epoch {epoch + 1} was not saved. {error}")
+            self._is_failing = True
+        else:
+            self._is_failing = False
         self._channel.enter(Phase.TRAINING)
 
 
@@ -136,8 +160,12 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         try:
             self._write(epoch, logs or {})
         except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its TensorBoard files
-            self._failed = True
-            self._channel.notice(f"TensorBoard files are no longer written: {' '.join(str(error).split())[:200]}")
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        why = disk_full(self._folder, "an epoch") if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
+        self._channel.notice(f"TensorBoard files are no longer written. {why}")
 
     def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
         for name, value in logs.items():
@@ -152,7 +180,11 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Close the files; another `fit` of the run goes on in new ones."""
         for writer in self._writers.values():
-            writer.close()
+            try:
+                writer.close()
+            except Exception as error:  # noqa: BLE001  as above
+                if not self._failed:
+                    self._give_up(error)
         self._writers.clear()
 
 
@@ -175,7 +207,9 @@ def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapp
         write_whole(run.history, history_csv(epochs))
         write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
     except OSError as error:
+        remedy = "Every epoch is also in events.jsonl."
+        if is_disk_full(error):
+            raise disk_full(run.path, "history.csv and summary.json", remedy=remedy) from error
         raise ConsoleError(
-            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.",
-            remedy="Free space; the history is also in events.jsonl.",
+            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.", remedy=remedy
         ) from error

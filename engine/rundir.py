@@ -5,6 +5,7 @@
 ``events.jsonl``       the journal (`engine.journal`)
 ``console.log``        everything native code and tracebacks print
 ``heartbeat.json``     who trains, written once and touched every second while it does
+``reserved-space``     space for the last events, should the disk be full; gone when the run ends
 ``control/``           requests from consoles, one file each
 ``checkpoints/``       ``best.keras``
 ``tensorboard/``       event files
@@ -23,15 +24,22 @@ Folders are private to the user (0700), files likewise (0600).
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from engine.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
 from engine.errors import ConsoleError, RunNotFoundError, did_you_mean
-from engine.files import make_private_folder
+from engine.files import is_disk_full, make_private_folder
 from engine.liveness import Liveness, look_once
 from engine.paths import runs_folder, user_path
 from engine.sanitize import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["Liveness", "RunDirectory", "create_run", "find_run", "is_run", "list_runs"]
 
@@ -126,6 +134,11 @@ class RunDirectory:
         """A request to stop that the run has not read yet."""
         return self.control / "stop.json"
 
+    @property
+    def reserved_space(self) -> Path:
+        """Space for the last events, should the disk be full."""
+        return self.path / RESERVE_NAME
+
     def liveness(self) -> Liveness:
         """Return whether something trains here; takes three seconds if the heartbeat looks old.
 
@@ -156,14 +169,39 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
                 run.path.mkdir(mode=0o700)
             except FileExistsError:
                 continue
-            run.control.mkdir(mode=0o700)
+            with all_or_nothing(run):
+                run.control.mkdir(mode=0o700)
+                Reserve(run.reserved_space).grow(RESERVE_BYTES)
             return run
     except OSError as error:
-        raise ConsoleError(
-            f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
-            remedy="Free space or change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
-        ) from error
+        raise cannot_begin(folder, error) from error
     raise ConsoleError(f"There are a thousand runs named {stem} in {user_path(folder)}.")
+
+
+@contextmanager
+def all_or_nothing(run: RunDirectory) -> Iterator[None]:
+    """Remove a new run's folder if what the block does to prepare it fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
+    """Make the error that says why no run can be made in a folder.
+
+    Args:
+        folder: The folder of all runs.
+        error: What writing to it raised.
+    """
+    if is_disk_full(error):
+        remedy = "Free space, or set TPU_CONSOLE_HOME to a folder on another disk."
+        return disk_full(folder, "a new run", RESERVE_BYTES, remedy)
+    return ConsoleError(
+        f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
+        remedy="Change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
+    )
 
 
 def _as_file_name(label: str) -> str:

@@ -9,23 +9,24 @@ import json
 import os
 import socket
 import traceback
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from engine.caching import discard_cache, discard_left_caches
+from engine.caching import discard_cache, discard_leftovers
 from engine.channel import Channel
 from engine.environment.sources import this_machine
-from engine.errors import DataError
+from engine.errors import DataError, DiskFullError
 from engine.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
 from engine.failures import explain
-from engine.files import write_whole
+from engine.files import open_private, write_whole
 from engine.hardware import detect_hardware
 from engine.hosts.membership import check_can_join, find_membership
 from engine.lean_import import without
 from engine.plan import devices_of
 from engine.roads import JAX, TENSORFLOW, choose_road, prepare
 from engine.stopping import StoppedError
-from engine.summary import summarise
+from engine.summary import state_of, summarise
 from engine.took import Stopwatch
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def train_and_report(
         reason = stop_token.reason or str(stopped)
         channel.emit(RunFinished("stopped", f"{reason}, before training began", {}))
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
-        with run.log.open("a", encoding="utf-8") as log:
-            traceback.print_exception(error, file=log)
+        _log_traceback(run, error)
         failed = explain(error, run.log.name)
         if channel.team is not None:
             channel.team.fail(error, failed)
@@ -78,6 +78,12 @@ def train_and_report(
         discard_cache(run)
         journal.flush()
     return True
+
+
+def _log_traceback(run: RunDirectory, error: BaseException) -> None:
+    # A disk that is full takes no traceback; the last event counts.
+    with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
+        traceback.print_exception(error, file=log)
 
 
 def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
@@ -129,7 +135,7 @@ def _load(channel: Channel, config: RunConfig, accelerator: Accelerator) -> Pipe
     examples = datasets.load_examples(config, loading)
     for notice in examples.notices:
         channel.notice(notice)
-    discard_left_caches(channel.run.path.parent)
+    discard_leftovers(channel.run.path.parent)
     data = pipeline.build_pipeline(
         examples,
         config,
@@ -300,11 +306,26 @@ def _save(
         score_classes()  # with the others: it is a pass over the validation data
         return RunFinished(outcome, f"{reason}; host 0 has the run", {})
     channel.enter(Phase.SAVING)
-    outputs.save_model(model, channel.run.model)
+    try:
+        outputs.save_model(model, channel.run.model)
+    except DiskFullError as error:
+        raise _not_saved(channel, error) from error
     state, summary = summarise(channel, outcome, reason, score_classes())
-    outputs.write_outputs(channel.run, state.epochs, summary)
+    try:
+        outputs.write_outputs(channel.run, state.epochs, summary)
+    except DiskFullError as error:
+        channel.notice(str(error))  # the model is saved, and the journal has everything else
     stopwatch.keep(state)
     return RunFinished(outcome, reason, summary)
+
+
+def _not_saved(channel: Channel, error: DiskFullError) -> DiskFullError:
+    """Say what a run keeps whose model could not be saved at its end."""
+    state = state_of(channel)
+    kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
+    if state.checkpoint is not None:
+        kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
+    return DiskFullError(error.what, why=error.why, remedy=f"{kept} Free space on that disk before the next run.")
 
 
 def _enter(channel: Channel, phase: Phase, detail: str = "") -> None:

@@ -39,6 +39,7 @@ class Snapshot:
         silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
         stop_waits: Whether the run has not read a request to stop yet.
         stall: That training makes no progress although the process responds; None if it does.
+        waiting: Events that wait in memory because the disk is full; None if it is not.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -53,6 +54,8 @@ class Snapshot:
     def is_silent(self) -> bool:
         """Whether the run has not ended and does not respond."""
         return self.state.end is None and self.liveness is Liveness.SILENT
+
+    waiting: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -102,6 +105,7 @@ class RunFollower:
             silent_s=life.silent_s,
             stop_waits=life.stop_waits,
             stall=stall_of(self._state, life),
+            waiting=life.waiting,
         )
         return bool(records)
 
@@ -114,7 +118,7 @@ class RunFollower:
 
 def stall_of(state: RunState, life: Life) -> Stall | None:
     """Return that training makes no progress, if its process responds and says of nothing that it waits for it."""
-    if life.liveness is not Liveness.ALIVE or life.is_waiting:
+    if life.liveness is not Liveness.ALIVE or life.waiting is not None:
         return None
     return stall(state, life.beat_at)
 

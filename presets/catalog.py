@@ -15,8 +15,9 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from engine.config import RunConfig, parse_config, read_toml
+from engine.disk_space import disk_full
 from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
-from engine.files import make_private_folder
+from engine.files import is_disk_full, make_private_folder, remove_drafts, write_whole
 from engine.paths import user_path, user_presets_folder
 from engine.sanitize import TooDeepError, printable, printable_values
 
@@ -156,15 +157,18 @@ def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = 
     folder = folder or user_presets_folder()
     renamed = parse_config(config.model_dump(mode="json") | {"name": name})
     path = folder / f"{name}.toml"
-    if name in preset_files():
+    if name in preset_files() or path.exists():
         raise ConsoleError(f"There is a preset '{name}' already.", remedy="Choose another name.")
     values = renamed.model_dump(mode="json", exclude_defaults=True)
     values.pop("name", None)
     values["preset"] = {"title": title, "command": f"tpu-console run {name}"}
+    content = tomli_w.dumps(values)
     try:
         make_private_folder(folder)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(tomli_w.dumps(values))
+        remove_drafts(folder)
+        write_whole(path, content)
     except OSError as error:
+        if is_disk_full(error):
+            raise disk_full(folder, "the preset", len(content), "Free space and save it again.") from error
         raise ConsoleError(f"{user_path(path)} cannot be written: {error.strerror}.") from error
     return path

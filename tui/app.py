@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import signal
+import threading
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import App, SystemCommand
@@ -34,6 +37,7 @@ _NEVER_FULL = 1_000_000
 # Python's own 700 new objects start a collection a thousand times while a long journal is read.
 _YOUNG = 20_000
 _FORM_MODE = "form"
+_LONGEST_EXIT_S = 5.0
 
 
 class ConsoleApp(App[int]):
@@ -162,8 +166,28 @@ class ConsoleApp(App[int]):
             )
             return
         self._is_launching = True
+        if self._in_process:
+            self._hear_signals()
         config = message.config
         self.run_worker(lambda: self._launch(config), name="start a run", thread=True, exit_on_error=False)
+
+    def _hear_signals(self) -> None:
+        """Hear what would end this process, and the run in it, without a word."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # a console inside another program, which hears its signals itself
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            loop.add_signal_handler(number, self._end_by, number)
+
+    def _end_by(self, number: signal.Signals) -> None:
+        """Write the last event of the run in this process, and leave."""
+        # Without a terminal, drawing may wait for ever, and so may native threads: then the kernel's alarm ends it.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _LONGEST_EXIT_S)
+        if (own := self._own_run) is not None:
+            name = "the closing of its terminal (SIGHUP)" if number == signal.SIGHUP else number.name
+            own.end(name)
+        self.exit(return_code=128 + number)
 
     def _launch(self, config: RunConfig) -> None:
         """Start a run, off the event loop: making a folder may take long on a network disk."""

@@ -82,3 +82,12 @@ def time_ahead(plan: Plan, config: RunConfig) -> str:
     return (
         f"{most}very roughly {about}: as many {plan.unit}s a second as with batch {plan.took.batch} on {plan.took.day}"
     )
+
+
+def waiting_text(waiting: int) -> str:
+    """Say that a run's disk is full.
+
+    Args:
+        waiting: Events that wait in memory until there is room.
+    """
+    return f"disk full: {plural(waiting, 'event')} waiting; they are written as soon as there is room"

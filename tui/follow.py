@@ -135,7 +135,7 @@ def follow(
             if as_json:
                 _write_json(records)
             else:
-                say([*printer.feed(records), *printer.idle(life)])
+                say([*printer.feed(records), *printer.disk(life.waiting), *printer.idle(life)])
             end = _end_of(records)
             if records:
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -50,12 +51,14 @@ class InProcessRun:
         engine: The thread that trains.
         heart: The thread that beats and hears requests.
         journal: The run's journal.
+        umask: What the process had before; while it trains, TensorFlow's files are private to the user as well.
     """
 
     run: RunDirectory
     engine: EngineThread
     heart: HeartThread
     journal: JournalWriter
+    umask: int | None = None
     needs_console = True
 
     def tend(self) -> bool:
@@ -70,6 +73,28 @@ class InProcessRun:
         if self.heart.is_alive():
             self.heart.stop(_JOIN_S)
         self.journal.close()
+        if self.umask is not None:
+            os.umask(self.umask)
+            self.umask = None
+
+    def end(self, cause: str) -> None:
+        """Write why the run ends now, and let go of it, because the console is being ended from outside.
+
+        Args:
+            cause: What ends the console, such as ``SIGTERM``.
+        """
+        if self.engine.is_alive() and not self.journal.has_ended:
+            from engine.events import RunFailed
+
+            self.journal.write(
+                RunFailed(
+                    f"The console that trained this run was ended by {cause}, before the run could be saved.",
+                    "With --in-process a run trains inside the console and ends with it.",
+                    "The best checkpoint so far is kept. Without --in-process, runs go on when the console ends.",
+                    self.run.log.name,
+                )
+            )
+        self.release()
 
 
 def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
@@ -89,12 +114,18 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
         return HostedRun(run, start_host(run))
     from engine.heart import Heart, HeartThread
     from engine.journal import JournalWriter
+    from engine.rundir import all_or_nothing, cannot_begin
     from engine.thread import EngineThread
 
-    send_native_output_to(run.log)
-    journal = JournalWriter(run.journal)
-    engine = EngineThread(run, config, journal, "in-process")
-    heart = HeartThread(Heart(run, journal, engine.request_stop))
+    try:
+        with all_or_nothing(run):
+            send_native_output_to(run.log)
+            journal = JournalWriter(run.journal)
+            engine = EngineThread(run, config, journal, "in-process")
+            heart = HeartThread(Heart(run, journal, engine.request_stop))
+    except OSError as error:
+        raise cannot_begin(run.path.parent, error) from error
+    umask = os.umask(0o077)
     heart.start()
     engine.start()
-    return InProcessRun(run, engine, heart, journal)
+    return InProcessRun(run, engine, heart, journal, umask)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from engine.errors import ConsoleError, UntrustedCodeError
-from engine.files import make_private_folder
+from engine.files import make_private_folder, open_private
 from engine.paths import runs_folder, user_path
 from engine.sanitize import printable_values
 from tui.figures import duration
@@ -171,7 +171,7 @@ def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Po
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:
         make_private_folder(log.parent)
-        with open(log, "wb", opener=lambda path, flags: os.open(path, flags | os.O_APPEND, 0o600)) as errors:
+        with open(log, "wb", opener=lambda path, flags: open_private(path, flags | os.O_APPEND)) as errors:
             return subprocess.Popen(
                 [sys.executable, "-P", "-m", "engine.job", name, json.dumps(options)],
                 stdin=subprocess.DEVNULL,

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from engine.events import Phase
+from engine.liveness import watch_once
 from engine.paths import user_path
 from engine.plan import Severity
 from engine.state import best_epoch
@@ -263,6 +264,13 @@ def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
         run: The run.
         log: The last lines of its log.
     """
+    if (waiting := watch_once(run).look().waiting) is not None:
+        return [
+            f"Error: The disk was full when the training process of {run.run_id} ended; its last event is missing.",
+            *([f"{plural(waiting, 'event')} could not be written."] if waiting else []),
+            f"Free space for {user_path(run.path.parent)} and start the run again.",
+            *_log_place(run.log),
+        ]
     last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:]
     return [
         f"Error: The training process of {run.run_id} is gone without a last word: killed, or out of memory.",

@@ -28,7 +28,7 @@ from engine.liveness import Liveness
 from engine.paths import user_path
 from engine.state import RunState, best_epoch, fold
 from engine.watch import stall_of
-from tui.figures import duration
+from tui.figures import duration, waiting_text
 from tui.hosts import hosts_of, input_verdict, lost_text, slow_text
 from tui.lines import (
     PREPARATION,
@@ -81,6 +81,7 @@ class PlainPrinter:
         self._told_slow: set[int] = set()
         self._silent_s = 0  # how long the run has not responded; 0 if it does
         self._stop_told = False  # that a stop is pending in this silence
+        self._is_full = False
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
         """Take journal records in; return what there is to say about them."""
@@ -99,6 +100,17 @@ class PlainPrinter:
             self._quiet_since = self._clock()
             self._silence_s = FIRST_SILENCE_S
         return lines
+
+    def disk(self, waiting: int | None) -> list[str]:
+        """Say that the disk has become full, or has room again.
+
+        Args:
+            waiting: Events that wait in memory because the disk is full; None if it is not.
+        """
+        was_full, self._is_full = self._is_full, waiting is not None
+        if waiting is None or was_full or self.state.end is not None:
+            return []
+        return [labelled("note", waiting_text(waiting))]
 
     def idle(self, life: Life | None = None) -> list[str]:
         """Return a line if the run stopped or began to respond, or if nothing was said for a while.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ def send_native_output_to(log: Path) -> None:
         return
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        _copy_earlier_output(_diverted[0], target)
+        with suppress(OSError):  # a full disk: what was printed before is no reason not to train
+            _copy_earlier_output(_diverted[0], target)
         for descriptor in _OUTPUTS:
             os.dup2(target, descriptor)
     finally:

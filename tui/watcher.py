@@ -126,8 +126,8 @@ def _same(one: WatchUpdate, other: WatchUpdate) -> bool:
     return (
         a.state is b.state
         and a.log is b.log
-        and (a.liveness, a.silent_s, a.stop_waits, a.stall, a.newer_version)
-        == (b.liveness, b.silent_s, b.stop_waits, b.stall, b.newer_version)
+        and (a.liveness, a.silent_s, a.stop_waits, a.stall, a.waiting, a.newer_version)
+        == (b.liveness, b.silent_s, b.stop_waits, b.stall, b.waiting, b.newer_version)
         and (one.is_reading, one.damaged, one.trouble) == (other.is_reading, other.damaged, other.trouble)
     )
 

@@ -16,6 +16,8 @@ import tensorflow as tf
 
 from engine.datasets.images import Facts, plain_contents
 from engine.errors import ConsoleError, DataError, one_line
+from engine.files import sync
+from engine.places import is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -179,6 +181,8 @@ def _replacing(path: str) -> Iterator[str]:
     part = f"{path}.part"
     try:
         yield part
+        if not is_remote(path):
+            sync(part)  # so that after a power failure the name stands for a whole file
         tf.io.gfile.rename(part, path, overwrite=True)
     except BaseException as error:
         with suppress(tf.errors.OpError):  # what it failed for counts, not that there is nothing to clear away

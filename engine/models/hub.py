@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
+from engine.disk_space import disk_full
 from engine.errors import ConsoleError, DataError, one_line
+from engine.files import is_disk_full, sync
 from engine.model_options import HubOptions
 from engine.models.basic import classifier, image_shape
 from engine.places import is_remote, locate
@@ -74,7 +76,11 @@ def _feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: P
         copy.train = _endpoint(call, images, options.path, training=True)
     try:
         tf.saved_model.save(copy, str(folder))
+        for file in folder.rglob("*"):
+            sync(file)  # the saved model does not load without it
     except (OSError, tf.errors.OpError) as error:
+        if is_disk_full(error):
+            raise disk_full(folder, "a copy of the SavedModel") from error
         raise ConsoleError(f"The SavedModel cannot be copied to {folder}.", why=one_line(error)) from error
     layer = keras.layers.TFSMLayer(
         str(folder),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.catalog import is_user_reference
-from engine.files import make_private_folder, read_json, write_whole
+from engine.files import make_private_folder, read_json, remove_drafts, write_whole
 from engine.paths import cache_folder
 from engine.places import locate
 from engine.plan import train_examples_of
@@ -81,6 +81,7 @@ def keep(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
     path = _file(config, verdict.tpu, search=search)
     with suppress(OSError):
         make_private_folder(path.parent)
+        remove_drafts(path.parent)
         write_whole(path, json.dumps(verdict.as_dict()))
 
 

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from engine.caching import Cache, Room, choose_cache, discard_left_caches, free_memory_bytes, room_beside, size_text
+from engine.caching import Cache, Room, choose_cache, free_memory_bytes, room_beside
+from engine.disk_space import size_text
 from engine.errors import DataError
 from engine.events import DataReady, EpochEnded, RunFailed, RunFinished
 from engine.heart import write_heartbeat
 from engine.rundir import RunDirectory
-from tests.helpers import ROOT, all_of, leave_dead, run_host, small_config, the
+from tests.helpers import ROOT, all_of, gone_process, leave_dead, run_host, small_config, the
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,15 +130,20 @@ def test_room_is_looked_for_where_the_file_would_be(tmp_path: Path) -> None:
 
 def test_what_a_killed_run_left_behind_is_deleted(tmp_path: Path) -> None:
     runs = {name: RunDirectory(tmp_path / name) for name in ("20260101-000000-killed", "20260101-000001-alive")}
-    for run in runs.values():
+    for run, pid in zip(runs.values(), (gone_process(), os.getpid()), strict=True):
         run.cache.mkdir(parents=True)
         (run.cache / "train_0.data").write_bytes(b"images")
+        run.checkpoints.mkdir()
+        (run.checkpoints / f".draft-{pid}-best.keras").write_bytes(b"half a model")
+        run.reserved_space.write_bytes(b"reserved")
         run.config.touch()
     killed, alive = runs.values()
     leave_dead(killed)
     write_heartbeat(alive, os.getpid())
-    discard_left_caches(tmp_path)
+    discard_leftovers(tmp_path)
     assert [run.cache.exists() for run in runs.values()] == [False, True]
+    assert [run.reserved_space.exists() for run in runs.values()] == [False, True]
+    assert [len(list(run.checkpoints.iterdir())) for run in runs.values()] == [0, 1]
 
 
 @pytest.mark.slow

@@ -77,10 +77,23 @@ def test_jax_says_only_in_its_text_that_there_is_no_memory(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_told(number: int) -> None:
-    told = explain(OSError(number, os.strerror(number), "/data/model.keras"), LOG)
-    assert told.what == "The disk is full."
-    assert "/data/model.keras" in told.why
+def test_a_full_disk_is_named(number: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    told = explain(OSError(number, os.strerror(number), str(path)), LOG)
+    assert told.what == f"The disk is full: model.keras could not be written to {tmp_path}."
+    assert "are free there" in told.why
+
+
+def test_a_full_disk_is_not_taken_for_full_memory(tmp_path: Path) -> None:
+    # TensorFlow raises the same class for both.
+    error = ResourceExhaustedError(f"{{{{function_node x}}}} {tmp_path}/train_0.data; No space left on device\nmore")
+    told = explain(error, LOG)
+    assert told.what == f"The disk is full: train_0.data could not be written to {tmp_path}."
+
+
+def test_a_full_disk_without_a_path_is_told_as_it_is() -> None:
+    told = explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), LOG)
+    assert (told.what, told.why) == ("The disk is full.", "[Errno 28] No space left on device")
 
 
 def test_a_missing_package_says_how_to_install_it() -> None:

@@ -59,7 +59,7 @@ def test_a_prepared_run_waits_in_private_files(tmp_path: Path) -> None:
 
 def test_a_run_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    with pytest.raises(ConsoleError, match=r"runs cannot be written: .*\. Free space or"):
+    with pytest.raises(ConsoleError, match=r"runs cannot be written: .*\. Change its permissions, or"):
         prepare_run(LONG, tmp_path / "runs")
 
 

@@ -250,7 +250,7 @@ def test_a_checkpoint_without_room_is_noticed_and_training_goes_on(train: Train)
     run = train(lambda run: run.checkpoints.touch(), epochs=2, checkpoint={"enabled": True})
     notices = all_of(run, Noticed)
     assert notices
-    assert notices[0].message.startswith("The best model so far (epoch 1) was not kept.")
+    assert notices[0].message.startswith("The best model so far (epoch 1) was not saved.")
     assert not all_of(run, CheckpointSaved)
     assert the(run, RunFinished).outcome == "completed"
     assert run.model.is_file()
@@ -259,7 +259,7 @@ def test_a_checkpoint_without_room_is_noticed_and_training_goes_on(train: Train)
 def test_tensorboard_files_without_room_are_noticed_once_and_training_goes_on(train: Train) -> None:
     run = train(lambda run: run.tensorboard.touch(), epochs=3, tensorboard={"enabled": True})
     (notice,) = all_of(run, Noticed)
-    assert notice.message.startswith("TensorBoard files are no longer written: ")
+    assert notice.message.startswith("TensorBoard files are no longer written. /")
     assert the(run, RunFinished).outcome == "completed"
 
 

@@ -118,7 +118,7 @@ def test_plain_lines_say_that_training_does_not_move(private_home: Path) -> None
     beat_at = printer.state.progress_at + 65
     assert printer.idle(Life(Liveness.ALIVE, beat_at=beat_at)) == ["stalled      no step for 1m 05s (usually 0.10 s)"]
     now += 30
-    waits_for_disk = Life(Liveness.ALIVE, beat_at=beat_at, is_waiting=True)
+    waits_for_disk = Life(Liveness.ALIVE, beat_at=beat_at, waiting=3)
     assert "epoch" in printer.idle(waits_for_disk)[0], "a run that says why it waits has not stalled"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import time
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ import pytest
 
 from engine.events import EpochEnded, RunFailed, RunFinished
 from engine.rundir import Liveness, list_runs
-from tests.helpers import LIMIT_S, all_of, has, the, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, has, the, wait_until
 from tests.tui.terminal_driver import PROGRAM, Terminal
 
 if TYPE_CHECKING:
@@ -277,6 +278,27 @@ def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_term
     assert console.wait() == 0
     assert console.is_restored
     assert_log_stays_off_the_screen(console, run)
+
+
+@pytest.mark.parametrize("is_hang_up", [False, True], ids=["SIGTERM", "closed terminal"])
+def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener, home: Path, is_hang_up: bool) -> None:
+    console = open_terminal("--in-process")
+    console.wait_for("Trains on")
+    console.press("ctrl+r")
+    console.wait_for(lambda: epoch_shown(console) >= 1)
+    run = the_run(home)
+    if is_hang_up:
+        console.hang_up()
+        console.process.wait(LIMIT_S)
+    else:
+        console.process.terminate()
+        assert console.wait() == 128 + signal.SIGTERM
+        assert console.is_restored
+    end = events_of(run)[-1]
+    assert isinstance(end, RunFailed)
+    cause = "the closing of its terminal (SIGHUP)" if is_hang_up else "SIGTERM"
+    assert end.what == f"The console that trained this run was ended by {cause}, before the run could be saved."
+    assert run.liveness() is Liveness.DEAD
 
 
 def quit_or_stay(console: Terminal) -> bool:

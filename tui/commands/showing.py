@@ -79,13 +79,15 @@ def _sections(overview: Overview, config: RunConfig | None) -> list[str]:
 
 def _headline(overview: Overview) -> list[str]:
     from engine.events import RunFinished
-    from tui.figures import duration
+    from tui.figures import duration, waiting_text
     from tui.lines import best_text, efficiency_text
     from tui.tables import fields
 
     state, seconds = overview.state, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
     pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    if overview.status.is_live and (waiting := overview.life.waiting) is not None:
+        pairs.append(("disk", waiting_text(waiting)))
     if overview.started is not None and seconds is not None:
         pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:

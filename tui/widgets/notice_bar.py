@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from engine.journal import VERSION
+from tui.figures import waiting_text
 from tui.silence import STOP_PENDING, WHY_SILENT
 from tui.widgets.figures import Glyphs, plain
 
@@ -29,7 +30,9 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, 
             notices.append(f"{STOP_PENDING[0].upper()}{STOP_PENDING[1:]}.")
         if snapshot.is_silent:
             notices.append(WHY_SILENT)
-    newer = update.snapshot.newer_version
+    if snapshot.waiting is not None and not snapshot.is_over:
+        notices.append(f"{waiting_text(snapshot.waiting).capitalize()}.")
+    newer = snapshot.newer_version
     if newer:
         notices.append(
             f"This run was written by a newer tpu-console (journal version {newer}, this one reads {VERSION}); "

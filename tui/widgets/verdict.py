@@ -54,12 +54,20 @@ def verdict_on(run: RunDirectory, snapshot: Snapshot) -> Verdict | None:
             return Verdict("bad", end.what, _filled(facts))
     if not snapshot.crashed:
         return None
+    if snapshot.waiting is not None:
+        return _disk_was_full(run, snapshot.state)
     facts = (
         ("why", "It was killed, or out of memory, or the machine was restarted; it had no time to say."),
         ("what to do", _crash_remedy(snapshot.state)),
         ("log", user_path(run.log)),
     )
     return Verdict("bad", "The training process ended without a word.", _filled(facts), snapshot.log[-_LOG_LINES:])
+
+
+def _disk_was_full(run: RunDirectory, state: RunState) -> Verdict:
+    kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
+    facts = (("what to do", f"Free space for {user_path(run.path.parent)}; n starts again.{kept}"),)
+    return Verdict("bad", "The disk was full when the training process ended; its last event is missing.", facts)
 
 
 def _crash_remedy(state: RunState) -> str:
