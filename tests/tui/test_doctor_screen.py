@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from engine.environment import Environment, look_around
 from tests.engine.recorded import lay_out
+from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import until
 from tui.app import ConsoleApp
 from tui.screens.doctor import DoctorScreen
@@ -57,7 +58,7 @@ async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> 
     go = threading.Event()
 
     def slow() -> Environment:
-        go.wait(30)
+        go.wait(LIMIT_S)
         return look_around(lay_out("laptop", tmp_path).sources)
 
     app = Host(slow)
