@@ -1,30 +1,31 @@
-"""A run at a glance, for the lists: read from its journal without decoding a million records of progress."""
+"""A run at a glance, for the lists, and all that its journal says, for one run."""
 
 from __future__ import annotations
 
-import re
+import errno
+import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
-from engine.config import load_config
 from engine.errors import ConsoleError
-from engine.events import RunFinished
+from engine.files import NotAFileError
 from engine.rundir import Liveness
-from engine.state import RunState, best_epoch, fold
+from tui.run_facts import Facts
+from tui.run_index import RunIndex
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
+    from engine.state import RunState
+    from tui.run_index import Stamp
 
-_FREQUENT = re.compile(
-    rb'"type":"(Progress|InputMeasured|HostSampled","process":\d+|MemorySampled","replicas":\[\{"index":\d+)'
-)
-"""Records that come by the second: the newest of each kind and of each host says what a glance needs."""
+_FREQUENT = {"Progress", "InputMeasured", "HostSampled", "MemorySampled"}
+"""Records that come by the second: the newest of each kind and of each host says what is shown of one run."""
 
 
 class Status(StrEnum):
@@ -37,6 +38,7 @@ class Status(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     CRASHED = "crashed"
+    UNREADABLE = "unreadable"
 
     @property
     def is_live(self) -> bool:
@@ -50,32 +52,37 @@ class Overview:
 
     Args:
         run: The run.
-        state: Folded from its journal; of progress, memory, input and each host only the newest record.
+        facts: What its journal says, in short.
         status: What has become of it.
-        last_beat_at: Unix time of its last sign of life; 0 when there was none.
+        last_beat_at: Unix time of its last sign of life; 0 when there was none, or when the run has ended.
+        problem: Why its journal cannot be read; empty when it can.
     """
 
     run: RunDirectory
-    state: RunState
+    facts: Facts
     status: Status
     last_beat_at: float = 0.0
+    problem: str = ""
 
     @property
     def label(self) -> str:
         """The preset it was made from, or the name a notebook gave."""
-        return self.state.started.label if self.state.started is not None else ""
+        return self.facts.label
 
     @property
     def best(self) -> tuple[str, float] | None:
         """The metric that says which epoch is best, and its best value."""
-        monitor = self.state.monitor
-        best = best_epoch(self.state.epochs, monitor) if monitor else None
-        return (monitor, best.logs[monitor]) if best is not None else None
+        return (self.facts.monitor, self.facts.best) if self.facts.best is not None else None
 
     @property
     def epochs_done(self) -> int:
         """Epochs that ended."""
-        return len(self.state.epochs)
+        return self.facts.epochs_done
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs to train; None before training began."""
+        return self.facts.epochs
 
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it took, or takes until now; None before its first event.
@@ -83,22 +90,24 @@ class Overview:
         Args:
             now: Unix time in seconds; the present by default.
         """
-        if self.state.started is None:
+        if not self.facts.has_started:
             return None
-        until = self.state.last_at
+        until = self.facts.last_at
         if self.status.is_live:
             until = now or time.time()
         elif self.status is Status.CRASHED:
             until = max(until, self.last_beat_at)
-        return max(0.0, until - self.state.started_at)
+        return max(0.0, until - self.facts.started_at)
 
     @property
     def started(self) -> datetime | None:
         """Local time of its first event."""
-        return local_time(self.state.started_at) if self.state.started is not None else None
+        return local_time(self.facts.started_at) if self.facts.has_started else None
 
     def config(self) -> RunConfig | None:
         """Read its configuration; None where it has none, as a notebook's run, or none that can be read."""
+        from engine.config import load_config
+
         try:
             return load_config(self.run.config)
         except ConsoleError:
@@ -112,7 +121,7 @@ class Overview:
             "preset": self.label,
             "state": self.status.value,
             "epochs_done": self.epochs_done,
-            "epochs": self.state.fit.epochs if self.state.fit is not None else None,
+            "epochs": self.epochs,
             "monitor": best[0] if best is not None else None,
             "best": best[1] if best is not None else None,
             "seconds": self.seconds(),
@@ -121,9 +130,54 @@ class Overview:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details(Overview):
+    """A run with everything its journal says.
+
+    Args:
+        state: Folded from its journal; of progress, memory, input and each host only the newest record.
+    """
+
+    state: RunState
+
+
+_STATUS_OF = {"stopped": Status.STOPPED, "failed": Status.FAILED}
+"""What an outcome means; each of the others is a run that finished."""
+
+
 def local_time(at: float) -> datetime:
     """Return a Unix time as local time."""
     return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+class OverviewReader:
+    """Reads runs at a glance for a list, and reads only journals that changed since the list was read last.
+
+    What journals say is kept in the cache folder (`tui.run_index`). Whether a run is alive is looked up every time.
+
+    Args:
+        runs: The runs that will be read, the newest first.
+    """
+
+    def __init__(self, runs: Sequence[RunDirectory]) -> None:
+        self._index = RunIndex.load(runs)
+
+    def read(self, run: RunDirectory) -> Overview:
+        """Read one run; a journal that cannot be read gives an overview that says so."""
+        try:
+            stamp = _stamp(run)
+            facts = self._index.find(run, stamp)
+            is_known = facts is not None
+            overview = _overview(run, facts if facts is not None else _facts(run))
+        except ConsoleError as error:
+            return Overview(run, Facts(), Status.UNREADABLE, problem=error.what)
+        if not is_known and stamp is not None and not overview.status.is_live:
+            self._index.put(run, stamp, overview.facts)
+        return overview
+
+    def save(self) -> None:
+        """Keep what was read, for the next list."""
+        self._index.save()
 
 
 def read_overview(run: RunDirectory) -> Overview:
@@ -132,10 +186,64 @@ def read_overview(run: RunDirectory) -> Overview:
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    liveness = run.liveness()
-    state = fold(RunState(), _records(run))
+    _stamp(run)
+    return _overview(run, _facts(run))
+
+
+def read_details(run: RunDirectory) -> Details:
+    """Read a run with everything its journal says; damaged lines are left out.
+
+    Raises:
+        ConsoleError: Its journal is there and cannot be read.
+    """
+    from engine.state import RunState, fold
+    from tui.facts_reading import facts_of
+
+    _stamp(run)
+    try:
+        state = fold(RunState(), _records(run))
+    except OSError as error:
+        raise _unreadable(run, error) from error
+    seen = _overview(run, facts_of(state))
+    return Details(run, seen.facts, seen.status, seen.last_beat_at, state=state)
+
+
+def _stamp(run: RunDirectory) -> Stamp | None:
+    """Return what changes whenever a journal does; None when there is no journal yet.
+
+    Raises:
+        ConsoleError: It cannot be looked at, or is not a regular file.
+    """
+    try:
+        facts = run.journal.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(run, error) from error
+    if not stat.S_ISREG(facts.st_mode):
+        raise _unreadable(run, NotAFileError(errno.EINVAL, "it is not a regular file"))
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+def _facts(run: RunDirectory) -> Facts:
+    from tui.facts_reading import read_facts
+
+    try:
+        return read_facts(run.journal)
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
+    return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
+
+
+def _overview(run: RunDirectory, facts: Facts) -> Overview:
+    """Look up whether a run that has no end is alive."""
+    if facts.outcome:
+        return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED))
     last_beat_at = _last_beat(run)
-    return Overview(run, state, _status(state, liveness, last_beat_at), last_beat_at)
+    return Overview(run, facts, _status(facts, run.liveness(), last_beat_at), last_beat_at)
 
 
 def _last_beat(run: RunDirectory) -> float:
@@ -145,43 +253,39 @@ def _last_beat(run: RunDirectory) -> float:
         return 0.0
 
 
-def _records(run: RunDirectory) -> list[dict[str, Any]]:
-    """Read the journal; of what comes by the second only the newest of a kind is parsed."""
-    records: list[dict[str, Any]] = []
-    newest: dict[bytes, bytes] = {}
-    try:
-        with run.journal.open("rb") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # a line without its line feed is not there yet
-                if (kind := _FREQUENT.search(line)) is not None:
-                    newest[kind[1]] = line
-                elif (record := _parsed(line)) is not None:
-                    records.append(record)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        what = f"The journal of {run.run_id} cannot be read: {error.strerror}."
-        raise ConsoleError(what) from error
-    records += [record for line in newest.values() if (record := _parsed(line)) is not None]
-    return sorted(records, key=lambda record: float(record["t"]))
+def _records(run: RunDirectory) -> list[Mapping[str, Any]]:
+    """Read the journal; of what comes by the second only the newest of a kind and host is kept."""
+    from engine.journal import JournalReader
+
+    kept: dict[object, Mapping[str, Any]] = {}
+    reader, place = JournalReader(run.journal), 0
+    while records := reader.read():
+        for record in records:
+            place += 1
+            kind = _frequent_kind(record)
+            kept.pop(kind, None)  # the newest stands where it was written, after what came before it
+            kept[place if kind is None else kind] = record
+    return [*kept.values()]
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
+def _frequent_kind(record: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """Name what a later record of the same kind replaces; None when nothing does."""
+    kind = record.get("type")
+    if kind not in _FREQUENT:
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("t"), float | int) else None
+    if kind == "HostSampled":
+        return kind, repr(record.get("process"))
+    if kind == "MemorySampled":  # each host writes those of its own replicas
+        replicas = record.get("replicas")
+        first = replicas[0] if isinstance(replicas, list) and replicas else None
+        return kind, repr(first.get("index") if isinstance(first, dict) else None)
+    return (kind,)
 
 
-def _status(state: RunState, liveness: Liveness, last_beat_at: float) -> Status:
-    if isinstance(state.end, RunFinished):
-        return Status.STOPPED if state.end.outcome == "stopped" else Status.FINISHED
-    if state.end is not None:
-        return Status.FAILED
-    if state.started is None and not last_beat_at:
+def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:
+    """Tell what has become of a run that has no end."""
+    if not facts.has_started and not last_beat_at:
         return Status.UNSTARTED
     if liveness is not Liveness.ALIVE:
         return Status.CRASHED
-    return Status.STOPPING if state.stop is not None else Status.RUNNING
+    return Status.STOPPING if facts.is_stopping else Status.RUNNING

@@ -23,10 +23,13 @@ def runs(as_json: bool) -> int:
     """List your runs, the newest first."""
     from engine.paths import runs_folder, user_path
     from engine.rundir import list_runs
-    from tui.overview import read_overview
+    from tui.overview import OverviewReader
     from tui.tables import Column, table
 
-    overviews = [read_overview(run) for run in list_runs()]
+    found = list_runs()
+    reader = OverviewReader(found)
+    overviews = [reader.read(run) for run in found]
+    reader.save()
     if as_json:
         say([json.dumps([overview.as_dict() for overview in overviews], indent=2, ensure_ascii=False)])
         return 0
@@ -44,18 +47,19 @@ def runs(as_json: bool) -> int:
         Column("started", 1),
     ]
     say(table(columns, [_run_row(overview) for overview in overviews], width_of_output()))
+    complain([overview.problem for overview in overviews if overview.problem])
     return 0
 
 
 def _run_row(overview: Overview) -> list[str]:
     from tui.figures import duration, metric
 
-    fit, best, seconds = overview.state.fit, overview.best, overview.seconds()
+    best, seconds = overview.best, overview.seconds()
     return [
         overview.run.run_id,
         overview.label,
         overview.status,
-        f"{overview.epochs_done}/{fit.epochs}" if fit is not None else "–",
+        f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else "–",
         metric(best[1]) if best is not None else "–",
         best[0] if best is not None else "",
         duration(seconds) if seconds is not None else "–",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
@@ -11,7 +12,6 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 from textual.worker import get_current_worker
 
-from engine.errors import ConsoleError
 from engine.paths import runs_folder, user_path
 from engine.rundir import RunDirectory, list_runs
 from tui.screens.setup import SetupScreen
@@ -29,6 +29,9 @@ _COLUMNS = (
     ("took", "Took", 8),
     ("run", "Run", 40),
 )
+
+# Rows are shown this often while runs are read: one at a time, 500 runs would keep the screen busy for seconds.
+_SHOW_S = 0.1
 
 
 class RunTable(DataTable[Content]):
@@ -93,18 +96,22 @@ class RunsScreen(Screen[None]):
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
-        from tui.overview import read_overview
+        from tui.overview import OverviewReader
         from tui.widgets.run_cells import run_cells
 
         worker = get_current_worker()
+        reader = OverviewReader(runs)
+        cells: dict[str, dict[str, Content]] = {}
+        shown_at = time.monotonic()
         for run in runs:
             if worker.is_cancelled:
                 return
-            try:
-                cells = run_cells(read_overview(run))
-            except ConsoleError as error:
-                cells = {"state": Content.styled("✖ unreadable", "$text-error"), "preset": Content(error.what)}
-            self.app.call_from_thread(self._fill, run, cells)
+            cells[run.run_id] = run_cells(reader.read(run))
+            if time.monotonic() - shown_at > _SHOW_S:
+                self.app.call_from_thread(self._fill, cells)
+                cells, shown_at = {}, time.monotonic()
+        self.app.call_from_thread(self._fill, cells)
+        reader.save()
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Show which runs there are; rows that stand already keep what they say until they are read again."""
@@ -124,10 +131,13 @@ class RunsScreen(Screen[None]):
             folder = user_path(runs_folder())
             self.query_one("#chosen", Static).update(f"There is no run in {folder} yet. Escape goes back to start one.")
 
-    def _fill(self, run: RunDirectory, cells: dict[str, Content]) -> None:
-        if self.is_attached and run.run_id in self._table.rows:
-            for column, cell in cells.items():
-                self._table.update_cell(run.run_id, column, cell)
+    def _fill(self, rows: dict[str, dict[str, Content]]) -> None:
+        if not self.is_attached:
+            return
+        for name, cells in rows.items():
+            if name in self._table.rows:
+                for column, cell in cells.items():
+                    self._table.update_cell(name, column, cell)
 
     @property
     def _table(self) -> RunTable:
