@@ -7,6 +7,7 @@ nearest valid one, and every problem of a file is reported together (`engine.err
 from __future__ import annotations
 
 import re
+import reprlib
 import tomllib
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from engine.catalog import DATASET_NAMES, DATASETS, MODELS
 from engine.config_checks import cross_problems
 from engine.data_options import DATA_OPTIONS
 from engine.errors import ConfigError, Problem, did_you_mean
+from engine.files import read_text
 from engine.model_options import MODEL_OPTIONS
 from engine.options import (
     LOSSES,
@@ -44,6 +46,11 @@ _RESIZES = (
     "would change the images' height or width, and a program for a TPU is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
+_LARGEST_BYTES = 1 << 20
+"""No configuration comes near it; a larger file is something else, and parsing it would take long."""
+
+_GOT = reprlib.Repr()
+_GOT.maxstring = _GOT.maxother = _GOT.maxlong = 100
 _ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
 
 
@@ -155,7 +162,7 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     Raises:
         ConfigError: With every problem found.
     """
-    problems: list[Problem] = []
+    problems = _unusable_texts(values)
     config: RunConfig | None = None
     try:
         config = RunConfig.model_validate(values)
@@ -172,12 +179,25 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
     return config
 
 
+def _unusable_texts(value: object, key: str = "") -> list[Problem]:
+    """Find texts with a null character, which no path and no name of a file may contain."""
+    if isinstance(value, str):
+        return [Problem(key, "contains a null character")] if "\0" in value else []
+    if isinstance(value, dict):
+        parts = [(f"{key}.{name}" if key else str(name), inner) for name, inner in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [(key, inner) for inner in value]
+    else:
+        return []
+    return [problem for name, inner in parts for problem in _unusable_texts(inner, name)]
+
+
 def _option_problems(
     sections: Mapping[str, type[BaseModel]], name: object, given: object, prefix: str
 ) -> list[Problem]:
     """Check the options that depend on the chosen model or dataset."""
     section = sections.get(str(name))
-    if not isinstance(given, dict) or (section is None and name not in DATASETS):
+    if not isinstance(given, dict) or (section is None and str(name) not in DATASETS):
         return []
     if section is None:
         return [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
@@ -227,7 +247,7 @@ def _problems(error: ValidationError, section: type[BaseModel], prefix: str = ""
             if key in found and message not in found[key]:
                 message = f"{found[key]}, or {message[0].lower()}{message[1:]}"
             elif detail["type"] != "value_error":
-                message = f"{message} (got {detail['input']!r})"
+                message = f"{message} (got {_GOT.repr(detail['input'])})"
             found[key] = message[0].lower() + message[1:]
     return [Problem(key, message) for key, message in found.items()]
 
@@ -244,13 +264,25 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: The file cannot be read or is not TOML; the problem names the line.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed_toml(read_text(path, _LARGEST_BYTES))
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(path)) from error
     except UnicodeDecodeError as error:
         raise ConfigError([Problem("", f"is not UTF-8 text: {error.reason}")], str(path)) from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigError([Problem("", f"is not valid TOML: {error}")], str(path)) from error
+
+
+def _parsed_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: It is not TOML, or nested so deeply that Python cannot parse it.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("too many nested brackets") from error
 
 
 def flat_values(config: RunConfig) -> dict[str, Any]:
@@ -310,8 +342,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise ConfigError([Problem(text, "is not key=value, such as epochs=5")], "--set")
     try:
-        return key, tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key, _parsed_toml(f"value = {raw}")["value"]
+    except ValueError:
         return key, raw.strip()
 
 

@@ -23,7 +23,8 @@ positive = st.floats(1e-12, 1e12)
 non_negative = st.just(0.0) | positive
 rates = st.floats(0, 0.99)
 names = st.from_regex(r"[a-z_][a-z_0-9]{0,8}", fullmatch=True)
-scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(max_size=12)
+characters = st.characters(codec="utf-8", exclude_characters="\0")  # no text of a configuration holds a null character
+scalars = st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(characters, max_size=12)
 option_values = scalars | st.lists(scalars, max_size=3)
 options = st.dictionaries(names, option_values, max_size=3)
 own_functions = st.sampled_from(["mine.py:make", "my.package:make", "../some where/é.py:make"])
@@ -50,7 +51,7 @@ _DATA = {
     "cache": st.sampled_from(["auto", "memory", "disk", "off"]),
     "shuffle_buffer": whole,
 }
-_texts = st.text(min_size=1, max_size=12)
+_texts = st.text(characters, min_size=1, max_size=12)
 _IMAGE_FILES = {
     "image_size": st.lists(counts, min_size=2, max_size=2),
     "resize": st.sampled_from(["stretch", "crop", "pad"]),
@@ -58,7 +59,7 @@ _IMAGE_FILES = {
 }
 _DATA_OPTIONS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "image-csv": {"images": _texts, "label_columns": st.lists(_texts, max_size=3), **_IMAGE_FILES},
-    "image-folder": {"validation_path": st.text(max_size=12), **_IMAGE_FILES},
+    "image-folder": {"validation_path": st.text(characters, max_size=12), **_IMAGE_FILES},
     "text-pairs": {"vocabulary": st.integers(10, 10**6), "length": st.integers(2, 10**6), "limit": whole},
     "ratings-csv": {"user_column": _texts, "split": st.sampled_from(["time", "random"])},
 }

@@ -10,6 +10,8 @@ import click
 from tui.commands.options import examples, json_option, preset_file_option
 from tui.output import complain, complain_about, say, width_of_output
 
+_BAD_USAGE = 2
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -80,7 +82,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     """List the presets.
 
     They are those that come with tpu-console, your own, and those of --preset-file. Files with mistakes are
-    left out and their mistakes are written to standard error.
+    left out and their mistakes are written to standard error; the exit code is 2 if --preset-file named one of them.
     """
     from engine.paths import user_path, user_presets_folder
     from presets.catalog import all_presets
@@ -104,7 +106,8 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
         complain(["", f"Presets of your own are read from {user_path(user_presets_folder())}"])
     for error in broken:
         complain_about(error)
-    return 0
+    asked_for = {user_path(path) for path in preset_files}
+    return _BAD_USAGE if any(error.source in asked_for for error in broken) else 0
 
 
 def _preset_row(preset: Preset) -> list[str]:
