@@ -50,7 +50,7 @@ def test_a_file_on_another_file_system_is_read_through_tensorflow(tmp_path: Path
 def test_what_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     assert examine(str(tmp_path / "none.jpg")).problem == "is not there"
-    assert examine(str(tmp_path / "folder.jpg")).problem == "cannot be read: Is a directory"
+    assert examine(str(tmp_path / "folder.jpg")).problem == "is a folder, not a regular file"
 
 
 def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:

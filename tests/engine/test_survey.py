@@ -259,7 +259,7 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder_are_problems(tmp_path: Path
     assert "one for each class" in problem(surveyed("image-folder", tmp_path))[1]
 
 
-@pytest.mark.parametrize("path", ["x" * 5000, "~nobody-of-that-name/x", "a\0b", "/root/x/y" if os.getuid() else "/x/y"])
+@pytest.mark.parametrize("path", ["x" * 5000, "~nobody-of-that-name/x", "/root/x/y" if os.getuid() else "/x/y"])
 def test_a_path_that_no_system_takes_is_a_problem(path: str) -> None:
     assert problem(surveyed("text-csv", path))[0] == "data.options.path"
 
