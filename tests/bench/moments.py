@@ -34,10 +34,17 @@ began = time.monotonic()
 load_examples(config, lambda _: None)
 print(time.monotonic() - began)
 """
+_CHECK = """
+import sys, time
+from engine.datasets.images import check_images
+began = time.process_time()
+check_images([sys.argv[1]] * int(sys.argv[2]), lambda _: None)
+print(time.process_time() - began)
+"""
 _SAMPLE = """
 import sys, time
 from contextlib import nullcontext
-from engine.accelerators.base import Accelerator
+from engine.accelerators import Accelerator
 from engine.events import Replica
 from engine.sampling.devices import DeviceReader
 from engine.sampling.host import HostReader
@@ -52,15 +59,16 @@ print((time.thread_time() - began) / int(sys.argv[1]))
 
 def measure(bench: Bench) -> Section:
     """Measure each of them."""
+    pairs, image = _write_pairs(bench.folder), _write_image(bench.folder)
     return Section(
         "Moments",
         "What a person waits for here and there, or what goes on beside training: seconds on the clock, or processor "
         "time where the row says so.",
         (
             limit_row("`doctor`: this machine", _number(bench, _DOCTOR), 3.0),
-            limit_row("a plan made again", 1e3 * _again(_make_plan()), 2.0, "ms"),
-            limit_row(f"{_IMAGES:,} JPEGs checked, processor time", _check_images(bench.folder), 2.0),
-            limit_row(f"{_PAIRS:,} pairs of sentences read", _number(bench, _READ, _write_pairs(bench.folder)), 20.0),
+            limit_row("a plan made again", 1e3 * _again(_make_plan(pairs)), 2.0, "ms"),
+            limit_row(f"{_IMAGES:,} JPEGs checked, processor time", _number(bench, _CHECK, image, _IMAGES), 2.0),
+            limit_row(f"{_PAIRS:,} pairs of sentences read", _number(bench, _READ, pairs), 20.0),
             limit_row("a sample of the machine, processor time", 1e3 * _number(bench, _SAMPLE, _LOOKS), 3.0, "ms"),
         ),
     )
@@ -82,23 +90,19 @@ def _again(act: Callable[[], object]) -> float:
     return min(times)
 
 
-def _make_plan() -> Callable[[], object]:
+def _make_plan(path: Path) -> Callable[[], object]:
+    from engine.formats import config_for
     from engine.hardware import Hardware
     from engine.plan import make_plan
-    from presets.catalog import find_preset
 
-    config = find_preset("digits-cnn").config
+    config = config_for("text-pairs", {"path": str(path)})
     return lambda: make_plan(config, Hardware())
 
 
-def _check_images(folder: Path) -> float:
-    from engine.datasets.images import check_images
-
+def _write_image(folder: Path) -> Path:
     path = folder / "checked.jpg"
     Image.linear_gradient("L").convert("RGB").save(path)
-    began = time.process_time()
-    check_images([str(path)] * _IMAGES, lambda _: None)
-    return time.process_time() - began
+    return path
 
 
 def _write_pairs(folder: Path) -> Path:
