@@ -19,6 +19,7 @@ from engine.config import RunConfig
 from engine.data_options import DATA_OPTIONS
 from engine.model_options import MODEL_OPTIONS
 from engine.options import LOSSES, METRICS
+from engine.values import LARGEST_NUMBER
 from presets.catalog import all_presets
 
 if TYPE_CHECKING:
@@ -230,7 +231,10 @@ def _kind(schema: Mapping[str, Any]) -> str:
 
 def _bounds(schema: Mapping[str, Any]) -> str:
     signs = {"exclusiveMinimum": ">", "minimum": "≥", "exclusiveMaximum": "<", "maximum": "≤"}
-    found = [f"{sign} {schema[key]:g}" for key, sign in signs.items() if key in schema]
+    # The largest number of all is no bound that anybody meets.
+    found = [
+        f"{sign} {schema[key]:g}" for key, sign in signs.items() if schema.get(key, LARGEST_NUMBER) != LARGEST_NUMBER
+    ]
     return f" {' and '.join(found)}" if found else ""
 
 

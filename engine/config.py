@@ -208,7 +208,7 @@ def _option_problems(
 ) -> list[Problem]:
     """Check the options that depend on the chosen model or dataset."""
     section = sections.get(str(name))
-    if not isinstance(given, dict) or (section is None and name not in DATASETS):
+    if not isinstance(given, dict) or (section is None and str(name) not in DATASETS):
         return []
     if section is None:
         return [Problem(f"{prefix}{key}", f"{name} has no options") for key in given]
@@ -280,18 +280,27 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: The file cannot be read or is not TOML; the problem names the line.
     """
     try:
-        text = read_text(path, _LARGEST)
-        if any(_has_endless_key(line) for line in text.splitlines()):
-            raise ConfigError([Problem("", f"has a key of more than {_MOST_PARTS:,} parts")], str(path))
-        return tomllib.loads(text)
+        return _parsed_toml(read_text(path, _LARGEST))
     except OSError as error:
         raise ConfigError([Problem("", f"cannot be read: {error.strerror}")], str(path)) from error
-    except RecursionError:
-        raise ConfigError([Problem("", "is nested too deeply")], str(path)) from None
     except UnicodeDecodeError as error:
         raise ConfigError([Problem("", f"is not UTF-8 text: {error.reason}")], str(path)) from error
     except ValueError as error:  # also a whole number with thousands of digits
         raise ConfigError([Problem("", f"is not valid TOML: {error}")], str(path)) from error
+
+
+def _parsed_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    Raises:
+        ValueError: It is not TOML, or Python cannot parse it in reasonable time and depth.
+    """
+    if any(_has_endless_key(line) for line in text.splitlines()):
+        raise ValueError(f"a key has more than {_MOST_PARTS:,} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("too many nested brackets") from None
 
 
 def _has_endless_key(line: str) -> bool:
@@ -357,8 +366,8 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key:
         raise ConfigError([Problem(text, "is not key=value, such as epochs=5")], "--set")
     try:
-        return key, tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
+        return key, _parsed_toml(f"value = {raw}")["value"]
+    except ValueError:
         return key, raw.strip()
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine.errors import DataError, Problem
+from engine.files import kind_of, read_bytes
 from engine.paths import user_path
 from engine.places import is_remote, locate
-from engine.shards import SCHEMA_NAME, read_schema
+from engine.shards import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from engine.skimming import Survey, count_lines, deadline, in_time, nearest, shown, text_lines, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
+_NAMED = 3
 _SEPARATORS = ("::", "\t", ";", ",")  # between the columns of ratings
 
 
@@ -150,7 +152,10 @@ def _text_pairs(path: Path, options: Any) -> Survey:
 
 def _image_folder(path: Path, options: Any) -> Survey:
     ends_at = deadline()
-    counts = _images_by_class(path, ends_at)
+    odd: dict[str, str] = {}
+    counts = _images_by_class(path, ends_at, odd)
+    if odd and not options.skip_bad:
+        return trouble("path", _odd_names(path, odd))
     if not counts:
         return trouble("path", f"{user_path(path)} holds no folders, one a class, with images in them")
     if len(counts) < 2:
@@ -159,24 +164,66 @@ def _image_folder(path: Path, options: Any) -> Survey:
     place = options.validation_path
     if not place:
         return Survey(total=sum(counts.values()), classes=counts)
-    validation = None if is_remote(place) else sum(_images_by_class(Path(locate(place)), ends_at).values())
+    validation = None if is_remote(place) else sum(_images_by_class(Path(locate(place)), ends_at, {}).values())
     return Survey(total=sum(counts.values()), classes=counts, validation=validation)
 
 
-def _images_by_class(path: Path, ends_at: float) -> dict[str, int]:
+def _odd_names(path: Path, odd: Mapping[str, str]) -> str:
+    """Name what stands among the images and is no file."""
+    named = ", ".join(f"{shown(name)} is {kind}" for name, kind in itertools.islice(odd.items(), _NAMED))
+    more = f" and {len(odd) - _NAMED:,} more" if len(odd) > _NAMED else ""
+    what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
+    return f"{what} in {user_path(path)}: {named}{more}; remove it, or set data.options.skip_bad=true"
+
+
+def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[str, int]:
+    """Count the images of each class; those that are no files are put into `odd`, each with what it is instead."""
     if not path.is_dir():
         raise DataError(f"{user_path(path)} is a file, not a folder.")
     counts = {}
     for folder in class_folders(path):
-        names = in_time(_names_below(folder), ends_at)
-        counts[folder.name] = sum(name[name.rfind(".") :].lower() in IMAGE_ENDINGS for name in names)
+        count = 0
+        for entry in in_time(_entries_below(folder), ends_at):
+            if entry.name[entry.name.rfind(".") :].lower() not in IMAGE_ENDINGS:
+                continue
+            if (kind := _odd_kind(entry)) is None:
+                count += 1
+            else:
+                odd[f"{folder.name}/{entry.name}"] = kind
+        counts[folder.name] = count
     return {shown(name): count for name, count in counts.items() if count}
 
 
-def _names_below(folder: Path) -> Iterator[str]:
-    for _, folders, names in os.walk(folder):
-        folders[:] = (name for name in folders if not name.startswith("."))
-        yield from (name for name in names if not name.startswith("."))
+def _odd_kind(entry: os.DirEntry[str]) -> str | None:
+    """Say what an entry is, if it is no file; a folder tells it without being looked at, but for links."""
+    try:
+        return None if entry.is_file() else kind_of(entry.stat().st_mode)
+    except OSError as error:
+        return f"a link that leads nowhere ({error.strerror})"
+
+
+def _entries_below(folder: str | Path) -> Iterator[os.DirEntry[str]]:
+    """Go through what is in a folder and its folders and is no folder, without hidden ones and without following links.
+
+    Folders that cannot be read are passed over, as `os.walk` does, which the loader uses.
+    """
+    try:
+        with os.scandir(folder) as found:
+            entries = [entry for entry in found if not entry.name.startswith(".")]
+    except OSError:
+        return
+    for entry in entries:
+        if not _is_folder(entry):
+            yield entry
+        elif not entry.is_symlink():
+            yield from _entries_below(entry.path)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
 
 
 def class_folders(path: Path) -> list[Path]:
@@ -186,14 +233,14 @@ def class_folders(path: Path) -> list[Path]:
         OSError: It cannot be read.
     """
     with os.scandir(path) as entries:
-        return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+        return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
 
 
 def _tfrecord(path: Path, _options: Any) -> Survey:
     place = path / SCHEMA_NAME
     if not place.is_file():
         return trouble("path", f"{user_path(path)} holds no {SCHEMA_NAME}, as `tpu-console tfrecord` writes it last")
-    schema = read_schema(place.read_text(encoding="utf-8", errors="replace"), user_path(place))
+    schema = read_schema(read_bytes(place, LARGEST_SCHEMA).decode("utf-8", "replace"), user_path(place))
     return Survey(total=schema.total, classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
 
 

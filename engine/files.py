@@ -12,11 +12,11 @@ import re
 import stat
 import time
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 _DRAFT = ".draft-"
 # What drafts of `name` were called before: `.name.PID`, `name.PID.draft`, `.name.draft.keras`.
@@ -47,18 +47,30 @@ def open_regular(path: str | Path) -> IO[bytes]:
     """Open a regular file for reading, without ever blocking on a pipe or a device.
 
     Raises:
-        NotAFileError: The path is something else.
+        NotAFileError: The path is something else; the message says what.
         OSError: It cannot be opened.
     """
+    # Looked at before it is opened: opening a pipe releases its writer, and opening a device may do anything.
+    _require_regular(Path(path).stat().st_mode, path)
     # O_NONBLOCK has no effect on regular files; without it, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NotAFileError(errno.EINVAL, "not a regular file", str(path))
+        _require_regular(os.fstat(descriptor).st_mode, path)
         return cast("IO[bytes]", os.fdopen(descriptor, "rb"))
     except BaseException:
         os.close(descriptor)
         raise
+
+
+def kind_of(mode: int) -> str:
+    """Name what a path is by its `st_mode`, such as ``a pipe``."""
+    names = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return names.get(stat.S_IFMT(mode), "a device")
+
+
+def _require_regular(mode: int, path: str | Path) -> None:
+    if not stat.S_ISREG(mode):
+        raise NotAFileError(errno.EINVAL, f"it is {kind_of(mode)}, not a regular file", str(path))
 
 
 def read_bytes(path: str | Path, limit: int) -> bytes:

@@ -13,7 +13,7 @@ from engine.errors import DataError, one_line
 from engine.paths import user_path
 from engine.places import is_remote, locate
 from engine.shards import SCHEMA_NAME
-from engine.skimming import text_lines
+from engine.skimming import TooLargeError, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,11 @@ def guess(path: str) -> tuple[str, dict[str, Any]]:
         raise DataError(f"The format of {path} cannot be guessed: {where}.", remedy=_REMEDY)
     try:
         found = _guess_folder(place) if place.is_dir() else _guess_file(place)
-    except (OSError, EOFError, csv.Error) as error:
+    except TooLargeError:
+        found = None
+    except OSError as error:
+        raise DataError(f"{user_path(place)} cannot be read: {error.strerror or one_line(error)}.") from error
+    except (EOFError, csv.Error) as error:
         raise DataError(f"{user_path(place)} cannot be read.", why=one_line(error)) from error
     if found is None:
         raise DataError(f"{user_path(place)} looks like no format that is known.", remedy=_REMEDY)

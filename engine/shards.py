@@ -17,6 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from engine.errors import DataError
 
 VERSION = 1
+LARGEST_SCHEMA = 1 << 30
+"""Bytes of a schema that are read: with a class for each of ten million images it stays below."""
+
 SCHEMA_NAME = "schema.json"
 
 _CHUNK_BYTES = 1 << 20

@@ -6,10 +6,12 @@ import gzip
 import io
 import math
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, TypeVar, cast
 
 from engine.errors import DataError, Problem, did_you_mean
+from engine.files import open_regular
 from engine.paths import user_path
 from engine.sanitize import printable
 
@@ -21,6 +23,7 @@ LONGEST_S = 0.5
 """How long one dataset may be counted; twice the blink in which a key press may be answered late, once a file."""
 
 _CHUNK = 1 << 20
+_LONGEST_LINE = 16 << 20  # a file of zeros is one line, and would fill the memory
 _SHOWN = 200  # characters of a file that a sentence shows
 _EACH = 2048  # entries between two looks at the clock
 
@@ -89,19 +92,25 @@ def text_lines(path: Path) -> Iterator[str]:
 
     Raises:
         DataError: It is a folder.
+        TooLargeError: A line is so long that the file is hardly one of text.
         OSError: It cannot be read.
     """
     with _opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as lines:
-        yield from lines
+        while line := lines.readline(_LONGEST_LINE):
+            if len(line) == _LONGEST_LINE:
+                raise TooLargeError
+            yield line
 
 
-def _opened(path: Path) -> BinaryIO:
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file, also one that is compressed with gzip, whatever its name ends in."""
     if path.is_dir():
         raise DataError(f"{user_path(path)} is a folder, not a file.")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         is_compressed = file.read(2) == b"\x1f\x8b"
-    return cast("BinaryIO", gzip.open(path)) if is_compressed else path.open("rb")
+        file.seek(0)
+        yield cast("BinaryIO", gzip.GzipFile(fileobj=file) if is_compressed else file)
 
 
 def count_lines(path: Path) -> int:

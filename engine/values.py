@@ -48,8 +48,11 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-Count = Annotated[int, Field(strict=True, gt=0)]
-NaturalNumber = Annotated[int, Field(strict=True, ge=0)]
+LARGEST_NUMBER = 2**53
+"""The largest whole number that a journal's JSON and a float hold exactly."""
+
+Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]
+NaturalNumber = Annotated[int, Field(strict=True, ge=0, le=LARGEST_NUMBER)]
 Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
 DropRate = Annotated[float, Field(strict=True, ge=0, lt=1)]
 PositiveNumber = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]

@@ -1,36 +1,37 @@
-"""A run at a glance, for the lists: read from its journal without decoding a million records of progress."""
+"""A run at a glance, for the lists, and all that its journal says, for one run."""
 
 from __future__ import annotations
 
-import re
+import errno
+import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from engine.config import load_config
 from engine.errors import ConsoleError
-from engine.events import RunFinished
-from engine.journal import journal_lines, parse_line
+from engine.files import NotAFileError
 from engine.liveness import WATCH_S, Life, Liveness, watch_once
 from engine.sanitize import printable
-from engine.state import RunState, best_epoch, fold
-from engine.watch import stall_of
+from tui.run_facts import Facts
+from tui.run_index import RunIndex
 from tui.silence import STOP_PENDING, silent_text, stall_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from engine.config import RunConfig
     from engine.liveness import HeartbeatWatch
     from engine.rundir import RunDirectory
+    from engine.state import RunState
     from engine.timing import Stall
+    from tui.run_index import Stamp
 
-_FREQUENT = re.compile(
-    rb'"type":"(Progress|InputMeasured|HostSampled","process":\d+|MemorySampled","replicas":\[\{"index":\d+)'
-)
-"""Records that come by the second: the newest of each kind and of each host says what a glance needs."""
+_NO_LIFE = Life(Liveness.DEAD)
+
+_FREQUENT = {"Progress", "InputMeasured", "HostSampled", "MemorySampled"}
+"""Records that come by the second: the newest of each kind and of each host says what is shown of one run."""
 
 
 class Status(StrEnum):
@@ -52,42 +53,37 @@ class Status(StrEnum):
         return self in {Status.RUNNING, Status.STOPPING, Status.SILENT}
 
 
-_NO_LIFE = Life(Liveness.DEAD)
-
-
 @dataclass(frozen=True, slots=True)
 class Overview:
     """A run at a glance.
 
     Args:
         run: The run.
-        state: Folded from its journal; of progress, memory, input and each host only the newest record.
+        facts: What its journal says, in short.
         status: What has become of it.
-        last_beat_at: Unix time of its last sign of life; 0 when there was none.
-        life: What its heartbeat and its process say.
-        trouble: Why it cannot be read; empty when it can.
+        last_beat_at: Unix time of its last sign of life; 0 when there was none, or when the run has ended.
+        life: What its heartbeat and its process say; not looked up when the run has ended.
+        stall: That training makes no progress although the process responds; None if it does.
+        problem: Why its journal cannot be read; empty when it can.
     """
 
     run: RunDirectory
-    state: RunState
+    facts: Facts
     status: Status
     last_beat_at: float = 0.0
     life: Life = _NO_LIFE
+    stall: Stall | None = None
+    problem: str = ""
 
     @property
     def is_settled(self) -> bool:
         """Whether a second look at the heartbeat cannot change the status."""
-        return self.state.end is not None or bool(self.trouble) or self.life.is_settled
-
-    @property
-    def stall(self) -> Stall | None:
-        """That training makes no progress although the process responds."""
-        return stall_of(self.state, self.life) if self.status is Status.RUNNING else None
+        return bool(self.facts.outcome or self.problem) or self.life.is_settled
 
     @property
     def stop_waits(self) -> bool:
         """Whether the run was asked to stop and has not responded since."""
-        return self.status is Status.SILENT and (self.life.stop_waits or self.state.stop is not None)
+        return self.status is Status.SILENT and (self.life.stop_waits or self.facts.is_stopping)
 
     @property
     def status_text(self) -> str:
@@ -103,24 +99,25 @@ class Overview:
             return f"{self.status_text}; {STOP_PENDING}"
         return self.status_text if self.status is Status.SILENT or self.stall is not None else ""
 
-    trouble: str = ""
-
     @property
     def label(self) -> str:
         """The preset it was made from, or the name a notebook gave."""
-        return self.state.started.label if self.state.started is not None else ""
+        return self.facts.label
 
     @property
     def best(self) -> tuple[str, float] | None:
         """The metric that says which epoch is best, and its best value."""
-        monitor = self.state.monitor
-        best = best_epoch(self.state.epochs, monitor) if monitor else None
-        return (monitor, best.logs[monitor]) if best is not None else None
+        return (self.facts.monitor, self.facts.best) if self.facts.best is not None else None
 
     @property
     def epochs_done(self) -> int:
         """Epochs that ended."""
-        return len(self.state.epochs)
+        return self.facts.epochs_done
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs to train; None before training began."""
+        return self.facts.epochs
 
     def seconds(self, now: float | None = None) -> float | None:
         """Return how long it took, or takes until now; None before its first event.
@@ -128,22 +125,24 @@ class Overview:
         Args:
             now: Unix time in seconds; the present by default.
         """
-        if self.state.started is None:
+        if not self.facts.has_started:
             return None
-        until = self.state.last_at
+        until = self.facts.last_at
         if self.status.is_live:
             until = now or time.time()
         elif self.status is Status.CRASHED:
             until = max(until, self.last_beat_at)
-        return max(0.0, until - self.state.started_at)
+        return max(0.0, until - self.facts.started_at)
 
     @property
     def started(self) -> datetime | None:
         """Local time of its first event."""
-        return local_time(self.state.started_at) if self.state.started is not None else None
+        return local_time(self.facts.started_at) if self.facts.has_started else None
 
     def config(self) -> RunConfig | None:
         """Read its configuration; None where it has none, as a notebook's run, or none that can be read."""
+        from engine.config import load_config
+
         try:
             return load_config(self.run.config)
         except ConsoleError:
@@ -160,14 +159,29 @@ class Overview:
             "no_step_s": self.stall.seconds if self.stall is not None else None,
             "stop_waits": self.stop_waits,
             "epochs_done": self.epochs_done,
-            "epochs": self.state.fit.epochs if self.state.fit is not None else None,
+            "epochs": self.epochs,
             "monitor": best[0] if best is not None else None,
             "best": best[1] if best is not None else None,
             "seconds": self.seconds(),
             "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
             "path": printable(str(self.run.path)),
-            **({"trouble": self.trouble} if self.trouble else {}),
+            **({"problem": self.problem} if self.problem else {}),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details(Overview):
+    """A run with everything its journal says.
+
+    Args:
+        state: Folded from its journal; of progress, memory, input and each host only the newest record.
+    """
+
+    state: RunState
+
+
+_STATUS_OF = {"stopped": Status.STOPPED, "failed": Status.FAILED}
+"""What an outcome means; each of the others is a run that finished."""
 
 
 def local_time(at: float) -> datetime:
@@ -175,54 +189,150 @@ def local_time(at: float) -> datetime:
     return datetime.fromtimestamp(at, UTC).astimezone()
 
 
-def glance_at(run: RunDirectory, watch: HeartbeatWatch) -> Overview:
-    """Read a run at a glance; a run that cannot be read gives an overview that says why."""
-    try:
-        return read_overview(run, watch)
-    except ConsoleError as error:
-        return Overview(run, RunState(), Status.UNREADABLE, trouble=error.what)
+class OverviewReader:
+    """Reads runs at a glance for a list, and reads only journals that changed since the list was read last.
 
-
-def read_overview(run: RunDirectory, watch: HeartbeatWatch | None = None) -> Overview:
-    """Read a run at a glance; damaged lines are left out.
+    What journals say is kept in the cache folder (`tui.run_index`). Whether a run is alive is looked up every time.
 
     Args:
-        run: The run.
-        watch: What was seen of its heartbeat so far. Without it, this waits to be sure if the heartbeat looks old.
+        runs: The runs that will be read, the newest first.
+    """
+
+    def __init__(self, runs: Sequence[RunDirectory]) -> None:
+        self._runs = runs
+        self._index = RunIndex.load(runs)
+
+    def read(self, watch: HeartbeatWatch) -> Overview:
+        """Read one run; a journal that cannot be read gives an overview that says so.
+
+        Args:
+            watch: The run's heartbeat, with what was seen of it so far.
+        """
+        run = watch.run
+        try:
+            stamp = _stamp(run)
+            facts = self._index.find(run, stamp)
+            is_known = facts is not None
+            overview = _overview(watch, facts if facts is not None else _facts(run))
+        except ConsoleError as error:
+            return Overview(run, Facts(), Status.UNREADABLE, problem=error.what)
+        if not is_known and stamp is not None and not overview.status.is_live:
+            self._index.put(run, stamp, overview.facts)
+        return overview
+
+    def read_all(self, wait: Callable[[float], None] = time.sleep) -> list[Overview]:
+        """Read all runs, those whose heartbeat looks old a second time: see `engine.liveness`.
+
+        Args:
+            wait: Called with the seconds before the second look, once for all.
+        """
+        watches = [watch_once(run) for run in self._runs]
+        overviews = [self.read(watch) for watch in watches]
+        if all(overview.is_settled for overview in overviews):
+            return overviews
+        wait(WATCH_S)
+        return [
+            overview if overview.is_settled else self.read(watch)
+            for overview, watch in zip(overviews, watches, strict=True)
+        ]
+
+    def save(self) -> None:
+        """Keep what was read, for the next list."""
+        self._index.save()
+
+
+def read_overview(run: RunDirectory) -> Overview:
+    """Read a run at a glance; damaged lines are left out. Takes three seconds if its heartbeat looks old.
 
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    if watch is None:
-        (overview,) = read_overviews([run])
-        if overview.trouble:
-            raise ConsoleError(overview.trouble)
-        return overview
-    life = watch.look()
-    state = fold(RunState(), _records(run))
-    last_beat_at = _last_beat(run)
-    return Overview(run, state, _status(state, life.liveness, last_beat_at), last_beat_at, life)
+    (overview,) = read_overviews([run])
+    if overview.problem:
+        raise ConsoleError(overview.problem)
+    return overview
 
 
-def read_overviews(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time.sleep) -> list[Overview]:
-    """Read runs at a glance, those whose heartbeat looks old a second time: see `engine.liveness`.
+def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
+    """Read runs at a glance; one that cannot be read has a `problem`."""
+    reader = OverviewReader(runs)
+    overviews = reader.read_all()
+    reader.save()
+    return overviews
 
-    Args:
-        runs: The runs.
-        wait: Called with the seconds before the second look, once for all.
 
-    Returns:
-        One per run; a run that cannot be read has `trouble`.
+def read_details(run: RunDirectory) -> Details:
+    """Read a run with everything its journal says; damaged lines are left out.
+
+    Raises:
+        ConsoleError: Its journal is there and cannot be read.
     """
-    watches = [watch_once(run) for run in runs]
-    overviews = [glance_at(watch.run, watch) for watch in watches]
-    if all(overview.is_settled for overview in overviews):
-        return overviews
-    wait(WATCH_S)
-    return [
-        overview if overview.is_settled else glance_at(watch.run, watch)
-        for overview, watch in zip(overviews, watches, strict=True)
-    ]
+    from tui.facts_reading import facts_of
+
+    state = _state(run)
+    watch = watch_once(run)
+    seen = _overview(watch, facts_of(state))
+    if not seen.is_settled:
+        time.sleep(WATCH_S)
+        seen = _overview(watch, facts_of(state))
+    return Details(run, seen.facts, seen.status, seen.last_beat_at, seen.life, seen.stall, state=state)
+
+
+def _state(run: RunDirectory) -> RunState:
+    from engine.state import RunState, fold
+
+    _stamp(run)
+    try:
+        return fold(RunState(), _records(run))
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _stamp(run: RunDirectory) -> Stamp | None:
+    """Return what changes whenever a journal does; None when there is no journal yet.
+
+    Raises:
+        ConsoleError: It cannot be looked at, or is not a regular file.
+    """
+    try:
+        facts = run.journal.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(run, error) from error
+    if not stat.S_ISREG(facts.st_mode):
+        raise _unreadable(run, NotAFileError(errno.EINVAL, "it is not a regular file"))
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+def _facts(run: RunDirectory) -> Facts:
+    from tui.facts_reading import read_facts
+
+    try:
+        return read_facts(run.journal)
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
+    return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
+
+
+def _overview(watch: HeartbeatWatch, facts: Facts) -> Overview:
+    """Look up whether a run that has no end is alive, and whether it moves."""
+    run = watch.run
+    if facts.outcome:
+        return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED))
+    life = watch.look()
+    last_beat_at = _last_beat(run)
+    status = _status(facts, life.liveness, last_beat_at)
+    return Overview(run, facts, status, last_beat_at, life, _stall(run, life) if status is Status.RUNNING else None)
+
+
+def _stall(run: RunDirectory, life: Life) -> Stall | None:
+    from engine.watch import stall_of
+
+    return stall_of(_state(run), life)
 
 
 def _last_beat(run: RunDirectory) -> float:
@@ -232,34 +342,41 @@ def _last_beat(run: RunDirectory) -> float:
         return 0.0
 
 
-def _records(run: RunDirectory) -> list[dict[str, Any]]:
-    """Read the journal; of what comes by the second only the newest of a kind is parsed."""
-    records: list[dict[str, Any]] = []
-    newest: dict[bytes, bytes] = {}
-    try:
-        for line in journal_lines(run.journal):
-            if (kind := _FREQUENT.search(line)) is not None:
-                newest[kind[1]] = line
-            elif (record := parse_line(line)) is not None:
-                records.append(record)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        what = f"The journal of {run.run_id} cannot be read: {error.strerror}."
-        raise ConsoleError(what) from error
-    records += [record for line in newest.values() if (record := parse_line(line)) is not None]
-    return sorted(records, key=lambda record: float(record["t"]))
+def _records(run: RunDirectory) -> list[Mapping[str, Any]]:
+    """Read the journal; of what comes by the second only the newest of a kind and host is kept."""
+    from engine.journal import JournalReader
+
+    kept: dict[object, Mapping[str, Any]] = {}
+    reader, place = JournalReader(run.journal), 0
+    while records := reader.read():
+        for record in records:
+            place += 1
+            kind = _frequent_kind(record)
+            kept.pop(kind, None)  # the newest stands where it was written, after what came before it
+            kept[place if kind is None else kind] = record
+    return [*kept.values()]
 
 
-def _status(state: RunState, liveness: Liveness, last_beat_at: float) -> Status:
-    if isinstance(state.end, RunFinished):
-        return Status.STOPPED if state.end.outcome == "stopped" else Status.FINISHED
-    if state.end is not None:
-        return Status.FAILED
-    if state.started is None and not last_beat_at:
+def _frequent_kind(record: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """Name what a later record of the same kind replaces; None when nothing does."""
+    kind = record.get("type")
+    if kind not in _FREQUENT:
+        return None
+    if kind == "HostSampled":
+        return kind, repr(record.get("process"))
+    if kind == "MemorySampled":  # each host writes those of its own replicas
+        replicas = record.get("replicas")
+        first = replicas[0] if isinstance(replicas, list) and replicas else None
+        return kind, repr(first.get("index") if isinstance(first, dict) else None)
+    return (kind,)
+
+
+def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:
+    """Tell what has become of a run that has no end."""
+    if not facts.has_started and not last_beat_at:
         return Status.UNSTARTED
     if liveness is Liveness.SILENT:
         return Status.SILENT
     if liveness is not Liveness.ALIVE:
         return Status.CRASHED
-    return Status.STOPPING if state.stop is not None else Status.RUNNING
+    return Status.STOPPING if facts.is_stopping else Status.RUNNING

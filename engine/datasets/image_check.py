@@ -11,18 +11,19 @@ import time
 import warnings
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import tensorflow as tf
 from PIL import Image, UnidentifiedImageError
 
 from engine.errors import one_line
+from engine.files import NotAFileError, open_regular
 from engine.places import is_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 MOST_PIXELS = 100_000_000
 """An image that claims more is refused undecoded: decoded it would take over 300 MB, and several are at a time."""
@@ -75,13 +76,24 @@ def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> li
     told = time.monotonic()
     facts: list[Facts] = []
     # A local header is read from memory mostly, and threads only wait for Python's lock; a bucket answers slowly.
-    with ThreadPoolExecutor(32 if paths and is_remote(paths[0]) else 2) as pool:
+    with checkers(32 if paths and is_remote(paths[0]) else 2) as pool:
         for fact in pool.map(examine, paths):
             facts.append(fact)
             if time.monotonic() - told > 2.0:
                 told = time.monotonic()
                 on_progress(f"checking images: {len(facts):,} of {len(paths):,}")
     return facts
+
+
+@contextmanager
+def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
+    """Give threads that look at files; whoever interrupts them does not wait for the files that are left."""
+    with ThreadPoolExecutor(count, "image checker") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def examine(path: str) -> Facts:
@@ -91,6 +103,8 @@ def examine(path: str) -> Facts:
             return _examined(path, stream)
     except (FileNotFoundError, tf.errors.NotFoundError):
         return Facts(path, "is not there")
+    except NotAFileError as error:
+        return Facts(path, str(error.strerror).removeprefix("it "))
     except UnidentifiedImageError:
         return Facts(path, "is not an image of a known format")
     except Image.DecompressionBombError:
@@ -103,7 +117,7 @@ def examine(path: str) -> Facts:
 
 def open_file(path: str) -> BinaryIO:
     """Open a file for reading, on whichever file system it is."""
-    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb")) if is_remote(path) else Path(path).open("rb")
+    return cast("BinaryIO", tf.io.gfile.GFile(path, "rb")) if is_remote(path) else cast("BinaryIO", open_regular(path))
 
 
 def pixels(path: str) -> Image.Image:

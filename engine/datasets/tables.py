@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.catalog import is_user_reference
 from engine.errors import DataError, did_you_mean, one_line
+from engine.files import open_regular
 from engine.options import METRICS
 from engine.paths import user_path
 from engine.places import is_remote, locate
@@ -112,7 +113,8 @@ def _read(path: str) -> bytes:
         except tf.errors.OpError as error:
             raise DataError(f"{place} cannot be read.", why=one_line(error)) from error
     try:
-        return Path(place).read_bytes()
+        with open_regular(place) as file:
+            return file.read()
     except FileNotFoundError as error:
         raise DataError(
             f"There is no file {shown(path)}.",

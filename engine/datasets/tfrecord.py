@@ -7,7 +7,6 @@ only its own records.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,7 +96,9 @@ def open_schema(folder: str) -> Schema:
             text = stream.read().decode("utf-8")
     except (FileNotFoundError, NotADirectoryError, tf.errors.NotFoundError) as error:
         raise _unfinished(folder) from error
-    except (OSError, tf.errors.OpError) as error:
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror or one_line(error)}.") from error
+    except tf.errors.OpError as error:
         raise DataError(f"{place} cannot be read: {one_line(error)}.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{place} is damaged: it is not UTF-8 text.") from error
@@ -127,7 +128,7 @@ def _check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) 
         return
     on_fetch(f"checking {len(schema.shards):,} shards, {total / 1e6:,.0f} MB")
     for shard in schema.shards:
-        with Path(folder, shard.file).open("rb") as stream:
+        with open_file(join(folder, shard.file)) as stream:
             if checksum(stream)[1] != shard.crc32:
                 raise _changed(folder, f"{join(folder, shard.file)} is not what {SCHEMA_NAME} says: it was changed.")
 

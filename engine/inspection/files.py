@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from engine.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
 from engine.datasets import image_csv, image_folder
-from engine.datasets.image_check import examine
+from engine.datasets.image_check import checkers, examine
 from engine.datasets.tfrecord import open_schema
 from engine.inspection.figures import spread
 from engine.places import locate
@@ -134,7 +133,7 @@ def _source(config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
 
 def _examined(paths: Sequence[str], reporter: Reporter) -> list[Facts]:
     facts = []
-    with ThreadPoolExecutor(_AT_ONCE, "image checker") as pool:
+    with checkers(_AT_ONCE) as pool:
         for fact in pool.map(examine, paths):
             facts.append(fact)
             reporter.progress("checking images", len(facts), len(paths), "images")

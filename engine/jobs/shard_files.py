@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from engine.datasets.image_check import open_file
 from engine.datasets.images import Facts, plain_contents
 from engine.errors import ConsoleError, DataError, one_line
 from engine.files import sync
@@ -42,11 +43,12 @@ def read_bytes(path: str) -> bytes:
         DataError: It cannot be read.
     """
     try:
-        with tf.io.gfile.GFile(path, "rb") as file:
-            content: bytes = file.read()
+        with open_file(path) as file:
+            return file.read()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}.") from error
     except tf.errors.OpError as error:
         raise DataError(f"{path} cannot be read: {_reason(error)}.") from error
-    return content
 
 
 def write_text(path: str, text: str) -> None:

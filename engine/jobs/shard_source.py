@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 from engine.data_options import ImageCsvOptions, ImageFolderOptions
 from engine.datasets import image_csv, image_folder
-from engine.datasets.image_check import Facts, examine, pixels
+from engine.datasets.image_check import Facts, checkers, examine, pixels
 from engine.datasets.image_examples import named
 from engine.errors import DataError, one_line
 from engine.jobs.shard_files import read_bytes
@@ -118,14 +117,10 @@ def _labels(source: Source) -> NDArray[Any]:
 def look_at_all(paths: Sequence[str], reporter: Reporter) -> list[Look]:
     """Look at image files, several at a time and in order."""
     looks = []
-    with ThreadPoolExecutor(_CHECKERS, "image checker") as pool:
-        try:
-            for look in pool.map(look_at, paths):
-                looks.append(look)
-                reporter.progress("checking images", len(looks), len(paths), "images")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # the person who interrupts does not wait for the rest
-            raise
+    with checkers(_CHECKERS) as pool:
+        for look in pool.map(look_at, paths):
+            looks.append(look)
+            reporter.progress("checking images", len(looks), len(paths), "images")
     return looks
 
 

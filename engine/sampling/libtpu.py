@@ -27,7 +27,7 @@ _DEADLINE_S = 0.5
 _QUIET_S = 10.0
 _NOBODY_THERE = {
     "UNAVAILABLE": "no TPU runtime serves figures at {where}",
-    "DEADLINE_EXCEEDED": f"the TPU's runtime did not answer at {{where}} within {_DEADLINE_S} s",
+    "DEADLINE_EXCEEDED": "the TPU's runtime did not answer at {where} within {deadline_s:g} s",
 }
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # it is this very machine
@@ -73,13 +73,20 @@ class RuntimeMetrics:
     Args:
         ports: Where it listens: one port, or one for each process where every chip has its own.
         quiet_s: Seconds until it is asked again after it failed.
+        deadline_s: Longest wait for one answer.
         clock: Monotonic seconds.
     """
 
     def __init__(
-        self, ports: Sequence[int], *, quiet_s: float = _QUIET_S, clock: Callable[[], float] = time.monotonic
+        self,
+        ports: Sequence[int],
+        *,
+        quiet_s: float = _QUIET_S,
+        deadline_s: float = _DEADLINE_S,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
+        self._deadline_s = deadline_s
         self._quiet_s = quiet_s
         self._clock = clock
         self._channels: dict[int, Any] = {}
@@ -116,7 +123,7 @@ class RuntimeMetrics:
                 return Reading({}, silence.why)
         request = messages()["MetricRequest"](metric_name=metric)
         try:
-            answer = self._call(port)(request, timeout=_DEADLINE_S)
+            answer = self._call(port)(request, timeout=self._deadline_s)
         except grpc.RpcError as error:
             return self._failed(port, metric, error)
         figures = {entry.attribute.value.int_attr: _number(entry.gauge) for entry in answer.metric.metrics}
@@ -128,7 +135,9 @@ class RuntimeMetrics:
             said = f": {' '.join(details.split())[:100]}" if details else ""
             return self._keep_quiet(port, metric, f"the TPU's runtime does not serve it ({code}{said})")
         self._channels.pop(port).close()
-        return self._keep_quiet(port, "", _NOBODY_THERE[code].format(where=f"localhost:{port}"))
+        return self._keep_quiet(
+            port, "", _NOBODY_THERE[code].format(where=f"localhost:{port}", deadline_s=self._deadline_s)
+        )
 
     def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
         self._silences[port, about] = _Silence(self._clock() + self._quiet_s, why)

@@ -15,7 +15,9 @@ from tests.bench import (
     jpeg,
     key_press,
     long_run,
+    moments,
     preflight,
+    runs_list,
     small_steps,
     throughput,
 )
@@ -36,6 +38,8 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "first-step": first_step.measure,
     "key-press": key_press.measure,
     "long-run": long_run.measure,
+    "runs-list": runs_list.measure,
+    "moments": moments.measure,
     "preflight": preflight.measure,
 }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from engine.caching import Cache, Room, choose_cache, free_memory_bytes, room_beside
+from engine.caching import Cache, Room, choose_cache, discard_leftovers, free_memory_bytes, room_beside
 from engine.disk_space import size_text
 from engine.errors import DataError
 from engine.events import DataReady, EpochEnded, RunFailed, RunFinished

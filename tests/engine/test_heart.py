@@ -95,7 +95,7 @@ def test_a_heart_thread_outlives_a_vanished_folder_and_stops_when_told(run: RunD
         shutil.rmtree(run.path)
         run.path.mkdir()
         request_stop(run, "after the folder came back")
-        wait_until(lambda: heard, "the request", limit_s=20)
+        wait_until(lambda: heard, "the request")
     finally:
         thread.stop()
     assert not thread.is_alive()

@@ -122,7 +122,7 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
             host.send(signal.SIGTERM)
         return process.poll() is not None
 
-    wait_until(ended, "the end", limit_s=20)
+    wait_until(ended, "the end")
     assert the(host.run, RunFailed).what == "The run was ended at once by SIGTERM, before it could save."
     assert not host.run.model.exists()
     assert not all_of(host.run, RunFinished)
@@ -145,7 +145,7 @@ def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
     wait_until(lambda: has(host.run, RunStarted), "the first event")
     assert host.run.liveness() is Liveness.ALIVE
     host.send(signal.SIGKILL)
-    wait_until(lambda: host.run.liveness() is Liveness.DEAD, "its death", limit_s=20)
+    wait_until(lambda: host.run.liveness() is Liveness.DEAD, "its death")
     assert not has(host.run, RunFinished)
     assert not has(host.run, RunFailed)
     assert host.wait() == -signal.SIGKILL

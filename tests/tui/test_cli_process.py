@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from engine.rundir import RunDirectory, list_runs
-from tests.helpers import wait_until
+from tests.helpers import LIMIT_S, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -140,7 +140,7 @@ def test_run_goes_on_when_the_reader_of_its_lines_leaves(runner: Runner) -> None
     process = runner.train_until('"EpochEnded"', "--epochs", "30")
     assert process.stdout is not None
     process.stdout.close()
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT_S) == 0
     assert process.stderr is not None
     assert process.stderr.read() == ""
     wait_until(lambda: runner.journal_has('"outcome":"completed"'))
@@ -158,7 +158,7 @@ def hangups() -> Iterator[None]:
 def test_run_goes_on_when_the_terminal_closes(runner: Runner) -> None:
     process = runner.train_until('"importing"', "--epochs", "2")
     process.send_signal(signal.SIGHUP)
-    assert process.wait(10) == -signal.SIGHUP
+    assert process.wait(LIMIT_S) == -signal.SIGHUP
     wait_until(lambda: runner.journal_has('"outcome":"completed"'))
 
 

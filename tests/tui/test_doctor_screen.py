@@ -11,6 +11,7 @@ from textual.widgets import Static
 
 from engine.environment import Environment, look_around
 from tests.engine.recorded import lay_out
+from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import until
 from tui.app import ConsoleApp
 from tui.screens.doctor import DoctorScreen
@@ -48,6 +49,7 @@ async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
         assert "type: ps -o pid,user,lstart,args -p 4242" in texts
         assert len(app.screen.query(".finding.-problem")) == 1
         box = app.screen.query_one("#report", VerticalScroll)
+        await until(pilot, lambda: box.max_scroll_y > 0)  # the report has been laid out
         assert box.max_scroll_x == 0
         await pilot.press("end")
         await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
@@ -57,7 +59,7 @@ async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> 
     go = threading.Event()
 
     def slow() -> Environment:
-        go.wait(30)
+        go.wait(LIMIT_S)
         return look_around(lay_out("laptop", tmp_path).sources)
 
     app = Host(slow)

@@ -44,6 +44,17 @@ def speaking(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.P
     return start
 
 
+def spoken(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]:
+    """What starts such a process and returns when it has written to its log."""
+
+    def start(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
+        process = speaking(code)(name, options, log)
+        wait_until(lambda: log.read_text().endswith("\n"), "its first line")
+        return process
+
+    return start
+
+
 def run(code: str) -> dict[str, Any]:
     return run_job("inspect", {}, start=speaking(code))
 
@@ -172,7 +183,7 @@ def test_a_job_that_takes_too_long_is_ended_with_all_it_started() -> None:
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     code = f"import subprocess\nprint({child}.pid, file=sys.stderr, flush=True)\n" + WAITING.format("")
     with pytest.raises(ConsoleError, match=r"no result after 0\.50 s") as caught:
-        run_job("inspect", {}, start=speaking(code), limit_s=0.5)
+        run_job("inspect", {}, start=spoken(code), limit_s=0.5)
     assert str(log_file("inspect")) in caught.value.remedy
     pid = int(log_file("inspect").read_text())
     wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine.rundir import Liveness
+from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
 from tui.watcher import RunWatcher, WatchUpdate
 
@@ -30,7 +31,7 @@ class Updates:
 
     def wait(self, condition: Callable[[WatchUpdate], object]) -> WatchUpdate:
         with self._changed:
-            assert self._changed.wait_for(lambda: self.all and condition(self.all[-1]), timeout=10), self.all
+            assert self._changed.wait_for(lambda: self.all and condition(self.all[-1]), timeout=LIMIT_S), self.all
             return self.all[-1]
 
 

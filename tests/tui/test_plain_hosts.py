@@ -9,7 +9,7 @@ from engine.events import EpochEnded, InputMeasured
 from engine.journal import JournalReader
 from engine.state import RunState, fold
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
-from tui.overview import read_overview
+from tui.overview import read_details
 from tui.plain import PlainPrinter
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_a_glance_takes_only_the_newest_of_what_comes_by_the_second(tmp_path: Pa
     run.begin()
     for _ in range(50):
         run.second(rates=[12_000, 11_000])
-    glance, whole = read_overview(run.run).state, fold(RunState(), JournalReader(run.run.journal).read())
+    glance, whole = read_details(run.run).state, fold(RunState(), JournalReader(run.run.journal).read())
     assert [len(curves) for curves in glance.host_curves.values()] == [1, 1]
     assert (glance.hosts, glance.input, glance.memory) == (whole.hosts, whole.input, whole.memory)
     assert glance.progress == whole.progress

@@ -13,7 +13,7 @@ from engine.config import with_changes
 from engine.events import EpochEnded
 from engine.rundir import Liveness
 from presets import find_preset
-from tests.helpers import Host, has, wait_until
+from tests.helpers import LIMIT_S, Host, has, wait_until
 from tests.tui.terminal_driver import Terminal
 
 if TYPE_CHECKING:
@@ -205,5 +205,5 @@ def test_viewers_come_and_go_and_the_run_goes_on(open_terminal: Opener, run: Run
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
     terminal.hang_up()
-    terminal.process.wait(30)
+    terminal.process.wait(LIMIT_S)
     assert run.liveness() is Liveness.ALIVE

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 _PIPE_CELLS = 100
 _FAILED = 1
+_GRACE_S = 1.0
+"""Nothing is written that an inspection would have to finish, so one that does not hear is ended by force."""
 
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -75,7 +77,7 @@ def inspect(
     from tui.jobs import run_job
 
     options = {"config": config.model_dump(mode="json"), "speed": speed}
-    found = run_job("inspect", options, when_interrupted="Nothing was changed.")
+    found = run_job("inspect", options, when_interrupted="Nothing was changed.", grace_s=_GRACE_S)
     trouble = found["trouble"]
     # A class or file name with a line feed stays one line; an error may have several.
     found = {**printable_values(found, sys.maxsize), "trouble": trouble}

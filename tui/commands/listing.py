@@ -11,6 +11,8 @@ from engine.sanitize import printable
 from tui.commands.options import examples, json_option, preset_file_option
 from tui.output import complain, complain_about, say, width_of_output
 
+_BAD_USAGE = 2
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -45,19 +47,19 @@ def runs(as_json: bool) -> int:
         Column("started", 1),
     ]
     say(table(columns, [_run_row(overview) for overview in overviews], width_of_output()))
-    complain(f"Note: {overview.trouble}" for overview in overviews if overview.trouble)
+    complain([overview.problem for overview in overviews if overview.problem])
     return 0
 
 
 def _run_row(overview: Overview) -> list[str]:
     from tui.figures import duration, metric
 
-    fit, best, seconds = overview.state.fit, overview.best, overview.seconds()
+    best, seconds = overview.best, overview.seconds()
     return [
         overview.run.run_id,
         overview.label,
         overview.status_text,
-        f"{overview.epochs_done}/{fit.epochs}" if fit is not None else "–",
+        f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else "–",
         metric(best[1]) if best is not None else "–",
         best[0] if best is not None else "",
         duration(seconds) if seconds is not None else "–",
@@ -78,7 +80,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     """List the presets.
 
     They are those that come with tpu-console, your own, and those of --preset-file. Files with mistakes are
-    left out and their mistakes are written to standard error.
+    left out and their mistakes are written to standard error; the exit code is 2 if --preset-file named one of them.
     """
     from engine.paths import user_path, user_presets_folder
     from presets.catalog import all_presets
@@ -102,7 +104,8 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
         complain(["", f"Presets of your own are read from {user_path(user_presets_folder())}"])
     for error in broken:
         complain_about(error)
-    return 0
+    asked_for = {user_path(path) for path in preset_files}
+    return _BAD_USAGE if any(error.source in asked_for for error in broken) else 0
 
 
 def _preset_row(preset: Preset) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from engine.events import AcceleratorReady
     from engine.state import RunState
     from presets.catalog import Preset
-    from tui.overview import Overview
+    from tui.overview import Details
 
 _MISTAKES = 5
 _MOST_DEVICES = 32
@@ -47,9 +47,9 @@ def show(name: str | None, as_json: bool) -> int:
     are, and why it failed if it did.
     """
     from engine.rundir import find_run
-    from tui.overview import read_overview
+    from tui.overview import read_details
 
-    overview = read_overview(find_run(name))
+    overview = read_details(find_run(name))
     config = overview.config()
     if as_json:
         say([json.dumps(_as_dict(overview, config), indent=2, ensure_ascii=False)])
@@ -58,7 +58,7 @@ def show(name: str | None, as_json: bool) -> int:
     return 0
 
 
-def _sections(overview: Overview, config: RunConfig | None) -> list[str]:
+def _sections(overview: Details, config: RunConfig | None) -> list[str]:
     sections = {
         "": _headline(overview),
         "Settings": _settings(config),
@@ -77,7 +77,7 @@ def _sections(overview: Overview, config: RunConfig | None) -> list[str]:
     return lines
 
 
-def _headline(overview: Overview) -> list[str]:
+def _headline(overview: Details) -> list[str]:
     from engine.events import RunFinished
     from tui.figures import duration, waiting_text
     from tui.lines import best_text, efficiency_text
@@ -134,7 +134,7 @@ def _preset(name: str) -> Preset | None:
         return None
 
 
-def _machine(overview: Overview) -> list[str]:
+def _machine(overview: Details) -> list[str]:
     from tui.hosts import input_verdict, topology_text
     from tui.lines import found, settled
     from tui.tables import fields
@@ -186,7 +186,7 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
     return [*pairs, *([("hosts", "\n".join(told))] if told else [])]
 
 
-def _times(overview: Overview) -> list[str]:
+def _times(overview: Details) -> list[str]:
     from tui.figures import duration
     from tui.tables import fields
 
@@ -195,7 +195,7 @@ def _times(overview: Overview) -> list[str]:
     return fields([(phase, duration(seconds).rjust(longest)) for phase, seconds in spent.items()])
 
 
-def _epochs(overview: Overview) -> list[str]:
+def _epochs(overview: Details) -> list[str]:
     from engine.plausible import MOST_METRICS
     from engine.state import best_epoch
     from tui.figures import duration, metric
@@ -225,7 +225,7 @@ def _epochs(overview: Overview) -> list[str]:
     return [f"  {line}" for line in table([*columns, Column("", 0)], rows, None)]
 
 
-def _classes(overview: Overview) -> list[str]:
+def _classes(overview: Details) -> list[str]:
     """Show how each class is told from the others, for what a terminal has room."""
     from tui.confusion import headline, matrix_lines, mistake_text, score_lines
     from tui.output import width_of_output
@@ -251,7 +251,7 @@ def _classes(overview: Overview) -> list[str]:
     return lines
 
 
-def _files(overview: Overview) -> list[str]:
+def _files(overview: Details) -> list[str]:
     from engine.paths import user_path
     from tui.lines import output_pairs
     from tui.tables import fields
@@ -259,7 +259,7 @@ def _files(overview: Overview) -> list[str]:
     return fields([("folder", user_path(overview.run.path)), *output_pairs(overview.run)])
 
 
-def _failure(overview: Overview) -> list[str]:
+def _failure(overview: Details) -> list[str]:
     from engine.events import RunFailed
     from engine.watch import LogTail
     from tui.lines import crashed_lines, failed_lines
@@ -274,7 +274,7 @@ def _failure(overview: Overview) -> list[str]:
     return [f"  {line.removeprefix('Error: ')}" for line in lines]
 
 
-def _as_dict(overview: Overview, config: RunConfig | None) -> dict[str, Any]:
+def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from engine.preflight.efficiency import efficiency_of

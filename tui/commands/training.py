@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from engine.config import RunConfig
     from engine.rundir import RunDirectory
     from presets.catalog import Preset
-    from tui.overview import Overview
+    from tui.overview import Details
 
 _LIFE_S = 15.0
 
@@ -204,7 +204,7 @@ def stop(name: str | None) -> int:
     """
     from engine.heart import request_stop
     from engine.rundir import find_run
-    from tui.overview import Status, read_overview
+    from tui.overview import Status, read_details, read_overview
 
     directory = find_run(name) if name else _the_live_run()
     overview = read_overview(directory)
@@ -213,13 +213,13 @@ def stop(name: str | None) -> int:
         return 0
     request_stop(directory, "asked with tpu-console stop")
     if overview.status is Status.SILENT:
-        say(_asked_in_silence(overview))
+        say(_asked_in_silence(read_details(directory)))
         return 0
     say([f"Asked {directory.run_id} to stop: it ends after its current execution and is saved."])
     return 0
 
 
-def _asked_in_silence(overview: Overview) -> list[str]:
+def _asked_in_silence(overview: Details) -> list[str]:
     from tui.silence import STOP_PENDING, silent_text
 
     lines = [f"{overview.run.run_id} is {silent_text(overview.life.silent_s)}; {STOP_PENDING}."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -17,6 +18,8 @@ from engine.rundir import RunDirectory, list_runs
 from tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
@@ -35,6 +38,8 @@ _COLUMNS = (
     ("took", "Took", 8),
     ("run", "Run", 40),
 )
+
+_SHOW_S = 0.1
 
 
 class RunTable(DataTable[Content]):
@@ -110,43 +115,51 @@ class RunsScreen(Screen[None]):
         self.app.call_from_thread(self._list, runs)
         # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
         from engine.liveness import watch_once
+        from tui.overview import OverviewReader
 
         worker = get_current_worker()
+        reader = OverviewReader(runs)
+        seen: list[tuple[HeartbeatWatch, Overview]] = []
+        shown_at = time.monotonic()
         for run in runs:
             if worker.is_cancelled:
                 return
             known = self._live.get(run.run_id)
-            self._read(known[0] if known is not None else watch_once(run))
+            watch = known[0] if known is not None else watch_once(run)
+            seen.append((watch, reader.read(watch)))
+            if time.monotonic() - shown_at > _SHOW_S:
+                self.app.call_from_thread(self._show, seen)
+                seen, shown_at = [], time.monotonic()
+        self.app.call_from_thread(self._show, seen)
+        reader.save()
 
-    def _read(self, watch: HeartbeatWatch) -> None:
-        """Read one run and fill in its row; called from a thread."""
-        from tui.overview import glance_at
-
-        self.app.call_from_thread(self._show, watch, glance_at(watch.run, watch))
-
-    def _show(self, watch: HeartbeatWatch, overview: Overview) -> None:
-        """Show a run at a glance; remember it if it may change."""
+    def _show(self, seen: Sequence[tuple[HeartbeatWatch, Overview]]) -> None:
+        """Show runs at a glance; remember those that may change."""
         from tui.widgets.run_cells import run_cells
 
-        run = watch.run
-        if overview.status.is_live or not overview.is_settled:
-            self._live[run.run_id] = (watch, overview)
-        else:
-            self._live.pop(run.run_id, None)
-        self._remarks[run.run_id] = overview.remark
-        self._fill(run, run_cells(overview))
-        if self.is_attached and run.run_id == self._chosen:
-            self._describe(run)
+        for watch, overview in seen:
+            run = watch.run
+            if overview.status.is_live or not overview.is_settled:
+                self._live[run.run_id] = (watch, overview)
+            else:
+                self._live.pop(run.run_id, None)
+            self._remarks[run.run_id] = overview.remark
+            self._fill(run, run_cells(overview))
+            if self.is_attached and run.run_id == self._chosen:
+                self._describe(run)
 
     @work(thread=True, exclusive=True, group="heartbeats", name="look at heartbeats")
     def _look_again(self) -> None:
-        """Look at the heartbeats of running runs, and read those anew whose answer changed."""
+        """Look at the heartbeats of running runs, and read those again whose answer changed."""
+        from tui.overview import OverviewReader
+
+        reader = OverviewReader([watch.run for watch, _ in self._live.values()])
         for watch, before in list(self._live.values()):
             life = watch.look()
             if (life.liveness, life.is_settled) != (before.life.liveness, before.life.is_settled):
-                self._read(watch)
+                self.app.call_from_thread(self._show, [(watch, reader.read(watch))])
             elif life.silent_s:
-                self.app.call_from_thread(self._show, watch, replace(before, life=life))
+                self.app.call_from_thread(self._show, [(watch, replace(before, life=life))])
 
     def _list(self, runs: list[RunDirectory]) -> None:
         """Show which runs there are; rows that stand already keep what they say until they are read again."""

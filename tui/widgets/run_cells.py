@@ -33,11 +33,11 @@ def run_cells(overview: Overview) -> dict[str, Content]:
         overview: The run at a glance.
     """
     mark, style = _STATES[overview.status]
-    fit, best, seconds = overview.state.fit, overview.best, overview.seconds()
-    total = f"/{fit.epochs}" if fit is not None else ""
+    best, seconds = overview.best, overview.seconds()
+    total = f"/{overview.epochs}" if overview.epochs is not None else ""
     return {
         "state": Content.styled(f"{mark} {overview.status.value}", style),
-        "preset": Content(overview.trouble or overview.label),
+        "preset": Content(overview.problem or overview.label),
         "epochs": Content(f"{overview.epochs_done}{total}"),
         "best": Content(f"{metric(best[1])} {best[0]}" if best is not None else "–"),
         "took": Content(duration(seconds) if seconds is not None else "–"),
