@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +20,7 @@ from engine.events import (
     StopRequested,
 )
 from engine.heart import request_stop
+from tests.engine.host_parts import LOOPBACK, free_port
 from tests.helpers import Host, all_of, events_of, small_config, the, wait_until
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[Host] = []
 
     def start(count: int, **changes: Any) -> list[Host]:
-        with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            place = {"count": count, "coordinator": f"127.0.0.1:{server.getsockname()[1]}"}
+        place = {"count": count, "coordinator": f"{LOOPBACK}:{free_port()}"}
         for index in range(count):
             hosts = place | {"index": index} if count > 1 else {}
             folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
@@ -138,6 +137,17 @@ def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
 
     model = keras.models.load_model(hosts[0].run.checkpoints / "last.keras", compile=False)
     assert model.output_shape == (None, 10)
+
+
+def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
+    hosts = start(2, config={"epochs": _FOREVER})
+    trains(hosts)
+    hosts[0].kill()
+    hosts[1].wait()
+    wait_until(lambda: all_of(hosts[1].run, RunFailed), "the watcher wrote the last event")
+    failed = the(hosts[1].run, RunFailed)
+    assert failed.what == f"Host 0 ({_NAME}) is gone. The run cannot go on without it."
+    assert events_of(hosts[1].run)[-1] == failed
 
 
 def test_a_stop_at_any_of_four_hosts_stops_and_saves_all(start: Start) -> None:
