@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import socket
 import time
 from contextlib import suppress
@@ -159,7 +160,9 @@ class _RollCall:
             self._is_shown = True
             cards = self._cards()
             if self._decide(cards):
-                return {index: card.host for index, card in cards.items()}
+                # Host 0 may have seen cards that came after this host's look.
+                cards = self._cards(math.inf)
+                return {index: cards[index].host for index in range(self.membership.count)}
             if should_stop():
                 raise StoppedError
             before, missing = missing, [index for index in range(self.membership.count) if index not in cards]
@@ -169,11 +172,11 @@ class _RollCall:
                 tell(f"waiting for {_named(missing)} at {self.membership.where}")
             time.sleep(_LOOK_S)
 
-    def _cards(self) -> dict[int, Card]:
+    def _cards(self, longest_s: float = _GONE_S) -> dict[int, Card]:
         texts = self.board.read("cards")
         silent = self._freshness.look(texts)
         cards = {
-            int(key): parse(Card, text) for key, text in texts.items() if silent[key] < _GONE_S and key.isdecimal()
+            int(key): parse(Card, text) for key, text in texts.items() if silent[key] < longest_s and key.isdecimal()
         }
         return {index: card for index, card in sorted(cards.items()) if card is not None}
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from engine.errors import AcceleratorError
+from engine.hosts.jax_service import Board
 from engine.hosts.membership import Membership
-from engine.hosts.roll_call import Card, answer_roll_call, go_to_meeting, make_card, mismatch
+from engine.hosts.roll_call import Card, Verdict, answer_roll_call, go_to_meeting, make_card, mismatch
 from engine.stopping import StoppedError
 from tests.engine.host_parts import LOOPBACK, VERSIONS, Hall, free_port, place
 from tests.helpers import small_config, wait_until
@@ -99,6 +102,26 @@ def test_a_host_that_never_comes_is_named_after_the_limit(roll: Callable[[int], 
     hosts.start(1)
     for name in ("host 0", "host 1"):
         assert "Hosts 2 and 3 of 4 did not come within 2 s." in str(hosts.result(name))
+
+
+class Late(Board):
+    """A board where the others come, and host 0 begins, between two looks of host 1."""
+
+    def read(self, folder: str) -> dict[str, str]:
+        if folder == "verdict" and super().read("cards"):
+            for index, host in ((0, "a"), (2, "c")):
+                self.put(f"cards/{index}", json.dumps(asdict(card(count=3, host=host))))
+            self.put("verdict/0", json.dumps(asdict(Verdict("begin"))))
+        return super().read(folder)
+
+
+def test_a_host_that_came_at_the_last_moment_has_its_name_everywhere() -> None:
+    with closing(Hall()) as hall:
+        hall.board(0)
+        board = Late(hall.board(1)._client)
+        mine = card(count=3, host="b")
+        names = answer_roll_call(board, place(1, 3, hall.port), mine, lambda: False, lambda _: None)
+    assert names == {0: "a", 1: "b", 2: "c"}
 
 
 def test_two_hosts_of_one_number(roll: Callable[[int], Roll]) -> None:
