@@ -6,8 +6,10 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
+from engine.config import load_config
 from engine.events import (
     AcceleratorReady,
     EpochEnded,
@@ -87,6 +89,20 @@ def trains(hosts: list[Host]) -> None:
     wait_until(told, "training", 180.0)
 
 
+def port_of(host: Host) -> int:
+    """The port that the hosts were given."""
+    return int(load_config(host.run.config).hosts.coordinator.rpartition(":")[2])
+
+
+def listening(host: Host) -> set[str]:
+    """Where a process listens at the two ports of its run."""
+    assert host.process is not None
+    port = port_of(host)
+    found = psutil.Process(host.process.pid).net_connections("tcp")
+    ends = [one.laddr for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port in {port, port + 1}]
+    return {f"{end.ip.removeprefix('::ffff:')}:{end.port}" for end in ends}
+
+
 @pytest.fixture(scope="module")
 def ended(start: Start) -> list[RunDirectory]:
     """A run of one process with two replicas, and the two of a run on two hosts."""
@@ -123,6 +139,9 @@ def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]
 def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
     hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
     trains(hosts)
+    assert listening(hosts[0]) == {f"{LOOPBACK}:{port_of(hosts[0]) + 1}"}, (
+        "the meeting is over, and JAX listens here only"
+    )
     hosts[1].kill()
     killed_at = time.monotonic()
     assert hosts[0].wait() == 1
