@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from engine.events import Noticed, PhaseStarted, StopRequested
 from engine.stopping import StopToken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from engine.events import Event, Phase
-    from engine.hosts.joining import Team
+    from engine.events import Event, Phase, RunFailed
     from engine.journal import JournalWriter
     from engine.rundir import RunDirectory
+
+
+class Team(Protocol):
+    """The hosts that train a run together, as far as training needs to know them: `engine.hosts.team.Team`."""
+
+    names: Mapping[int, str]
+    is_leader: bool
+
+    def attach(self, model: Any) -> None:
+        """Count the steps of a compiled model, before `fit` is called."""
+
+    def finish(self) -> None:
+        """Wait until host 0 has saved the run, and disconnect."""
+
+    def fail(self, error: BaseException, failed: RunFailed) -> None:
+        """Tell the others why this host cannot go on, and end this process."""
 
 
 @dataclass(slots=True)

@@ -172,7 +172,7 @@ def _data_ready(data: Pipeline) -> DataReady:
 
 
 def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
-    from engine.hosts.joining import join
+    from engine.hosts.team import join
 
     if membership.index:
         channel.leaves_out = (Progress, EpochEnded, InputMeasured)
@@ -212,7 +212,7 @@ def _fit_and_save(
         if channel.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
         if channel.team is not None:
-            channel.team.stop.attach(model)
+            channel.team.attach(model)
         model.fit(
             train,
             initial_epoch=bridge.epochs_done,

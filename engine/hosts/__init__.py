@@ -1,7 +1,7 @@
 """Several machines that train one model together, on Keras's JAX backend.
 
-Host 0 writes the run; the others join it. Before JAX starts they meet at the coordinator's address: `roll_call` looks
-whether all came, with the same versions and configuration, so that what is wrong is said in a sentence and not by a
-program that hangs. That connection stays: over it the others tell what they do (`team`), a host that is gone is
-noticed, and all agree on the step after which to stop (`agreed_stop`), because none can go on alone.
+Host 0 writes the run and the others join it. They talk only through JAX's own coordination service (`jax_service`):
+first who is there, with which versions and configuration (`roll_call`), then signs of life, figures, failures and the
+step after which all stop (`team`, `agreed_stop`). JAX aborts a process that loses host 0; a small process beside it
+then writes the run's last event (`watcher`).
 """

@@ -1,7 +1,7 @@
-"""All hosts of a run meet before JAX starts, and look whether they belong together.
+"""All hosts of a run meet before JAX starts, and host 0 checks that they fit together.
 
-Host 0 listens at the coordinator's address. Every other one says who it is: its number, how many it thinks there are,
-its versions, its configuration. Host 0 answers with a welcome once all have come, or with what is wrong.
+Each host shows a card: its name, how many hosts it expects, its versions and its configuration. Host 0 lets all begin
+once all cards are there, or says what is wrong.
 """
 
 from __future__ import annotations
@@ -9,275 +9,254 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from engine.errors import AcceleratorError
-from engine.hosts.link import Link
+from engine.hosts.jax_service import Freshness, Meeting, host_meeting, join_meeting, parse
 from engine.stopping import StoppedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from engine.config import RunConfig
+    from engine.hosts.jax_service import Board
     from engine.hosts.membership import Membership
 
+_PACKAGES = ("jax", "jaxlib", "keras", "libtpu", "numpy", "tpu-console")
 _LOOK_S = 0.2
-_GREETING_S = 5.0
+_GONE_S = 5.0  # a host that waits renews its card at every look
+_BEGIN, _STOPPED = "begin", "stopped"
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a host says of itself.
+    """What a host says about itself.
 
     Args:
-        index: Its number.
-        count: How many hosts it thinks there are.
+        count: How many hosts it expects.
         host: Its name.
         versions: Of the packages that have to be the same, by name.
         config: Digest of its configuration.
+        shown_at: Differs each time the card is shown.
     """
 
-    index: int
     count: int
     host: str
     versions: dict[str, str]
     config: str
+    shown_at: float = 0.0
 
 
-def make_card(membership: Membership, config: RunConfig, versions: Mapping[str, str]) -> Card:
-    """Say what this host is.
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What host 0 decided: `what` is ``begin``, ``stopped``, or a sentence that says what is wrong."""
 
-    Args:
-        membership: Its place.
-        config: Its configuration; where it differs only in the host's number, the digest is the same.
-        versions: Of the packages that have to be the same.
-    """
-    values = config.model_dump(mode="json")
-    for own in ("name", "hosts"):
-        del values[own]
+    what: str
+    remedy: str = ""
+
+
+def make_card(membership: Membership, config: RunConfig, versions: Mapping[str, str] | None = None) -> Card:
+    """Describe this host; configurations that differ only in name and host number have the same digest."""
+    values = config.model_dump(mode="json", exclude={"name", "hosts"})
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    return Card(membership.index, membership.count, socket.gethostname(), dict(versions), digest)
+    return Card(membership.count, socket.gethostname(), dict(versions or _versions()), digest)
 
 
-def call_roll(
-    membership: Membership, card: Card, should_stop: Callable[[], bool], tell: Callable[[str], None]
-) -> tuple[dict[int, Link], dict[int, Card], int]:
-    """Wait for all others, as host 0.
-
-    Args:
-        membership: This host's place.
-        card: What it is.
-        should_stop: Asked now and then; when it says so, the roll call ends and the others hear of it.
-        tell: Told who is missing, when that has changed.
-
-    Returns:
-        The links and the cards of the others by their number, and the port for JAX's own service.
+def go_to_meeting(membership: Membership, should_stop: Callable[[], bool]) -> Meeting:
+    """Open the meeting at host 0; elsewhere wait for it and join.
 
     Raises:
-        AcceleratorError: They do not come in time, or do not belong together.
-        StoppedError: It was asked to stop.
+        AcceleratorError: Host 0 cannot listen there, or does not answer in time.
+        StoppedError: This host was asked to stop.
     """
-    roll = _Roll(membership, card, should_stop, tell)
-    try:
-        with _listen(membership) as server:
-            server.settimeout(_LOOK_S)
-            roll.wait(server)
-            port = _port_for_jax(membership)
-            roll.welcome(port)
-    except StoppedError:
-        roll.dismiss("stopped")
-        raise
-    except AcceleratorError as error:
-        roll.dismiss("refused", what=f"Host 0 gave up: {error.what}", remedy=error.remedy)
-        raise
-    except BaseException:
-        roll.dismiss("refused", what="Host 0 failed.", remedy="Its own run says why.")
-        raise
-    return roll.links, roll.cards, port
-
-
-class _Roll:
-    """Who has come so far."""
-
-    def __init__(
-        self, membership: Membership, own: Card, should_stop: Callable[[], bool], tell: Callable[[str], None]
-    ) -> None:
-        self.links: dict[int, Link] = {}
-        self.cards: dict[int, Card] = {}
-        self._membership = membership
-        self._own = own
-        self._should_stop = should_stop
-        self._tell = tell
-
-    def wait(self, server: socket.socket) -> None:
-        """Take hosts in until all are here."""
-        deadline = time.monotonic() + self._membership.wait_s
-        told: list[int] = []
-        while missing := self._missing():
-            if self._should_stop():
-                raise StoppedError
-            if time.monotonic() > deadline:
-                raise _absent(self._membership, missing)
-            if missing != told:
-                self._tell(f"waiting for {_named(missing)} at {self._membership.where}")
-                told = missing
-            with suppress(TimeoutError):
-                connection, _ = server.accept()
-                self._greet(Link(connection))
-
-    def _missing(self) -> list[int]:
-        """Return who is not here; whoever hung up since may come again."""
-        for index in [index for index, link in self.links.items() if link.is_closed()]:
-            self.links.pop(index).close()
-            del self.cards[index]
-        return [index for index in range(1, self._membership.count) if index not in self.links]
-
-    def _greet(self, link: Link) -> None:
-        """Take a host in, or send it away; what cannot come right any more ends the roll call."""
-        try:
-            message = link.receive(_GREETING_S)
-            card = Card(**{name: message[name] for name in Card.__slots__})
-            wrong, remedy, is_final = _mismatch(self._own, card, self.cards)
-        except (OSError, KeyError, TypeError, AttributeError):
-            link.close()  # a port scanner, or a program of another kind
-            return
-        if not wrong:
-            self.links[card.index], self.cards[card.index] = link, card
-            return
-        _dismiss(link, "refused", what=wrong, remedy=remedy)
-        if is_final:
-            raise AcceleratorError(wrong, remedy=remedy)
-
-    def welcome(self, port: int) -> None:
-        """Tell all that the run begins."""
-        for index, link in self.links.items():
-            try:
-                link.send("welcome", port=port, host=self._own.host)
-            except OSError as error:
-                who = f"Host {index} ({self.cards[index].host})"
-                raise AcceleratorError(f"{who} left when all had come.", remedy="Its own run says why.") from error
-
-    def dismiss(self, kind: str, **values: str) -> None:
-        """Tell all that there is no run, and hang up."""
-        for link in self.links.values():
-            _dismiss(link, kind, **values)
-
-
-def _dismiss(link: Link, kind: str, **values: str) -> None:
-    with suppress(OSError):
-        link.send(kind, **values)
-    link.close()
-
-
-def answer_roll_call(membership: Membership, card: Card, should_stop: Callable[[], bool]) -> tuple[Link, str, int]:
-    """Come to host 0, as another host, and wait for its welcome.
-
-    Returns:
-        The link, host 0's name, and the port of JAX's own service.
-
-    Raises:
-        AcceleratorError: Host 0 does not come in time, or refuses.
-        StoppedError: This host or host 0 was asked to stop.
-    """
+    if membership.index == 0:
+        _check_can_listen(membership)
+        return host_meeting(membership)
     deadline = time.monotonic() + membership.wait_s
-    link = _reach(membership, should_stop, deadline)
-    try:
-        link.send("card", **asdict(card))
-        while True:
-            if should_stop():
-                raise StoppedError
-            try:
-                answer = link.receive(_LOOK_S)
-            except TimeoutError:
-                if time.monotonic() > deadline:
-                    raise AcceleratorError(
-                        f"Host 0 at {membership.where} still waited for other hosts after {membership.wait_s:.0f} s.",
-                        remedy="Start the same command on all of them.",
-                    ) from None
-                continue
-            if answer["kind"] == "welcome":
-                return link, str(answer["host"]), int(answer["port"])
-            if answer["kind"] == "stopped":
-                raise StoppedError("host 0 was asked to stop")
-            raise AcceleratorError(str(answer.get("what", "Host 0 refused.")), remedy=str(answer.get("remedy", "")))
-    except OSError as error:
-        link.close()
-        what = f"Host 0 at {membership.where} hung up: {error}."
-        remedy = "Its own run says why; if none is there, another program listens at that port."
-        raise AcceleratorError(what, remedy=remedy) from error
-    except BaseException:
-        link.close()
-        raise
-
-
-def _reach(membership: Membership, should_stop: Callable[[], bool], deadline: float) -> Link:
-    """Call host 0 again and again; it may be started later than this one."""
-    while True:
-        if should_stop():
-            raise StoppedError
+    while not should_stop():
         try:
-            return Link(socket.create_connection((membership.address, membership.port), _GREETING_S))
+            return join_meeting(membership)
         except OSError as error:
             if time.monotonic() > deadline:
                 raise AcceleratorError(
                     f"Host 0 did not answer at {membership.where} within {membership.wait_s:.0f} s.",
                     why=f"{error.strerror or error}.",
-                    remedy="Start the same command there with --host-index 0, and look whether this host reaches it.",
+                    remedy="Start the same command there with --host-index 0, and check that this host can reach it.",
                 ) from error
         time.sleep(_LOOK_S)
+    raise StoppedError
 
 
-def _listen(membership: Membership) -> socket.socket:
-    family = socket.AF_INET6 if ":" in membership.address else socket.AF_INET
+def answer_roll_call(
+    board: Board,
+    membership: Membership,
+    card: Card,
+    should_stop: Callable[[], bool],
+    tell: Callable[[str], object],
+) -> dict[int, str]:
+    """Wait for all hosts; return their names by their number.
+
+    Args:
+        board: What the hosts write to each other at the meeting.
+        membership: This host's place.
+        card: What it says about itself.
+        should_stop: Asked several times a second whether to give up.
+        tell: Called with who is missing, when that changes.
+
+    Raises:
+        AcceleratorError: They do not come in time, or do not fit together.
+        StoppedError: This host or host 0 was asked to stop.
+    """
+    roll = _RollCall(board, membership, card)
     try:
-        return socket.create_server((membership.address, membership.port), family=family)
-    except OSError as error:
-        where = membership.where
-        if error.errno == errno.EADDRINUSE:
-            what, remedy = f"{where} is taken already.", "Is a host 0 running here? Else choose another port."
-        elif error.errno == errno.EADDRNOTAVAIL:
-            what = f"{membership.address} is not an address of this machine, {socket.gethostname()}."
-            remedy = "--host-index 0 belongs to the machine of the coordinator's address."
-        else:
-            what, remedy = f"Host 0 cannot listen at {where}: {error.strerror or error}.", "Check --coordinator."
-        raise AcceleratorError(what, remedy=remedy) from error
+        roll.refuse_twin()
+        return roll.wait(should_stop, tell)
+    except StoppedError:
+        roll.give_up(Verdict(_STOPPED))
+        raise
+    except AcceleratorError as error:
+        roll.give_up(Verdict(error.what, error.remedy))
+        raise
+    except RuntimeError as error:
+        raise AcceleratorError(f"Host 0 left {membership.where}.", remedy="Its own run says why.") from error
 
 
-def _mismatch(own: Card, card: Card, cards: Mapping[int, Card]) -> tuple[str, str, bool]:
-    """Say what keeps a host from joining, what to do, and whether the run cannot start any more."""
-    who = f"Host {card.index} ({card.host})"
+@dataclass(slots=True)
+class _RollCall:
+    board: Board
+    membership: Membership
+    card: Card
+    _freshness: Freshness = field(default_factory=Freshness)
+    _is_shown: bool = False
+
+    def refuse_twin(self) -> None:
+        """Refuse to take the place of another process; one that was killed does not renew its card."""
+        mine = str(self.membership.index)
+        if self.membership.index and _BEGIN in self.board.read("verdict").get("0", ""):
+            raise AcceleratorError(f"The hosts at {self.membership.where} have begun.", remedy="Choose another port.")
+        first = self.board.read("cards").get(mine)
+        deadline = time.monotonic() + _GONE_S
+        while first is not None and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+            if (now := self.board.read("cards").get(mine)) not in {None, first}:
+                twin = parse(Card, now or "")
+                raise AcceleratorError(
+                    f"Host {mine} is already here ({twin.host if twin else 'unknown'}).",
+                    remedy="Give each host its own --host-index.",
+                )
+
+    def wait(self, should_stop: Callable[[], bool], tell: Callable[[str], object]) -> dict[int, str]:
+        deadline = time.monotonic() + self.membership.wait_s
+        missing: list[int] = []
+        while True:
+            shown = replace(self.card, shown_at=time.monotonic())
+            self.board.put(f"cards/{self.membership.index}", json.dumps(asdict(shown)))
+            self._is_shown = True
+            cards = self._cards()
+            if self._decide(cards):
+                # Host 0 may have seen cards that came after this host's look.
+                cards = self._cards(math.inf)
+                return {index: cards[index].host for index in range(self.membership.count)}
+            if should_stop():
+                raise StoppedError
+            before, missing = missing, [index for index in range(self.membership.count) if index not in cards]
+            if missing and time.monotonic() > deadline:
+                raise _absent(self.membership, missing)
+            if missing and missing != before:
+                tell(f"waiting for {_named(missing)} at {self.membership.where}")
+            time.sleep(_LOOK_S)
+
+    def _cards(self, longest_s: float = _GONE_S) -> dict[int, Card]:
+        texts = self.board.read("cards")
+        silent = self._freshness.look(texts)
+        cards = {
+            int(key): parse(Card, text) for key, text in texts.items() if silent[key] < longest_s and key.isdecimal()
+        }
+        return {index: card for index, card in sorted(cards.items()) if card is not None}
+
+    def _decide(self, cards: Mapping[int, Card]) -> bool:
+        """Whether all may begin: host 0 decides, the others read what it decided."""
+        if self.membership.index == 0:
+            for index, card in cards.items():
+                if (wrong := mismatch(index, card, self.card)) is not None:
+                    raise AcceleratorError(wrong.what, remedy=wrong.remedy)
+            if cards.keys() >= set(range(self.membership.count)):
+                self.board.put("verdict/0", json.dumps(asdict(Verdict(_BEGIN))))
+                return True
+            return False
+        verdict = parse(Verdict, self.board.read("verdict").get("0", ""))
+        if verdict is None or verdict.what == _BEGIN:
+            return verdict is not None
+        if verdict.what == _STOPPED:
+            raise StoppedError("host 0 was asked to stop")
+        raise AcceleratorError(verdict.what, remedy=verdict.remedy)
+
+    def give_up(self, verdict: Verdict) -> None:
+        """Take the card back; as host 0, say why and let the others read it."""
+        with suppress(RuntimeError):
+            if self._is_shown:
+                self.board.remove(f"cards/{self.membership.index}")
+            if self.membership.index == 0:
+                self.board.put("verdict/0", json.dumps(asdict(verdict)))
+                deadline = time.monotonic() + _GONE_S
+                while self._cards() and time.monotonic() < deadline:
+                    time.sleep(_LOOK_S)
+                time.sleep(_LOOK_S)  # whoever took its card back disconnects right after
+
+
+def mismatch(index: int, card: Card, own: Card) -> Verdict | None:
+    """Say what keeps a host from training with host 0; None when nothing does.
+
+    Args:
+        index: The host's number.
+        card: Its card.
+        own: Host 0's card.
+    """
+    who = f"Host {index} ({card.host})"
     if card.count != own.count:
-        what = f"{who} was told of {card.count} hosts, host 0 ({own.host}) of {own.count}."
-        return what, "Give all the same --hosts.", True
-    if not 0 < card.index < own.count or card.index in cards:
-        other = cards[card.index].host if card.index in cards else own.host
-        return f"Host {card.index} is here already ({other}).", "Give each host its own --host-index.", False
+        what = f"{who} expects {card.count} hosts, host 0 ({own.host}) expects {own.count}."
+        return Verdict(what, "Give all hosts the same --hosts.")
     differing = [
         f"{name} {card.versions.get(name, 'missing')} there, {own.versions.get(name, 'missing')} at host 0"
         for name in sorted(own.versions.keys() | card.versions.keys())
         if card.versions.get(name) != own.versions.get(name)
     ]
     if differing:
-        return f"{who} has other versions: {'; '.join(differing)}.", "Install the same versions on all hosts.", True
+        return Verdict(f"{who} has other versions: {'; '.join(differing)}.", "Install the same versions on all hosts.")
     if card.config != own.config:
-        return f"{who} has another configuration than host 0.", "Start the same command on all hosts.", True
-    return "", "", False
+        return Verdict(f"{who} has another configuration than host 0.", "Start the same command on all hosts.")
+    return None
 
 
-def _port_for_jax(membership: Membership) -> int:
-    """Return the next port, which a firewall most likely lets through too; any free one where it is taken."""
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def _check_can_listen(membership: Membership) -> None:
+    """Check host 0's ports: JAX's service would share a port with another one without saying so."""
     family = socket.AF_INET6 if ":" in membership.address else socket.AF_INET
-    for port in (membership.port + 1, 0):
+    for port in (membership.port, membership.port + 1):
         try:
-            with socket.create_server((membership.address, port), family=family) as probe:
-                return int(probe.getsockname()[1])
-        except OSError:
-            continue
-    raise AcceleratorError(f"No port is free at {membership.address}.")
+            socket.create_server((membership.address, port), family=family).close()
+        except OSError as error:
+            where = membership.at(port)
+            what, remedy = f"Host 0 cannot listen at {where}: {error.strerror or error}.", "Check --coordinator."
+            if error.errno == errno.EADDRINUSE:
+                what, remedy = f"{where} is already in use.", "Is another host 0 running? If not, choose another port."
+            elif error.errno == errno.EADDRNOTAVAIL:
+                what = f"{membership.address} is not an address of this machine, {socket.gethostname()}."
+                remedy = "Use --host-index 0 only on the machine that --coordinator names."
+            raise AcceleratorError(what, remedy=remedy) from error
 
 
 def _named(numbers: list[int]) -> str:
@@ -290,6 +269,6 @@ def _absent(membership: Membership, missing: list[int]) -> AcceleratorError:
     named = _named(missing)
     return AcceleratorError(
         f"{named[0].upper()}{named[1:]} of {membership.count} did not come within {membership.wait_s:.0f} s.",
-        why=f"Host 0 waited at {membership.where}.",
-        remedy="Start the same command there with its own --host-index, and look whether it reaches that address.",
+        why=f"The others waited at {membership.where}.",
+        remedy="Start the same command there with its own --host-index, and check that it can reach that address.",
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
+from engine.config import load_config
 from engine.events import (
     AcceleratorReady,
     EpochEnded,
@@ -20,6 +21,7 @@ from engine.events import (
     StopRequested,
 )
 from engine.heart import request_stop
+from tests.engine.host_parts import LOOPBACK, free_port
 from tests.helpers import Host, all_of, events_of, small_config, the, wait_until
 
 if TYPE_CHECKING:
@@ -60,8 +62,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     started: list[Host] = []
 
     def start(count: int, **changes: Any) -> list[Host]:
-        with closing(socket.create_server(("127.0.0.1", 0))) as server:
-            place = {"count": count, "coordinator": f"127.0.0.1:{server.getsockname()[1]}"}
+        place = {"count": count, "coordinator": f"{LOOPBACK}:{free_port()}"}
         for index in range(count):
             hosts = place | {"index": index} if count > 1 else {}
             folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
@@ -85,6 +86,20 @@ def trains(hosts: list[Host]) -> None:
         return len(all_of(hosts[0].run, EpochEnded)) >= 2 and len(seen) == len(hosts)
 
     wait_until(told, "training", 180.0)
+
+
+def port_of(host: Host) -> int:
+    """The port that the hosts were given."""
+    return int(load_config(host.run.config).hosts.coordinator.rpartition(":")[2])
+
+
+def listening(host: Host) -> set[str]:
+    """Where a process listens at the two ports of its run."""
+    assert host.process is not None
+    port = port_of(host)
+    found = psutil.Process(host.process.pid).net_connections("tcp")
+    ends = [one.laddr for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port in {port, port + 1}]
+    return {f"{end.ip.removeprefix('::ffff:')}:{end.port}" for end in ends}
 
 
 @pytest.fixture(scope="module")
@@ -123,6 +138,9 @@ def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]
 def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
     hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
     trains(hosts)
+    assert listening(hosts[0]) == {f"{LOOPBACK}:{port_of(hosts[0]) + 1}"}, (
+        "the meeting is over, and JAX listens here only"
+    )
     hosts[1].kill()
     assert hosts[0].wait() == 1
     lost = the(hosts[0].run, HostLost)
@@ -135,6 +153,17 @@ def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
 
     model = keras.models.load_model(hosts[0].run.checkpoints / "last.keras", compile=False)
     assert model.output_shape == (None, 10)
+
+
+def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
+    hosts = start(2, config={"epochs": _FOREVER})
+    trains(hosts)
+    hosts[0].kill()
+    hosts[1].wait()
+    wait_until(lambda: all_of(hosts[1].run, RunFailed), "the watcher wrote the last event")
+    failed = the(hosts[1].run, RunFailed)
+    assert failed.what == f"Host 0 ({_NAME}) is gone. The run cannot go on without it."
+    assert events_of(hosts[1].run)[-1] == failed
 
 
 def test_a_stop_at_any_of_four_hosts_stops_and_saves_all(start: Start) -> None:

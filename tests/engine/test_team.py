@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from engine.channel import Channel
-from engine.events import HostLost, HostSampled, Progress
+from engine.errors import DataError
+from engine.events import HostLost, HostSampled, Progress, RunFailed, RunFinished
 from engine.hosts.agreed_stop import AgreedStop
-from engine.hosts.link import Link
-from engine.hosts.roll_call import make_card
-from engine.hosts.team import Follower, Leader
+from engine.hosts.team import Team
 from engine.journal import JournalWriter
 from engine.launch import prepare_run
-from tests.engine.host_parts import VERSIONS, connected_sockets, place
+from tests.engine.host_parts import Hall
 from tests.helpers import LIMIT_S, all_of, small_config, the, wait_until
 
 if TYPE_CHECKING:
@@ -37,10 +36,10 @@ class Model:
 class Trainer(threading.Thread):
     """A host that trains: steps in epochs, with others' validation between them."""
 
-    def __init__(self, stop: AgreedStop, steps: int, pause: threading.Event, pace_s: float) -> None:
+    def __init__(self, team: Team, steps: int, pause: threading.Event, pace_s: float) -> None:
         super().__init__(daemon=True)
         self.model = Model()
-        stop.attach(self.model)
+        team.attach(self.model)
         self.done = 0
         self._steps, self._pause, self._pace_s = steps, pause, pace_s
 
@@ -51,68 +50,31 @@ class Trainer(threading.Thread):
 
 
 class Crew:
-    """A leader and followers over real links, each with a trainer."""
+    """Hosts over a real service, each with a trainer."""
 
-    def __init__(self, folder: Path, paces: tuple[float, ...], steps: int = 10**6) -> None:
-        self.stops = [AgreedStop() for _ in paces]
+    def __init__(self, folder: Path, paces: tuple[float, ...], steps: int = 10**6, silent_s: float = 30.0) -> None:
+        self.hall = Hall()
         self.over = threading.Event()
-        self.heard: dict[int, str] = {}
-        self.lost: dict[int, str] = {}
-        self.unbegun: dict[int, str] = {}
-        self.asked: list[str] = []
+        self.ends: dict[int, RunFailed | RunFinished] = {}
         self.channels: list[Channel] = []
-        for index in range(len(paces)):
+        self.teams: list[Team] = []
+        names = {index: f"machine-{index}" for index in range(len(paces))}
+        for index in names:
             run = prepare_run(small_config(name=f"host-{index}"), folder)
             self.channels.append(Channel(run, JournalWriter(run.journal)))
-        card = make_card(place(), small_config(), VERSIONS)
-        self.links, self.cards, self.followers = {}, {}, {}
-        for index in range(1, len(paces)):
-            here, there = (Link(end) for end in connected_sockets())
-            self.links[index] = here
-            self.cards[index] = replace(card, index=index, host=f"machine-{index}")
-            self.followers[index] = self._follower(index, there)
-        self.leader = Leader(
-            self.channels[0],
-            self.links,
-            self.cards,
-            self.stops[0],
-            self._noter(self.lost, 0),
-            self._request,
-            self._noter(self.unbegun, 0),
-        )
-        self.trainers = [Trainer(stop, steps, self.over, pace) for stop, pace in zip(self.stops, paces, strict=True)]
-        self.sides: list[Leader | Follower] = [self.leader, *self.followers.values()]
-        for side in self.sides:
-            side.start()
+            leave = partial(self.ends.setdefault, index)
+            board = self.hall.board(index)
+            self.teams.append(Team(self.channels[index], index, names, board, leave, silent_s, suspect_s=1.5))
+        self.tokens = [channel.stop_token for channel in self.channels]
+        self.trainers = [Trainer(team, steps, self.over, pace) for team, pace in zip(self.teams, paces, strict=True)]
 
-    def _follower(self, index: int, link: Link) -> Follower:
-        return Follower(
-            self.channels[index],
-            link,
-            "machine-0",
-            self.stops[index],
-            lambda what: self._leave(index, what, link),
-            self._noter(self.heard, index),
-            lambda reason: self._leave_unbegun(index, reason, link),
-        )
-
-    def _leave_unbegun(self, index: int, reason: str, link: Link) -> None:
-        self.unbegun[index] = reason
-        link.close()
-
-    def _leave(self, index: int, what: str, link: Link) -> None:
-        """Do what the process of a host does when the run cannot go on: it ends."""
-        self.lost[index] = what
-        link.close()
-
-    def _noter(self, notes: dict[int, str], index: int) -> Callable[[str], object]:
-        return lambda text: notes.setdefault(index, text)
-
-    def _request(self, reason: str) -> None:
-        self.asked.append(reason)
-        self.leader.request_stop(reason, lambda: self.heard.setdefault(0, reason))
+    def start(self, *indices: int) -> None:
+        """Have hosts watch over each other; by default all."""
+        for index in indices or range(len(self.teams)):
+            self.teams[index].start()
 
     def train(self) -> None:
+        self.start()
         for trainer in self.trainers:
             trainer.start()
 
@@ -123,11 +85,14 @@ class Crew:
             assert not trainer.is_alive(), "training goes on"
         return [trainer.done for trainer in self.trainers]
 
+    def reasons(self) -> list[str | None]:
+        return [channel.stop_token.reason for channel in self.channels]
+
     def close(self) -> None:
         self.over.set()
-        self.leader.finish()
-        for side in self.sides:
-            side.close()
+        for team in self.teams:
+            team.stop_watching()
+        self.hall.close()
         for channel in self.channels:
             channel.journal.close()
 
@@ -136,8 +101,8 @@ class Crew:
 def crew(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
     made: list[Crew] = []
 
-    def make(*paces: float, steps: int = 10**6) -> Crew:
-        made.append(Crew(tmp_path / "runs", paces, steps))
+    def make(*paces: float, **changes: Any) -> Crew:
+        made.append(Crew(tmp_path / "runs", paces, **changes))
         return made[-1]
 
     yield make
@@ -149,53 +114,68 @@ def test_hosts_of_different_pace_stop_after_the_same_step(crew: Callable[..., Cr
     hosts = crew(0.001, 0.004, 0.0003)
     hosts.train()
     wait_until(lambda: hosts.trainers[1].done >= 5, "training")
-    hosts.leader.request_stop("asked by SIGTERM", lambda: hosts.heard.setdefault(0, "asked by SIGTERM"))
-    hosts.leader.request_stop("again", lambda: None)
-    done = hosts.wait()
-    assert len(set(done)) == 1
-    assert hosts.heard == dict.fromkeys(range(3), "asked by SIGTERM")
-    assert not hosts.lost
+    hosts.tokens[0].request("asked by SIGTERM")
+    assert len(set(hosts.wait())) == 1
+    assert hosts.reasons() == ["asked by SIGTERM"] * 3
+    assert not hosts.ends
+
+
+def test_two_requests_are_one_stop_with_one_reason(crew: Callable[..., Crew]) -> None:
+    hosts = crew(0.001, 0.002)
+    hosts.train()
+    wait_until(lambda: hosts.trainers[1].done >= 5, "training")
+    for token in hosts.tokens:
+        token.request("asked by SIGTERM")
+    assert len(set(hosts.wait())) == 1
+    assert len(set(hosts.reasons())) == 1
 
 
 def test_a_stop_at_another_host_stops_all_and_says_where(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.001, 0.002)
     hosts.train()
     wait_until(lambda: hosts.trainers[1].done >= 5, "training")
-    hosts.followers[1].request_stop("asked by SIGTERM")
+    hosts.tokens[1].request("asked by SIGTERM")
     assert len(set(hosts.wait())) == 1
-    assert set(hosts.heard.values()) == {"asked by SIGTERM, at host 1 (machine-1)"}
+    assert hosts.reasons() == ["asked by SIGTERM, at host 1 (machine-1)"] * 2
 
 
 def test_a_host_that_begins_late_still_goes_as_far_as_the_others(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.001, 0.001)
+    hosts.start()
     hosts.trainers[0].start()
     wait_until(lambda: hosts.trainers[0].done >= 20, "training")
-    hosts.leader.request_stop("early", lambda: hosts.heard.setdefault(0, "early"))
+    hosts.tokens[0].request("early")
     wait_until(lambda: hosts.trainers[0].model.stop_training, "host 0 stops")
-    assert 1 not in hosts.heard, "the other has not come that far"
+    assert hosts.reasons() == ["early", None], "the other has not come that far"
     hosts.trainers[1].start()
     assert len(set(hosts.wait())) == 1
-    assert hosts.heard[1] == "early"
+    assert hosts.reasons() == ["early", "early"]
 
 
 def test_hosts_that_have_begun_nothing_end_where_they_are(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.001, 0.002, 0.001)
-    hosts.followers[2].request_stop("asked with tpu-console stop")
-    wait_until(lambda: len(hosts.unbegun) == 3, "the end")
-    why = "asked with tpu-console stop, at host 2 (machine-2)"
-    assert hosts.unbegun == dict.fromkeys(range(3), why)
-    assert not hosts.lost
-    assert not hosts.heard
+    hosts.start()
+    hosts.tokens[2].request("asked with tpu-console stop")
+    wait_until(lambda: len(hosts.ends) == 3, "the end")
+    why = "asked with tpu-console stop, at host 2 (machine-2), before training began"
+    assert hosts.ends == dict.fromkeys(range(3), RunFinished("stopped", why, {}))
     assert [trainer.done for trainer in hosts.trainers] == [0, 0, 0]
+
+
+def test_a_stop_asked_for_before_the_hosts_were_joined_counts(crew: Callable[..., Crew]) -> None:
+    hosts = crew(0.001, 0.002)
+    hosts.tokens[0].request("asked while connecting")
+    hosts.start()
+    wait_until(lambda: len(hosts.ends) == 2, "the end")
 
 
 def test_a_stop_behind_the_last_step_leaves_the_run_complete(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.0, 0.0, steps=30)
     hosts.train()
     assert hosts.wait() == [30, 30]
-    hosts.leader.request_stop("too late", lambda: hosts.heard.setdefault(0, "too late"))
-    wait_until(lambda: all(stop.hold() == 30 for stop in hosts.stops), "asked")
-    assert not hosts.heard
+    hosts.tokens[0].request("too late")
+    wait_until(lambda: all(team.is_agreed for team in hosts.teams), "asked")
+    assert hosts.reasons() == [None, None]
 
 
 def test_several_steps_at_once_count_as_many() -> None:
@@ -222,49 +202,43 @@ def test_a_second_phase_goes_on_counting() -> None:
 # Watching over each other.
 
 
-def test_a_host_that_is_gone_is_named_at_every_other(crew: Callable[..., Crew]) -> None:
-    hosts = crew(0.0, 0.0, 0.0)
-    hosts.followers[1].close()
-    wait_until(lambda: len(hosts.lost) == 3, "all noticed")
-    assert hosts.lost[0] == hosts.lost[2] == "Host 1 (machine-1) is gone."
+def test_a_silent_host_is_named_at_every_other(crew: Callable[..., Crew]) -> None:
+    hosts = crew(0.0, 0.0, 0.0, silent_s=2.0)
+    hosts.start(0, 2)  # host 1 never writes a word
+    wait_until(lambda: len(hosts.ends) == 2, "all noticed")
+    for index in (0, 2):
+        end = hosts.ends[index]
+        assert isinstance(end, RunFailed)
+        assert end.what == "Host 1 (machine-1) is gone. The run cannot go on without it."
     lost = the(hosts.channels[0].run, HostLost)
     assert (lost.process, lost.host) == (1, "machine-1")
-
-
-def test_host_0_gone_ends_the_others(crew: Callable[..., Crew]) -> None:
-    hosts = crew(0.0, 0.0)
-    hosts.links[1].close()
-    wait_until(lambda: 1 in hosts.lost, "noticed")
-    assert hosts.lost[1] == "Host 0 (machine-0) is gone."
 
 
 @pytest.mark.parametrize("failing", [0, 1])
 def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., Crew], failing: int) -> None:
     hosts = crew(0.0, 0.0, 0.0)
-    side = hosts.followers[1] if failing else hosts.leader
-    side.fail("train.csv has no column 'label'")
-    if failing:
-        side.close()
-    others = {0, 1, 2} - {failing}
-    wait_until(lambda: set(hosts.lost) >= others, "told")
-    name = "Host 1 (machine-1)" if failing else "Host 0"
-    assert {hosts.lost[index] for index in others} == {f"{name} failed: train.csv has no column 'label'."}
-    assert failing not in hosts.lost, "its own last event says why"
+    hosts.start()
+    own = RunFailed("train.csv has no column 'label'", "", "", "console.log")
+    hosts.teams[failing].fail(DataError(own.what), own)
+    wait_until(lambda: len(hosts.ends) == 3, "told")
+    assert hosts.ends.pop(failing) == own
+    expected = f"Host {failing} (machine-{failing}) failed: {own.what}. The run cannot go on without it."
+    assert [end.what for end in hosts.ends.values() if isinstance(end, RunFailed)] == [expected] * 2
     assert not all_of(hosts.channels[0].run, HostLost)
 
 
 def test_a_step_that_fails_for_a_lost_host_is_put_down_to_that_host(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.0, 0.0, 0.0)
-    failing = threading.Thread(target=hosts.leader.fail, args=("Gloo: connection closed by peer", 20.0))
-    failing.start()
-    hosts.followers[2].close()
-    failing.join(LIMIT_S)
-    wait_until(lambda: 0 in hosts.lost and 1 in hosts.lost, "noticed")
-    assert hosts.lost[0] == hosts.lost[1] == "Host 2 (machine-2) is gone."
+    hosts.start(0, 1)
+    hosts.teams[0].fail(RuntimeError("Gloo: connection closed by peer"), RunFailed("Gloo", "", "", "console.log"))
+    wait_until(lambda: len(hosts.ends) == 2, "noticed")
+    expected = "Host 2 (machine-2) is gone. The run cannot go on without it."
+    assert [end.what for end in hosts.ends.values() if isinstance(end, RunFailed)] == [expected] * 2
 
 
 def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.0, 0.0)
+    hosts.start()
     sample = HostSampled(1, "machine-1", 1.0, 50.0, 10, 20, None, None, {"disk": "not told"})
     hosts.channels[1].emit(Progress(1, 1, 1, 0.1, {"loss": 1.0}))
     hosts.channels[1].emit(sample)
@@ -273,16 +247,29 @@ def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[
     assert not all_of(hosts.channels[0].run, Progress)
 
 
+def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., Crew]) -> None:
+    hosts = crew(0.0, 0.0)
+    stranger = hosts.hall.board(7)
+    for key in ("words/1", "words/x", "figures/1-HostSampled", "figures/x"):
+        stranger.put(key, "[1")
+    for number, text in enumerate(("[1]", "1", '{"type": []}')):
+        stranger.put(f"figures/{number}", text)
+    stranger.put("figures/y", '{"type": "RunFailed", "what": "x", "why": "", "remedy": "", "log": ""}')
+    hosts.start()
+    hosts.tokens[1].request("asked")
+    wait_until(lambda: len(hosts.ends) == 2, "the end")
+    assert not all_of(hosts.channels[0].run, RunFailed)
+
+
 def test_a_host_that_is_done_waits_for_host_0_to_take_leave(crew: Callable[..., Crew]) -> None:
     hosts = crew(0.0, 0.0)
-    leaving = threading.Thread(target=hosts.followers[1].finish, daemon=True)
+    hosts.start()
+    leaving = threading.Thread(target=hosts.teams[1].finish, daemon=True)
     leaving.start()
-    # Host 0 still saves: its link lives, and neither takes the other for lost.
-    hosts.links[1].send("beat")
-    assert leaving.is_alive()
-    hosts.leader.finish()
+    beat = hosts.hall.board(7).read("words")["1"]
+    wait_until(lambda: hosts.hall.board(7).read("words")["1"] != beat, "host 1 still gives signs of life")
+    assert leaving.is_alive(), "host 0 still saves"
+    hosts.teams[0].finish()
     leaving.join(LIMIT_S)
     assert not leaving.is_alive()
-    hosts.followers[1].close()
-    hosts.leader.close()
-    assert not hosts.lost
+    assert not hosts.ends
