@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.preflight.result import Verdict, from_dict
-from tui.verdict_text import finding_text, gib, headroom, milliseconds, span
+from tpu_console.engine.preflight.result import Verdict, from_dict
+from tpu_console.tui.text.verdict_text import finding_text, gib, headroom, milliseconds, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

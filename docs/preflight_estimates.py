@@ -13,11 +13,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.config import parse_config
-from engine.examples import Input, Signature, Task
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.examples import Input, Signature, Task
 
 if TYPE_CHECKING:
-    from engine.preflight.result import Memory
+    from tpu_console.engine.preflight.result import Memory
 
 _LIMIT = round(15.75 * 2**30)
 
@@ -143,8 +143,8 @@ def estimated(case: Case) -> Memory:
     """Return the estimate for a case."""
     import keras
 
-    from engine.models import build_model
-    from engine.preflight.estimate import estimate_memory
+    from tpu_console.engine.models.build import build_model
+    from tpu_console.engine.preflight.estimate import estimate_memory
 
     config = parse_config({"epochs": 1, **case.values})
     keras.mixed_precision.set_dtype_policy(config.precision)

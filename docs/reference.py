@@ -13,21 +13,21 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from engine import events
-from engine.catalog import DATASETS, FORMATS, MODELS
-from engine.config import RunConfig
-from engine.data_options import DATA_OPTIONS
-from engine.model_options import MODEL_OPTIONS
-from engine.options import LOSSES, METRICS
-from engine.values import LARGEST_NUMBER
-from presets.catalog import all_presets
+from tpu_console.engine.config.catalog import DATASETS, FORMATS, MODELS
+from tpu_console.engine.config.data_options import DATA_OPTIONS
+from tpu_console.engine.config.model_options import MODEL_OPTIONS
+from tpu_console.engine.config.options import LOSSES, METRICS
+from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.config.values import LARGEST_NUMBER
+from tpu_console.engine.runs import events
+from tpu_console.presets.catalog import all_presets
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pydantic import BaseModel
 
-    from presets.catalog import Preset
+    from tpu_console.presets.catalog import Preset
 
 DOCS = Path(__file__).parent
 _SECTIONS = {

@@ -24,9 +24,9 @@ _HOME = tempfile.TemporaryDirectory(prefix="tpu-console-screenshot-")
 os.environ |= {"TPU_CONSOLE_HOME": _HOME.name, "TF_CPP_MIN_LOG_LEVEL": "3", "COLORTERM": "truecolor"}
 os.environ.pop("NO_COLOR", None)
 
-from engine.heart import write_heartbeat  # noqa: E402
-from engine.rundir import RunDirectory, create_run, find_run  # noqa: E402
-from tui.app import ConsoleApp  # noqa: E402
+from tpu_console.engine.runs.heartbeat import write_heartbeat  # noqa: E402
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run  # noqa: E402
+from tpu_console.tui.app import ConsoleApp  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,15 +80,15 @@ async def draw(app: ConsoleApp, is_ready: Callable[[Pilot[int]], bool], path: Pa
 
 
 def _has_plan(pilot: Pilot[int]) -> bool:
-    from tui.screens.setup import SetupScreen
-    from tui.widgets.plan_panel import PlanPanel
+    from tpu_console.tui.screens.setup import SetupScreen
+    from tpu_console.tui.widgets.plan_panel import PlanPanel
 
     screen = pilot.app.screen
     return isinstance(screen, SetupScreen) and bool(screen.query_one(PlanPanel).command)
 
 
 def _has_curves(pilot: Pilot[int]) -> bool:
-    from tui.screens.live import LiveScreen
+    from tpu_console.tui.screens.live import LiveScreen
 
     screen = pilot.app.screen
     return isinstance(screen, LiveScreen) and len(screen.snapshot.state.epochs) == _SHOWN_EPOCH - 1

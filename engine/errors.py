@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from engine.sanitize import LONGEST_TEXT, printable, printable_lines
+from .sanitize import LONGEST_TEXT, printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import tomli_w
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from engine.config import RunConfig, parse_config, read_toml
-from engine.disk_space import disk_full
-from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
-from engine.files import is_disk_full, make_private_folder, remove_drafts, write_whole
-from engine.paths import user_path, user_presets_folder
-from engine.sanitize import TooDeepError, printable, printable_values
+from tpu_console.engine.config.run_config import RunConfig, parse_config, read_toml
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from tpu_console.engine.sanitize import TooDeepError, printable, printable_values
+from tpu_console.engine.storage.disk_space import disk_full
+from tpu_console.engine.storage.files import is_disk_full, make_private_folder, remove_drafts, write_whole
+from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.catalog import DATASETS
-from engine.datasets.class_names import CLASS_NAMES
+from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.data.builtin_classes import CLASS_NAMES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from engine.config import RunConfig, parse_config
-from engine.files import write_whole
-from engine.journal import JournalReader, decode
-from engine.launch import prepare_run, start_host
-from engine.process_identity import identify
+from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.machine.process_identity import identify
+from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from engine.events import Event
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.events import Event
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 E = TypeVar("E")
 
@@ -177,10 +177,10 @@ def leave_dead(run: RunDirectory) -> None:
 _BEATING = """
 import sys, time
 from pathlib import Path
-from engine.events import PhaseStarted, RunFinished, RunStarted
-from engine.heart import Heart
-from engine.journal import JournalWriter
-from engine.rundir import RunDirectory
+from tpu_console.engine.runs.events import PhaseStarted, RunFinished, RunStarted
+from tpu_console.engine.runs.heartbeat import Heart
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 run, stops = RunDirectory(Path(sys.argv[1])), []
 journal = JournalWriter(run.journal)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from engine.rundir import RunDirectory
 from tests.helpers import small_config
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ DIGITS = (8, 8, 1)
 
 def run_with(model: Any, folder: Path, /, **config: Any) -> RunDirectory:
     """Make a run of digits of a model that no training saved."""
-    from engine.config import to_toml
+    from tpu_console.engine.config.run_config import to_toml
 
     folder.mkdir()
     run = RunDirectory(folder)

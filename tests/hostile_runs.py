@@ -13,7 +13,7 @@ import types
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hints
 
-from engine.events import Event, Replica, ReplicaMemory, Sample
+from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,14 +8,14 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from engine.preflight.result import Bound, Finding, Memory, Outcome, Verdict, Waste
 from tests.helpers import ROOT
+from tpu_console.engine.preflight.result import Bound, Finding, Memory, Outcome, Verdict, Waste
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from tui.job_process import Start
+    from tpu_console.tui.jobs.job_process import Start
 
 GIB = 2**30
 
@@ -92,7 +92,7 @@ def speaking(code: str) -> Start:
 
     def start(_name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
         log.parent.mkdir(parents=True, exist_ok=True)
-        preamble = "import json, os, sys, time\nfrom engine.job import Reporter\nreporter = Reporter(sys.stdout)\n"
+        preamble = "import json, os, sys, time\nfrom tpu_console.engine.jobs.job import Reporter\nreporter = Reporter(sys.stdout)\n"
         log.write_text(json.dumps(dict(options)) + "\n")
         with log.open("ab") as errors:
             return subprocess.Popen(

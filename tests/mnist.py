@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.catalog import DATASETS
+from tpu_console.engine.config.catalog import DATASETS
 
 if TYPE_CHECKING:
     from pathlib import Path

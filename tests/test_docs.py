@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from engine.config import valid_keys
-from engine.journal import EVENT_TYPES
-from presets import all_presets
-from tui.cli import cli
+from tpu_console.engine.config.run_config import valid_keys
+from tpu_console.engine.runs.journal import EVENT_TYPES
+from tpu_console.presets import all_presets
+from tpu_console.tui.cli import cli
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -9,24 +9,19 @@ from pathlib import Path
 import pytest
 
 FRAMEWORKS = ("tensorflow", "keras", "jax", "torch", "pandas", "sklearn", "tensorflow_hub")
-TERMINAL = ("textual", "click", "rich", "plotext", "textual_plotext", "tui", "presets")
-TRAINS = (
-    "accelerators",
-    "augmentation",
-    "bridge",
-    "datasets",
-    "filling",
-    "fine_tuning",
-    "input_rate",
-    "models",
-    "outputs",
-    "pipeline",
-    "report",
-    "samples",
-    "weights",
-)
+TERMINAL = ("textual", "click", "rich", "plotext", "textual_plotext", "tpu_console.tui", "tpu_console.presets")
 ROOT = Path(__file__).parent.parent
-LIGHT = sorted(f"engine.{path.stem}" for path in (ROOT / "engine").glob("[!_]*.py") if path.stem not in TRAINS)
+LIGHT_ROOMS = ("config", "machine", "doctor", "runs", "planning", "process", "data/survey", "data/tfrecord")
+"""The folders of the engine that the console imports."""
+
+
+def modules_of(folder: str) -> list[str]:
+    paths = (ROOT / folder).rglob("*.py")
+    parts = (path.relative_to(ROOT).with_suffix("").parts for path in paths)
+    return sorted(".".join(("tpu_console", *part)).removesuffix(".__init__") for part in parts)
+
+
+LIGHT = [name for room in LIGHT_ROOMS for name in modules_of(f"engine/{room}")]
 
 
 def loaded(modules: list[str], names: tuple[str, ...]) -> set[str]:
@@ -41,20 +36,29 @@ def loaded(modules: list[str], names: tuple[str, ...]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["tui.cli", "tui.app", "tui.screens.setup", "tui.screens.live", "presets", "engine", "engine.thread"]
+    "module",
+    [
+        "tpu_console.tui.cli",
+        "tpu_console.tui.app",
+        "tpu_console.tui.screens.setup",
+        "tpu_console.tui.screens.live",
+        "tpu_console",
+        "tpu_console.presets",
+        "tpu_console.engine.process.thread",
+    ],
 )
 def test_the_console_loads_no_training_framework(module: str) -> None:
     assert loaded([module], FRAMEWORKS) == set()
 
 
 def test_the_console_s_side_of_the_engine_loads_no_training_framework() -> None:
-    assert "engine.state" in LIGHT
+    assert "tpu_console.engine.runs.state" in LIGHT
     assert loaded(LIGHT, FRAMEWORKS) == set()
 
 
 def test_no_engine_module_loads_the_terminal() -> None:
     assert loaded(LIGHT, TERMINAL) == set()
-    trains = [f"engine.{name}" for name in TRAINS]
+    trains = [name for name in modules_of("engine") if name not in LIGHT]
     assert loaded(trains, TERMINAL) - {"rich"} == set()  # Keras itself loads it
 
 

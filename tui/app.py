@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.app import App, SystemCommand
 from textual.binding import Binding
 
-from tui.farewell import goes_on
-from tui.themes import DARK, LIGHT
+from .terminal.themes import DARK, LIGHT
+from .text.farewell import goes_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -22,13 +22,14 @@ if TYPE_CHECKING:
     from textual.filter import LineFilter
     from textual.screen import Screen
 
-    from engine.config import RunConfig
-    from engine.errors import ConsoleError
-    from engine.rundir import RunDirectory
-    from tui.charts.raster import Marker
-    from tui.hosting import HostedRun, InProcessRun
-    from tui.screens.live import LiveScreen
-    from tui.screens.setup import SetupScreen
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.errors import ConsoleError
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    from .charts.raster import Marker
+    from .jobs.run_process import HostedRun, InProcessRun
+    from .screens.live import LiveScreen
+    from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
 # A full garbage collection takes as long as three repaints: it comes by the clock, and never with a key.
@@ -49,7 +50,7 @@ class ConsoleApp(App[int]):
         in_process: Train in this process instead of in one that outlives the console.
         marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
         theme_name: A Textual theme; the console's dark one by default.
-        launcher: Starts a run; `tui.hosting.launch` by default.
+        launcher: Starts a run; `tui.jobs.run_process.launch` by default.
 
     Attributes:
         farewell: What to print on the terminal after the console has closed; may be empty.
@@ -99,7 +100,7 @@ class ConsoleApp(App[int]):
         filters = super().get_line_filters()
         if self._marker != "ascii":
             return filters
-        from tui.ascii import AsciiOnly
+        from .terminal.ascii import AsciiOnly
 
         self._ascii_only = self._ascii_only or AsciiOnly()
         return (*filters, self._ascii_only)
@@ -130,12 +131,12 @@ class ConsoleApp(App[int]):
         gc.collect()
 
     def _live_screen(self, run: RunDirectory) -> LiveScreen:
-        from tui.screens.live import LiveScreen
+        from .screens.live import LiveScreen
 
         return LiveScreen(run, marker=self._marker)
 
     def _setup_screen(self) -> SetupScreen:
-        from tui.screens.setup import SetupScreen
+        from .screens.setup import SetupScreen
 
         return SetupScreen(self._preset_files)
 
@@ -145,7 +146,7 @@ class ConsoleApp(App[int]):
     @property
     def _own_run(self) -> InProcessRun | None:
         """The run that trains in this process, while it does."""
-        from tui.hosting import InProcessRun
+        from .jobs.run_process import InProcessRun
 
         self._tend()
         return next((hosted for hosted in self._hosted if isinstance(hosted, InProcessRun)), None)
@@ -155,7 +156,7 @@ class ConsoleApp(App[int]):
         if self._is_launching:
             return
         if self._in_process and self._own_run is not None:
-            from engine.errors import ConsoleError
+            from tpu_console.engine.errors import ConsoleError
 
             self._show_error(
                 ConsoleError(
@@ -191,13 +192,13 @@ class ConsoleApp(App[int]):
 
     def _launch(self, config: RunConfig) -> None:
         """Start a run, off the event loop: making a folder may take long on a network disk."""
-        from engine.errors import ConsoleError
+        from tpu_console.engine.errors import ConsoleError
 
         try:
             if self._launcher is not None:
                 hosted = self._launcher(config, in_process=self._in_process)
             else:
-                from tui.hosting import launch
+                from .jobs.run_process import launch
 
                 hosted = launch(config, in_process=self._in_process)
         except ConsoleError as error:
@@ -218,7 +219,7 @@ class ConsoleApp(App[int]):
         self.push_screen(self._live_screen(hosted.run))
 
     def _show_error(self, error: ConsoleError) -> None:
-        from tui.screens.dialogs import error_dialog
+        from .screens.dialogs import error_dialog
 
         self.push_screen(error_dialog(error))
 
@@ -237,7 +238,7 @@ class ConsoleApp(App[int]):
 
     def action_help(self) -> None:
         """Explain the keys of the screen and the figures on it."""
-        from tui.screens.help import help_dialog
+        from .screens.help import help_dialog
 
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
@@ -270,7 +271,7 @@ class ConsoleApp(App[int]):
         if own is None:
             self._leave()
             return
-        from tui.screens.dialogs import Question
+        from .screens.dialogs import Question
 
         question = Question(
             "A run is going on inside this console. Stop it?",

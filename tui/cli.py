@@ -12,26 +12,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
-from engine.paths import user_path
-from tui.commands.completion import PROGRAM, completion
-from tui.commands.converting import tfrecord
-from tui.commands.doctor import doctor
-from tui.commands.inspecting import inspect
-from tui.commands.listing import presets, runs
-from tui.commands.options import examples, preset_file_option, screen_options
-from tui.commands.predicting import predict
-from tui.commands.preflight import preflight
-from tui.commands.showing import show
-from tui.commands.training import run, stop
-from tui.commands.watching import NoTerminalError, attach, open_console
-from tui.output import abandon_output, complain, complain_about
+from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
+from tpu_console.engine.storage.paths import user_path
+
+from .commands.completion import PROGRAM, completion
+from .commands.converting import tfrecord
+from .commands.doctor import doctor
+from .commands.inspecting import inspect
+from .commands.listing import presets, runs
+from .commands.options import examples, preset_file_option, screen_options
+from .commands.predicting import predict
+from .commands.preflight import preflight
+from .commands.showing import show
+from .commands.training import run, stop
+from .commands.watching import NoTerminalError, attach, open_console
+from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from tui.commands.watching import Markers
+    from .commands.watching import Markers
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
 
@@ -128,8 +129,8 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _report_bug(error: Exception) -> None:
     """Write the traceback to a log beside the runs and one sentence to standard error."""
-    from engine.files import make_private_folder, open_private
-    from engine.paths import runs_folder
+    from tpu_console.engine.storage.files import make_private_folder, open_private
+    from tpu_console.engine.storage.paths import runs_folder
 
     log = runs_folder().parent / "errors.log"
     try:

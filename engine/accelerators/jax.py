@@ -13,15 +13,15 @@ import jax
 import keras
 import tensorflow as tf
 
-from engine.accelerators import Accelerator
-from engine.errors import AcceleratorError, one_line
-from engine.events import Replica
-from engine.roads import JAX
+from ..errors import AcceleratorError, one_line
+from ..runs.events import Replica
+from .backend import JAX
+from .connect import Accelerator
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from engine.config import RunConfig
+    from ..config.run_config import RunConfig
 
 _PLATFORMS = {"gpu": ("gpu", "cuda", "rocm"), "tpu": ("tpu",)}
 
@@ -30,7 +30,7 @@ def connect_jax(config: RunConfig, name: str) -> Accelerator:
     """Connect devices.
 
     Args:
-        config: The configuration; `engine.roads.prepare` has set what JAX reads from the environment.
+        config: The configuration; `engine.accelerators.backend.prepare` has set what JAX reads from the environment.
         name: ``auto``, ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
 
     Raises:
@@ -110,7 +110,7 @@ def _scope(devices: list[Any]) -> AbstractContextManager[Any]:
     if len(devices) == 1:
         return nullcontext()
     names = [f"{device.platform}:{device.id}" for device in devices]
-    # Each host reads its own share of every batch: `engine.pipeline` deals it out.
+    # Each host reads its own share of every batch: `engine.input.pipeline` deals it out.
     scope: AbstractContextManager[Any] = keras.distribution.DataParallel(
         devices=names, auto_shard_dataset=False
     ).scope()

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from engine.accelerators import Accelerator
-from engine.errors import AcceleratorError
-from engine.events import Replica
-from engine.hardware import detect_hardware
-from engine.roads import TENSORFLOW
+from ..errors import AcceleratorError
+from ..machine.devices import detect_hardware
+from ..runs.events import Replica
+from .backend import TENSORFLOW
+from .connect import Accelerator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.hardware import Hardware
+    from ..machine.devices import Hardware
 
 
 def connect_tensorflow(name: str) -> Accelerator:
@@ -31,7 +31,7 @@ def connect_tensorflow(name: str) -> Accelerator:
         AcceleratorError: It is not there, or this process has connected another one already.
     """
     if name.partition(":")[0] == "tpu":
-        from engine.accelerators.tpu_strategy import connect_tpu
+        from .tpu_strategy import connect_tpu
 
         return connect_tpu(name.partition(":")[2])
     gpus = tf.config.list_physical_devices("GPU")
@@ -126,7 +126,7 @@ def _leave_device_iterators_untuned() -> None:
     """Switch the tuning thread off in the iterators that hand each replica its part of a batch.
 
     That thread sleeps up to a minute at a time, and an iterator's end waits for it, the whole process with it:
-    with 4 replicas `fit` returned minutes late on TensorFlow 2.21. A dataset's own options (`engine.pipeline`) do
+    with 4 replicas `fit` returned minutes late on TensorFlow 2.21. A dataset's own options (`engine.input.pipeline`) do
     not reach these iterators, and no public setting does.
     """
     from tensorflow.python.data.ops import multi_device_iterator_ops as iterators

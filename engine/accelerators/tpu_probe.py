@@ -9,8 +9,8 @@ import json
 import os
 import sys
 
-from engine.environment.sources import this_machine
-from engine.errors import one_line
+from ..errors import one_line
+from ..machine.sources import this_machine
 
 
 def main(address: str) -> int:

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from engine.accelerators import Accelerator
-from engine.accelerators.tensorflow import versions
-from engine.accelerators.tpu_address import what_is_wrong
-from engine.errors import AcceleratorError
-from engine.events import Replica
-from engine.hardware import detect_hardware
-from engine.roads import TENSORFLOW
+from ..errors import AcceleratorError
+from ..machine.devices import detect_hardware
+from ..runs.events import Replica
+from .backend import TENSORFLOW
+from .connect import Accelerator
+from .tensorflow import versions
+from .tpu_address import what_is_wrong
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -164,7 +164,7 @@ def probe(target: Target, limit_s: float) -> None:
     """
     if target.address.startswith("grpc://") and (wrong := what_is_wrong(target.address)):
         raise refusal(target, wrong)
-    command = [sys.executable, "-P", "-m", "engine.accelerators.tpu_probe", target.address]
+    command = [sys.executable, "-P", "-m", "tpu_console.engine.accelerators.tpu_probe", target.address]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as error:

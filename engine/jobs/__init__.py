@@ -1,1 +1,1 @@
-"""The jobs of `engine.job`, and what they alone need."""
+"""The jobs of `engine.jobs.job`, and what they alone need."""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from engine.errors import DataError, one_line
-from engine.model_options import ApplicationOptions
-from engine.models.basic import classifier, image_shape
-from engine.paths import keras_home
-from engine.places import locate
+from ..config.model_options import ApplicationOptions
+from ..data.places import locate
+from ..errors import DataError, one_line
+from ..storage.paths import keras_home
+from .basic import classifier, image_shape
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.examples import Signature
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
 
 # What `preprocess_input` of each family does to pixels from 0 to 255, as Keras's `imagenet_utils` names it; families
 # with "none" have it inside already. The longest beginning of a name counts.

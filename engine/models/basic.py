@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from engine.errors import DataError, one_line
-from engine.model_options import CnnOptions, MlpOptions, VggOptions
+from ..config.model_options import CnnOptions, MlpOptions, VggOptions
+from ..errors import DataError, one_line
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.examples import Signature
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
 
 
 def cnn(config: RunConfig, signature: Signature) -> Any:

@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from engine.disk_space import disk_full
-from engine.errors import ConsoleError, DataError, one_line
-from engine.files import is_disk_full, sync
-from engine.model_options import HubOptions
-from engine.models.basic import classifier, image_shape
-from engine.places import is_remote, locate
+from ..config.model_options import HubOptions
+from ..data.places import is_remote, locate
+from ..errors import ConsoleError, DataError, one_line
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full, sync
+from .basic import classifier, image_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.config import RunConfig
-    from engine.examples import Signature
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
 
 # Without a name of one's own, the first of these that there is.
 _USUAL_SIGNATURES = ("serving_default", "serve", "default")

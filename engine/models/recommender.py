@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from engine.errors import DataError
-from engine.examples import Task
-from engine.model_options import RecommenderOptions
+from ..config.model_options import RecommenderOptions
+from ..data.examples import Task
+from ..errors import DataError
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.examples import Signature
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
 
 
 def recommender(config: RunConfig, signature: Signature) -> Any:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from engine.errors import DataError
-from engine.model_options import TextOptions
-from engine.models.basic import classifier
+from ..config.model_options import TextOptions
+from ..errors import DataError
+from .basic import classifier
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.examples import Signature
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
 
 
 def text(config: RunConfig, signature: Signature) -> Any:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from engine.errors import DataError
-from engine.examples import Task
-from engine.model_options import TransformerOptions
-from engine.models.basic import classifier
+from ..config.model_options import TransformerOptions
+from ..data.examples import Task
+from ..errors import DataError
+from .basic import classifier
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.examples import Signature
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
 
 
 def transformer(config: RunConfig, signature: Signature) -> Any:

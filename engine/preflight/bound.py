@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.plan import train_examples_of
-from engine.preflight.result import Bound, Finding
-from engine.preflight.traffic import exchanged_bytes, hbm_bytes
+from ..planning.plan import train_examples_of
+from .result import Bound, Finding
+from .traffic import exchanged_bytes, hbm_bytes
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.preflight.topologies import Topology
+    from ..config.run_config import RunConfig
+    from .topologies import Topology
 
 
 HOST_STEP_S = 0.2e-3

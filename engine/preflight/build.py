@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import keras
 
-from engine.fine_tuning import training_phases, unfreeze
-from engine.models import build_model
-from engine.models.compiling import compile_model
-from engine.plan import train_examples_of
+from ..models.build import build_model
+from ..models.compile import compile_model
+from ..models.fine_tuning import training_phases, unfreeze
+from ..planning.plan import train_examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.config import RunConfig
-    from engine.preflight.inputs import Batch
+    from ..config.run_config import RunConfig
+    from .inputs import Batch
 
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
 _ANY_STEPS = 100  # of a dataset whose length is not known: the schedule's length is a number in the program
@@ -100,7 +100,7 @@ def _made(config: RunConfig, batch: Batch) -> Any:
     options = config.augmentation
     # On a TPU `auto` is the pipeline.
     if options.is_active and options.placement == "model":
-        from engine.augmentation.placement import choose_placement, with_augmentation
+        from ..input.augmentation.placement import choose_placement, with_augmentation
 
         choose_placement(options, "tpu")
         model = with_augmentation(model, options, batch.largest_pixel, config.seed)

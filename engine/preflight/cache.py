@@ -15,23 +15,23 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from engine.catalog import is_user_reference
-from engine.files import make_private_folder, read_json, remove_drafts, write_whole
-from engine.paths import cache_folder
-from engine.places import locate
-from engine.plan import train_examples_of
-from engine.preflight.result import Outcome, from_dict
-from engine.preflight.surroundings import takes_tensorflow
-from engine.sanitize import printable_values
-from engine.seen import recall as recall_seen
-from engine.survey import survey
-from engine.user_code import source_file
+from ..config.catalog import is_user_reference
+from ..config.user_code import source_file
+from ..data.function_record import recall as recall_seen
+from ..data.places import locate
+from ..data.survey.survey import survey
+from ..planning.plan import train_examples_of
+from ..sanitize import printable_values
+from ..storage.files import make_private_folder, read_json, remove_drafts, write_whole
+from ..storage.paths import cache_folder
+from .compiler_environment import takes_tensorflow
+from .result import Outcome, from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.config import RunConfig
-    from engine.preflight.result import Verdict
+    from ..config.run_config import RunConfig
+    from .result import Verdict
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tensorflow", "tpu-console")
 # What a program and its bound do not depend on.

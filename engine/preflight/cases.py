@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.preflight.cache import recall
+from .cache import recall
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.config import RunConfig
-    from engine.preflight.result import Verdict
-    from engine.preflight.topologies import Topology
+    from ..config.run_config import RunConfig
+    from .result import Verdict
+    from .topologies import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,14 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from engine.preflight.build import abstract, specification
-from engine.preflight.result import Memory
+from .build import abstract, specification
+from .result import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from engine.preflight.inputs import Batch
-    from engine.preflight.topologies import Topology
+    from .inputs import Batch
+    from .topologies import Topology
 
 _AXIS = "batch"
 _SIZE = r"([\d.]+)([KMGTP]?)"

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engine.config import parse_config
-from engine.errors import ConfigError
-from engine.preflight.cache import recall
-from engine.preflight.topologies import TOPOLOGIES
+from ..config.run_config import parse_config
+from ..errors import ConfigError
+from .cache import recall
+from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
-    from engine.state import RunState
+    from ..runs.state import RunState
 
 _LITE = re.compile(r"\s*lite(?:pod)?")
 

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.preflight.layers import all_layers, products
-from engine.preflight.result import Memory
+from .layers import all_layers, products
+from .result import Memory
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
+    from ..config.run_config import RunConfig
 
 _SLOTS = {"adam": 2, "adamw": 2, "sgd": 0, "rmsprop": 1, "adagrad": 1, "adamax": 2, "nadam": 2, "lion": 1}
 """Numbers that an optimizer keeps for each weight; momentum adds one to `sgd` and `rmsprop`."""

@@ -11,10 +11,10 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.errors import ConsoleError, one_line
-from engine.failures import own_line
-from engine.preflight.layers import all_layers, shapes_of
-from engine.preflight.result import Finding
+from ..errors import ConsoleError, one_line
+from ..runs.failures import own_line
+from .layers import all_layers, shapes_of
+from .result import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
     Returns:
         One sentence, and findings with the layer and the remedy.
     """
-    from engine.preflight.compile import refused_bytes  # JAX is loaded where a step was compiled
+    from .compile import refused_bytes  # JAX is loaded where a step was compiled
 
     if (figures := refused_bytes(str(error))) is not None:
         used, limit = (f"{number / 2**30:,.2f} GiB" for number in figures)

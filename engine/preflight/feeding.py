@@ -7,11 +7,11 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.measured import recall
+from ..data.input_speed import recall
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.preflight.result import Verdict
+    from ..config.run_config import RunConfig
+    from .result import Verdict
 
 
 @dataclass(frozen=True, slots=True)

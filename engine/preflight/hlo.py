@@ -12,9 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from engine.preflight.layers import all_layers, count, products, shapes_of
-from engine.preflight.result import Finding
-from engine.preflight.traffic import arrays_in
+from .layers import all_layers, count, products, shapes_of
+from .result import Finding
+from .traffic import arrays_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """The shapes of a batch, worked out from the configuration without loading any data.
 
-Built-in datasets are in the catalog. Of a person's own files the options give the sizes, and `engine.survey` the
+Built-in datasets are in the catalog. Of a person's own files the options give the sizes, and `engine.data.survey.survey` the
 classes where the files are there; vocabularies are taken as large as the options allow them to be. Of a person's own
-function `engine.seen` tells what it gave before.
+function `engine.data.function_record` tells what it gave before.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from engine.catalog import DATASETS, is_user_reference
-from engine.config import flat_values
-from engine.data_options import DATA_OPTIONS
-from engine.errors import DataError
-from engine.examples import Input, Signature, Task
-from engine.run_command import value_text
-from engine.seen import recall
-from engine.survey import survey
+from ..config.catalog import DATASETS, is_user_reference
+from ..config.data_options import DATA_OPTIONS
+from ..config.run_command import value_text
+from ..config.run_config import flat_values
+from ..data.examples import Input, Signature, Task
+from ..data.function_record import recall
+from ..data.survey.survey import survey
+from ..errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.config import RunConfig
+    from ..config.run_config import RunConfig
 
 ASSUMED_CLASSES = 10
 """Classes of files that are not there: up to 128 take the same room in the matrix unit, so it matters little."""
@@ -59,7 +59,7 @@ class Batch:
 
 
 def batch_of(config: RunConfig) -> Batch:
-    """Return what the batches of a configuration look like, as `engine.pipeline` makes them.
+    """Return what the batches of a configuration look like, as `engine.input.pipeline` makes them.
 
     Raises:
         UnknownShapesError: Only loading the data would tell.
@@ -169,7 +169,7 @@ def _ratings(config: RunConfig) -> tuple[Signature, str]:
             why=str(found.problems[0]),
             remedy="Put the file where data.options.path says.",
         )
-    from engine.datasets import load_examples
+    from ..data.sources.load import load_examples
 
     return load_examples(config, lambda _: None).signature, ""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from engine.preflight.layers import all_layers, count, products, shapes_of
-from engine.preflight.result import Waste
+from .layers import all_layers, count, products, shapes_of
+from .result import Waste
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.preflight.layers import Product
+    from .layers import Product
 
 LANES = 128
 """Numbers side by side in a tile, and the side of the matrix unit of v2 to v5p."""

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 import jax
 import tensorflow as tf
 
-from engine.errors import one_line
-from engine.preflight.build import specification
-from engine.preflight.compile import Compiler, NotPossibleError, bytes_of
+from ..errors import one_line
+from .build import specification
+from .compile import Compiler, NotPossibleError, bytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from engine.preflight.inputs import Batch
+    from .inputs import Batch
 
 # The one operation of XLA that TensorFlow uses and StableHLO does not have: it only keeps buffers apart.
 _COPY = "mhlo.copy"

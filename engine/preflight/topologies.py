@@ -23,7 +23,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.errors import ConsoleError, did_you_mean
+from ..errors import ConsoleError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

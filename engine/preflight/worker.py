@@ -15,10 +15,10 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from engine.config import parse_config
-from engine.errors import ConsoleError, one_line
-from engine.preflight.surroundings import surroundings_of
-from engine.preflight.topologies import find_topology
+from ..config.run_config import parse_config
+from ..errors import ConsoleError, one_line
+from .compiler_environment import surroundings_of
+from .topologies import find_topology
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -35,7 +35,7 @@ def main() -> int:
         _say(said, {"phase": "loading the compiler"})
         config, topology = parse_config(asked["config"]), find_topology(asked["tpu"])
         os.environ.update(surroundings_of(config))
-        from engine.preflight.judge import judge
+        from .verdict import judge
 
         verdict = judge(config, topology, lambda phase: _say(said, {"phase": phase}), search=asked["search"])
         _say(said, {"verdict": verdict.as_dict()})

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import psutil
 
-from engine.rundir import RunDirectory, list_runs
 from tests.bench.terminal import Terminal
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ from tests.bench.bench import HERE, Bench, end_process, journal_of, wait_until
 from tests.bench.report import Section, limit_row
 
 if TYPE_CHECKING:
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 _MOST_S = 1.5
 _PRESET = "fashion-mnist-cnn"

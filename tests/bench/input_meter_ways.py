@@ -11,11 +11,11 @@ import time
 from statistics import median
 from typing import Any
 
-from engine.config import parse_config
-from engine.datasets import load_examples
-from engine.input_rate import metered
-from engine.pipeline import build_pipeline
 from tests.bench.bench import HERE
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.monitoring.input_rate import metered
 
 PIPELINES: dict[str, dict[str, Any]] = {
     "as they are": {"dataset": f"{HERE / 'small_parts.py'}:data"},

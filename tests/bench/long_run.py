@@ -12,7 +12,9 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engine.events import (
+from tests.bench.report import Section, limit_row
+from tests.bench.terminal import COLUMNS, ROWS
+from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
     EpochEnded,
@@ -22,13 +24,11 @@ from engine.events import (
     RunFinished,
     RunStarted,
 )
-from engine.files import write_whole
-from engine.journal import encode
-from engine.rundir import create_run
-from engine.state import reduce
-from engine.watch import RunFollower
-from tests.bench.report import Section, limit_row
-from tests.bench.terminal import COLUMNS, ROWS
+from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.state import reduce
+from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from engine.events import Event
-    from engine.rundir import RunDirectory
-    from engine.state import RunState
     from tests.bench.bench import Bench
-    from tui.screens.live import LiveScreen
+    from tpu_console.engine.runs.events import Event
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+    from tpu_console.tui.screens.live import LiveScreen
 
 _EVENTS, _EPOCHS = 1_000_000, 100
 _OPEN_S, _REDRAW_MS = 2.0, 30.0
@@ -125,7 +125,7 @@ def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
 
 async def _redraws(run: RunDirectory, state: RunState) -> list[float]:
     """Give both charts one more point again and again, and time their drawing."""
-    from tui.app import ConsoleApp
+    from tpu_console.tui.app import ConsoleApp
 
     app = ConsoleApp(run=run)
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
@@ -139,7 +139,7 @@ async def _redraws(run: RunDirectory, state: RunState) -> list[float]:
 
 
 async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
-    from tui.screens.live import LiveScreen
+    from tpu_console.tui.screens.live import LiveScreen
 
     screen = pilot.app.screen
     assert isinstance(screen, LiveScreen)
@@ -150,7 +150,7 @@ async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
 
 
 def _draw(screen: LiveScreen, state: RunState) -> float:
-    from tui.widgets.chart_pane import ChartPane, curves_of
+    from tpu_console.tui.widgets.chart_pane import ChartPane, curves_of
 
     began = time.perf_counter()
     for pane, curves in zip(screen.query(ChartPane), curves_of(state), strict=True):

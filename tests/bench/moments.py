@@ -19,15 +19,15 @@ _PAIRS, _IMAGES, _LOOKS, _PLANS = 95_000, 2000, 100, 50
 
 _DOCTOR = """
 import time; began = time.monotonic()
-from engine.doctor import examine
-from engine.environment import look_around
+from tpu_console.engine.doctor.doctor import examine
+from tpu_console.engine.machine.environment import look_around
 examine(look_around())
 print(time.monotonic() - began)
 """
 _READ = """
 import sys, time
-from engine.config import parse_config
-from engine.datasets import load_examples
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.sources.load import load_examples
 values = {"dataset": "text-pairs", "model": "transformer", "batch_size": 64, "epochs": 1}
 config = parse_config(values | {"data": {"options": {"path": sys.argv[1]}}})
 began = time.monotonic()
@@ -36,7 +36,7 @@ print(time.monotonic() - began)
 """
 _CHECK = """
 import sys, time
-from engine.datasets.images import check_images
+from tpu_console.engine.data.images.decode import check_images
 began = time.process_time()
 check_images([sys.argv[1]] * int(sys.argv[2]), lambda _: None)
 print(time.process_time() - began)
@@ -44,10 +44,10 @@ print(time.process_time() - began)
 _SAMPLE = """
 import sys, time
 from contextlib import nullcontext
-from engine.accelerators import Accelerator
-from engine.events import Replica
-from engine.sampling.devices import DeviceReader
-from engine.sampling.host import HostReader
+from tpu_console.engine.accelerators.connect import Accelerator
+from tpu_console.engine.runs.events import Replica
+from tpu_console.engine.monitoring.devices import DeviceReader
+from tpu_console.engine.monitoring.machine import HostReader
 replicas = [Replica(0, "/device:CPU:0", "CPU", "here")]
 host, devices = HostReader(), DeviceReader(Accelerator("cpu", "", "", "", replicas, nullcontext, {}))
 began = time.thread_time()
@@ -91,9 +91,9 @@ def _again(act: Callable[[], object]) -> float:
 
 
 def _make_plan(path: Path) -> Callable[[], object]:
-    from engine.formats import config_for
-    from engine.hardware import Hardware
-    from engine.plan import make_plan
+    from tpu_console.engine.data.survey.formats import config_for
+    from tpu_console.engine.machine.devices import Hardware
+    from tpu_console.engine.planning.plan import make_plan
 
     config = config_for("text-pairs", {"path": str(path)})
     return lambda: make_plan(config, Hardware())

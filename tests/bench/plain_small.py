@@ -74,7 +74,7 @@ def main() -> None:
 
 def _watching(way: str, folder: str) -> list[Any]:
     if way == "bridge":
-        from engine import BridgeCallback
+        from tpu_console import BridgeCallback
 
         return [BridgeCallback("small-steps")]
     if way == "tensorboard":

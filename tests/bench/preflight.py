@@ -6,8 +6,8 @@ import time
 from statistics import median
 from typing import TYPE_CHECKING
 
-from engine.roads import is_installed
 from tests.bench.report import Row, Section, limit_row
+from tpu_console.engine.accelerators.backend import is_installed
 
 if TYPE_CHECKING:
     from tests.bench.bench import Bench
@@ -22,12 +22,12 @@ _RESNET = (
 _THREE = "v5e-8,v3-8,v6e-8"
 _ADVICE = """
 import time
-from engine.hardware import Hardware
-from engine.plan import make_plan
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
 from presets import find_preset
 config = find_preset("cifar10-vgg-augmented").config
 began = time.perf_counter()
-from engine.preflight.advice import static_advice
+from tpu_console.engine.planning.advice import static_advice
 static_advice(config, 8)
 make_plan(config, Hardware())
 print(time.perf_counter() - began)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 _RUNS = 500
 _TRAINING_S, _FIRST_S, _NEXT_S = 30.0, 1.5, 0.5

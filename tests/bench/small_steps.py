@@ -17,7 +17,7 @@ from tests.bench.throughput import epoch_ends, watch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 BATCH = 64
 _STEPS = 1200

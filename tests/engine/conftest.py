@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from presets.catalog import find_preset
 from tests.helpers import Host, hosts, run_host, small_config
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from engine.config import RunConfig
-    from engine.rundir import RunDirectory
-    from tests.engine.predicting import Job
+    from tests.engine.jobs.predicting import Job
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Predict with a run into a file of this test's own."""
-    from tests.engine.predicting import Job  # it loads TensorFlow, which few tests need
+    from tests.engine.jobs.predicting import Job  # it loads TensorFlow, which few tests need
 
     return Job(tmp_path)
 
@@ -47,7 +47,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def small_digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
     """Digits, trained for a moment in this process, with its best epoch kept."""
-    from tests.engine.predicting import train
+    from tests.engine.jobs.predicting import train
 
     config = small_config(epochs=2, model_options={"hidden": [32]}, checkpoint={"enabled": True})
     return train(config, tmp_path_factory.mktemp("small-digits"))

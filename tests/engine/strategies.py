@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Union, get_args, get_origin, get_type_hin
 
 from hypothesis import strategies as st
 
-from engine.catalog import DATASETS
-from engine.config import parse_config
-from engine.events import Event, Replica, ReplicaMemory, Sample
-from engine.options import LOSSES, METRICS
-from engine.sanitize import printable
+from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.config.options import LOSSES, METRICS
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
+from tpu_console.engine.sanitize import printable
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
+    from tpu_console.engine.config.run_config import RunConfig
 
 EVENT_CLASSES: tuple[type[Any], ...] = get_args(Event)
 

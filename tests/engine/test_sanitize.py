@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import ConfigError, ConsoleError, Problem, one_line
-from engine.sanitize import TooDeepError, printable, printable_lines, printable_values, unsafe_character
 from tests.hostile_runs import HOSTILE, UNSAFE, nested
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, one_line
+from tpu_console.engine.sanitize import TooDeepError, printable, printable_lines, printable_values, unsafe_character
 
 
 @pytest.mark.parametrize(

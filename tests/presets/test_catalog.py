@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import presets
-from engine.config import parse_config, with_changes
-from engine.errors import ConfigError, ConsoleError
-from presets.catalog import About, all_presets, find_preset, load_preset, preset_files, save_preset
+from tpu_console import presets
+from tpu_console.engine.config.run_config import parse_config, with_changes
+from tpu_console.engine.errors import ConfigError, ConsoleError
+from tpu_console.presets.catalog import About, all_presets, find_preset, load_preset, preset_files, save_preset
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
+    from tpu_console.engine.config.run_config import RunConfig
 
 BUILTIN = sorted(Path(presets.__file__).parent.glob("*.toml"))
 GOOD = "dataset = 'digits'\nmodel = 'mlp'\nbatch_size = 8\nepochs = 1\n"

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from engine.config import with_changes
-from engine.launch import prepare_run
-from presets.catalog import find_preset
 from tests.cifar import ACCEPT
 from tests.helpers import run_python
 from tests.mnist import write_fashion_mnist, write_mnist
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-HOST = ACCEPT + "import sys; from engine.host import main; sys.exit(main(sys.argv[1:]))"
+HOST = ACCEPT + "import sys; from tpu_console.engine.process.main import main; sys.exit(main(sys.argv[1:]))"
 
 # Steps for which a device and eight replicas see as many examples, and what they learn of the bars in them.
 SMALL: dict[str, dict[str, Any]] = {

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from engine.config import with_changes
-from engine.events import Noticed
-from engine.launch import prepare_run
-from engine.rundir import list_runs
-from presets.catalog import find_preset
 from tests import saved_models
 from tests.base_weights import fitted_efficientnet
 from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import LIMIT_S, all_of, run_python
 from tests.images import write_plant_pathology
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.events import Noticed
+from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROGRAM = [sys.executable, "-c", "import sys; from tui.cli import main; sys.exit(main())"]
-HOST = ACCEPT + "import sys; from engine.host import main; sys.exit(main(sys.argv[1:]))"
+PROGRAM = [sys.executable, "-c", "import sys; from tpu_console.tui.cli import main; sys.exit(main())"]
+HOST = ACCEPT + "import sys; from tpu_console.engine.process.main import main; sys.exit(main(sys.argv[1:]))"
 PLANTS = ("plant-pathology-cnn", "plant-pathology-augmented", "plant-pathology-hub", "plant-pathology-efficientnet")
 
 # Training takes most of it: nearly all of these train a small network for some seconds.

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from engine.config import with_changes
-from engine.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, Translated
-from engine.launch import prepare_run
-from presets.catalog import find_preset
 from tests.cifar import ACCEPT, write_cifar
-from tests.engine.predicting import Job
+from tests.engine.jobs.predicting import Job
 from tests.helpers import LIMIT_S, all_of, run_python, the
 from tests.images import write_plant_pathology
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, Translated
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -158,11 +158,11 @@ TRAIN = (
     + """
 import sys
 from pathlib import Path
-from engine.config import load_config
-from engine.journal import JournalWriter
-from engine.rundir import RunDirectory
-from engine.stopping import StopToken
-from engine.train import train_and_report
+from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training.train import train_and_report
 
 threads = ""  # as the first run sets them, which JAX reads
 for folder in sys.argv[1:]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from engine.catalog import DATASETS, OFFLINE_PRESETS
-from presets import all_presets
+from tpu_console.engine.config.catalog import DATASETS, OFFLINE_PRESETS
+from tpu_console.presets import all_presets
 
 
 def test_presets_named_where_a_download_fails_are_those_with_nothing_to_download() -> None:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from engine.config import with_changes
-from engine.events import EpochEnded, RunFinished, Translated
-from presets.catalog import find_preset
 from tests.helpers import all_of, run_host, run_python, the
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.runs.events import EpochEnded, RunFinished, Translated
+from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.scores import ClassReport, ClassScore, Mistake
+from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake
 
 
 def even_report(names: list[str], examples: int = 100, wrong: int = 10) -> ClassReport:

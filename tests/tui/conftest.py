@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tui.cli import main
+from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,8 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from engine.events import (
+from tests.helpers import LIMIT_S
+from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
     EpochEnded,
@@ -25,11 +26,10 @@ from engine.events import (
     RunFinished,
     RunStarted,
 )
-from engine.files import write_whole
-from engine.heart import write_heartbeat
-from engine.journal import JournalWriter
-from engine.rundir import create_run
-from tests.helpers import LIMIT_S
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
     from textual.pilot import Pilot
 
-    from engine.events import Event
-    from engine.rundir import RunDirectory
-    from tui.screens.live import LiveScreen
+    from tpu_console.engine.runs.events import Event
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.tui.screens.live import LiveScreen
 
 EPOCHS, STEPS = 10, 20
 
@@ -144,7 +144,7 @@ async def until(pilot: Pilot[Any], condition: Callable[[], object], limit_s: flo
 
 def live(pilot: Pilot[Any]) -> LiveScreen:
     """The live screen at the bottom of whatever is open."""
-    from tui.screens.live import LiveScreen
+    from tpu_console.tui.screens.live import LiveScreen
 
     return next(screen for screen in pilot.app.screen_stack if isinstance(screen, LiveScreen))
 

@@ -7,7 +7,8 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-from engine.events import (
+from tests.tui.live_fakes import FakeEngine
+from tpu_console.engine.runs.events import (
     AcceleratorReady,
     DataReady,
     Event,
@@ -23,7 +24,6 @@ from engine.events import (
     ReplicaMemory,
     RunStarted,
 )
-from tests.tui.live_fakes import FakeEngine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +138,6 @@ def records_of(*events: Event) -> list[dict[str, Any]]:
     """Journal records of events, a second apart."""
     import orjson
 
-    from engine.journal import encode
+    from tpu_console.engine.runs.journal import encode
 
     return [orjson.loads(encode(event, float(number))) for number, event in enumerate(events)]

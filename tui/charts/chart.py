@@ -10,14 +10,15 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual_plotext import PlotextPlot
 
-from engine.state import lower_is_better
-from tui.charts.curve import Axis, Curve
-from tui.charts.gate import RedrawGate
-from tui.charts.legend import Entry, legend_line, style_of, title_line
-from tui.charts.pens import Pen, Tone, alarm_color, pen_for
-from tui.charts.raster import Marker
-from tui.charts.scene import Scene, Trace, View, build_scene
-from tui.charts.series import Series
+from tpu_console.engine.runs.state import lower_is_better
+
+from .curve import Axis, Curve
+from .gate import RedrawGate
+from .legend import Entry, legend_line, style_of, title_line
+from .pens import Pen, Tone, alarm_color, pen_for
+from .raster import Marker
+from .scene import Scene, Trace, View, build_scene
+from .series import Series
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

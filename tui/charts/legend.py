@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.style import Style
 from rich.text import Text
 
-from engine.state import lower_is_better
-from tui.charts.ticks import format_value
+from tpu_console.engine.runs.state import lower_is_better
+
+from .ticks import format_value
 
 if TYPE_CHECKING:
-    from tui.charts.pens import Pen, PenColor
+    from .pens import Pen, PenColor
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from tui.charts.raster import Marker
+    from .raster import Marker
 
 Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
 # Red, green and blue, or the number of one of the terminal's own sixteen colours.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from tui.charts.curve import FloatArray, IndexArray
+    from .curve import FloatArray, IndexArray
 
 Marker: TypeAlias = Literal["braille", "block", "ascii"]
 DotGrid: TypeAlias = npt.NDArray[np.bool_]

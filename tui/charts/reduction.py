@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from tui.charts.curve import FloatArray, IndexArray
+    from .curve import FloatArray, IndexArray
 
 
 class ExtremaReducer:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tui.charts.raster import FINENESS, Marker, draw_line, glyphs_of, scale
-from tui.charts.series import Line
-from tui.charts.ticks import Tick, axis_ticks, value_ticks
+from .raster import FINENESS, Marker, draw_line, glyphs_of, scale
+from .series import Line
+from .ticks import Tick, axis_ticks, value_ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tui.charts.curve import Axis, FloatArray, IndexArray
-    from tui.charts.pens import Pen, PenColor
+    from .curve import Axis, FloatArray, IndexArray
+    from .pens import Pen, PenColor
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tui.charts.reduction import ExtremaReducer
-from tui.charts.smoothing import DebiasedEma
+from .reduction import ExtremaReducer
+from .smoothing import DebiasedEma
 
 if TYPE_CHECKING:
-    from tui.charts.curve import Axis, Curve, FloatArray
+    from .curve import Axis, Curve, FloatArray
 
 # Twice the dot columns of a 250-cell pane: fixed, so that resizing never means reducing again.
 _MAX_POINTS = 1024

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from tui.charts.curve import FloatArray
+    from .curve import FloatArray
 
 # Width of the rows that are averaged side by side: wide enough that the scalar loop over rows is short,
 # narrow enough that the log2(width) passes over the data stay few.

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tui.charts.curve import Axis
-from tui.charts.ticks import axis_ticks
+from .curve import Axis
+from .ticks import axis_ticks
 
 if TYPE_CHECKING:
-    from tui.charts.curve import FloatArray
-    from tui.charts.series import Series
+    from .curve import FloatArray
+    from .series import Series
 
 _HELD_S = 5.0
 _HELD_GAPS = 3.0

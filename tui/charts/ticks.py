@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tui.charts.curve import Axis
+from .curve import Axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

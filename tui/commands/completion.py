@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import BashComplete, get_completion_class
 
-from tui.commands.options import examples
-from tui.output import say
+from ..terminal.output import say
+from .options import examples
 
 PROGRAM = "tpu-console"
 VARIABLE = "_TPU_CONSOLE_COMPLETE"

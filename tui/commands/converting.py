@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import ConsoleError, did_you_mean
-from tui.commands.options import examples
-from tui.output import say, width_of_output
+from tpu_console.engine.errors import ConsoleError, did_you_mean
+
+from ..terminal.output import say, width_of_output
+from .options import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from presets.catalog import Preset
+    from tpu_console.presets.catalog import Preset
 
 _FORMATS = ("image-csv", "image-folder")
 _FLAGS = {"images": "--images", "id_column": "--id-column", "label_columns": "--label-column"}
@@ -73,7 +74,7 @@ def tfrecord(
     dataset, options = _dataset(source, {key: value for key, value in given.items() if value is not None})
     if skip_bad:
         options["skip_bad"] = True
-    from tui.jobs import run_job
+    from ..jobs.command_job import run_job
 
     try:
         result = run_job(
@@ -109,8 +110,8 @@ def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 def _preset(source: str) -> Preset | None:
     """Return the preset that a source names; a file or folder of the same name goes first."""
-    from engine.places import is_remote, locate
-    from presets.catalog import find_preset, load_preset, preset_files
+    from tpu_console.engine.data.places import is_remote, locate
+    from tpu_console.presets.catalog import find_preset, load_preset, preset_files
 
     if source.endswith(".toml"):
         return load_preset(Path(source).expanduser())
@@ -130,7 +131,7 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
     """Check options; those that the format does not have are refused by name."""
     from pydantic import ValidationError
 
-    from engine.data_options import DATA_OPTIONS
+    from tpu_console.engine.config.data_options import DATA_OPTIONS
 
     section = DATA_OPTIONS[dataset]
     for key in options:
@@ -146,17 +147,18 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(dest: str) -> str:
-    from engine.places import is_remote
+    from tpu_console.engine.data.places import is_remote
 
     return dest if is_remote(dest) else os.path.abspath(Path(dest).expanduser())  # noqa: PTH100  the same, as text
 
 
 def _summary(result: Mapping[str, Any]) -> list[str]:
     """Say what was written, and how many images each class has."""
-    from engine.paths import user_path
-    from engine.places import is_remote
-    from tui.figures import plural, size
-    from tui.tables import Column, labelled, table
+    from tpu_console.engine.data.places import is_remote
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..text.numbers import plural, size
+    from ..text.tables import Column, labelled, table
 
     dest, total = result["destination"], result["images"]
     place = dest if is_remote(dest) else user_path(Path(dest))

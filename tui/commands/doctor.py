@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tui.commands.options import examples, json_option
-from tui.output import say, width_of_output
-from tui.tables import fields
+from ..terminal.output import say, width_of_output
+from ..text.tables import fields
+from .options import examples, json_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from engine.checks import Finding
-    from engine.doctor import Report
+    from tpu_console.engine.doctor.check import Finding
+    from tpu_console.engine.doctor.doctor import Report
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _INDENT = " " * 9
@@ -39,8 +39,8 @@ def doctor(as_json: bool) -> int:
     packages fit together, who holds the TPU, and what disks and terminal are like: each with a verdict, what was
     read, and the next command to type. It changes nothing and takes at most three seconds.
     """
-    from engine.doctor import examine
-    from engine.environment import look_around
+    from tpu_console.engine.doctor.doctor import examine
+    from tpu_console.engine.machine.environment import look_around
 
     report = examine(look_around())
     width = width_of_output()

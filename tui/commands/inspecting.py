@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
-from engine.sanitize import printable_values
-from tui.commands.options import complete_key, examples, json_option, preset_file_option
-from tui.output import complain, complain_about, say, speaks_utf8, width_of_output
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+from tpu_console.engine.sanitize import printable_values
+
+from ..terminal.output import complain, complain_about, say, speaks_utf8, width_of_output
+from .options import complete_key, examples, json_option, preset_file_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from click.shell_completion import CompletionItem
 
-    from engine.config import RunConfig
+    from tpu_console.engine.config.run_config import RunConfig
 
 _PIPE_CELLS = 100
 _FAILED = 1
@@ -31,8 +32,8 @@ _GRACE_S = 1.0
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    from engine.catalog import DATASET_NAMES
-    from presets.catalog import preset_files
+    from tpu_console.engine.config.catalog import DATASET_NAMES
+    from tpu_console.presets.catalog import preset_files
 
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
@@ -74,7 +75,7 @@ def inspect(
     config, guessed, source = _configured(dataset, assignments, preset_files)
     if guessed:
         complain([f"{dataset} looks like {guessed}."])
-    from tui.jobs import run_job
+    from ..jobs.command_job import run_job
 
     options = {"config": config.model_dump(mode="json"), "speed": speed}
     found = run_job("inspect", options, when_interrupted="Nothing was changed.", grace_s=_GRACE_S)
@@ -107,10 +108,10 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
         ConfigError: There is no such dataset, or the changes do not fit.
         DataError: The format cannot be guessed.
     """
-    from engine.catalog import DATASET_NAMES, FORMATS, is_user_reference
-    from engine.config import parse_assignment, with_changes
-    from engine.formats import config_for, guess
-    from presets.catalog import find_preset, load_preset, preset_files
+    from tpu_console.engine.config.catalog import DATASET_NAMES, FORMATS, is_user_reference
+    from tpu_console.engine.config.run_config import parse_assignment, with_changes
+    from tpu_console.engine.data.survey.formats import config_for, guess
+    from tpu_console.presets.catalog import find_preset, load_preset, preset_files
 
     changes = [parse_assignment(text) for text in assignments]
     if name in DATASET_NAMES or is_user_reference(name):
@@ -134,14 +135,14 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
 
 
 def _is_found(name: str) -> bool:
-    from engine.places import locate
+    from tpu_console.engine.data.places import locate
 
     return Path(locate(name)).exists()
 
 
 def _catalogued(dataset: str) -> dict[str, Any]:
     """Return what is known of a built-in dataset without loading it."""
-    from engine.catalog import DATASETS
+    from tpu_console.engine.config.catalog import DATASETS
 
     info = DATASETS.get(dataset)
     if info is None:
@@ -155,8 +156,8 @@ def _catalogued(dataset: str) -> dict[str, Any]:
 
 
 def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:
-    from tui.inspection import Page
-    from tui.pictures import depth_of
+    from ..text.inspection import Page
+    from ..text.pictures import depth_of
 
     width = width_of_output()
     is_utf8 = speaks_utf8()

@@ -7,27 +7,30 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine.sanitize import printable
-from tui.commands.options import examples, json_option, preset_file_option
-from tui.output import complain, complain_about, say, width_of_output
+from tpu_console.engine.sanitize import printable
+
+from ..terminal.output import complain, complain_about, say, width_of_output
+from .options import examples, json_option, preset_file_option
 
 _BAD_USAGE = 2
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from presets.catalog import Preset
-    from tui.overview import Overview
+    from tpu_console.presets.catalog import Preset
+
+    from ..following.overview import Overview
 
 
 @click.command(epilog=examples("tpu-console runs", "tpu-console runs --json | jq '.[0]'"))
 @json_option("Write one JSON array.")
 def runs(as_json: bool) -> int:
     """List your runs, the newest first."""
-    from engine.paths import runs_folder, user_path
-    from engine.rundir import list_runs
-    from tui.overview import read_overviews
-    from tui.tables import Column, table
+    from tpu_console.engine.runs.run_directory import list_runs
+    from tpu_console.engine.storage.paths import runs_folder, user_path
+
+    from ..following.overview import read_overviews
+    from ..text.tables import Column, table
 
     overviews = read_overviews(list_runs())
     if as_json:
@@ -52,7 +55,7 @@ def runs(as_json: bool) -> int:
 
 
 def _run_row(overview: Overview) -> list[str]:
-    from tui.figures import duration, metric
+    from ..text.numbers import duration, metric
 
     best, seconds = overview.best, overview.seconds()
     return [
@@ -82,9 +85,10 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     They are those that come with tpu-console, your own, and those of --preset-file. Files with mistakes are
     left out and their mistakes are written to standard error; the exit code is 2 if --preset-file named one of them.
     """
-    from engine.paths import user_path, user_presets_folder
-    from presets.catalog import all_presets
-    from tui.tables import Column, table
+    from tpu_console.engine.storage.paths import user_path, user_presets_folder
+    from tpu_console.presets.catalog import all_presets
+
+    from ..text.tables import Column, table
 
     found, broken = all_presets(preset_files)
     if as_json:

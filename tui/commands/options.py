@@ -37,21 +37,21 @@ def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str
     """Offer the names of presets, or files."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
-    from presets.catalog import preset_files
+    from tpu_console.presets.catalog import preset_files
 
     extra = ctx.params.get("preset_files") or ()
     return [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]
 
 
 def _complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    from engine.rundir import list_runs
+    from tpu_console.engine.runs.run_directory import list_runs
 
     return [CompletionItem(run.run_id) for run in list_runs() if incomplete in run.run_id]
 
 
 def complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the keys of a configuration, each with its equals sign."""
-    from engine.config import valid_keys
+    from tpu_console.engine.config.run_config import valid_keys
 
     return [CompletionItem(f"{key}=") for key in valid_keys() if key.startswith(incomplete)]
 

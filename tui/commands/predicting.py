@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import UntrustedCodeError
-from tui.commands.options import examples, run_argument
-from tui.output import complain, say
+from tpu_console.engine.errors import UntrustedCodeError
+
+from ..terminal.output import complain, say
+from .options import examples, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +89,7 @@ def predict(
 
 
 def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) -> int:
-    from tui.jobs import run_job
+    from ..jobs.command_job import run_job
 
     options = {**options, "out": os.path.abspath(out)}  # noqa: PTH100  the same, as text
     try:
@@ -107,9 +108,10 @@ def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) ->
 
 def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     """Say what was written, and with which model."""
-    from engine.paths import user_path
-    from tui.figures import plural
-    from tui.tables import labelled
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..text.numbers import plural
+    from ..text.tables import labelled
 
     columns = result["columns"]
     named = ", ".join(columns[:8]) + (f" and {len(columns) - 8} more" if len(columns) > 8 else "")

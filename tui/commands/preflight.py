@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import ConfigError, ConsoleError, Problem
-from tui.commands.options import complete_key, complete_preset, examples, json_option, preset_file_option
-from tui.output import complain_about, say, width_of_output
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+
+from ..terminal.output import complain_about, say, width_of_output
+from .options import complete_key, complete_preset, examples, json_option, preset_file_option
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from click.shell_completion import CompletionItem
 
-    from engine.config import RunConfig
-    from engine.preflight.result import Verdict
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.preflight.result import Verdict
 
 _UNKNOWN = 1
 _OTHER_CODES = {3: "a choice does not compile", 4: "a choice does not fit into the memory"}
@@ -31,7 +32,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     """Offer TPU names, each behind those that stand there already."""
     from click.shell_completion import CompletionItem
 
-    from engine.preflight.topologies import TOPOLOGIES
+    from tpu_console.engine.preflight.topologies import TOPOLOGIES
 
     before, comma, begun = incomplete.rpartition(",")
     return [CompletionItem(before + comma + name) for name in TOPOLOGIES if name.startswith(begun)]
@@ -118,7 +119,7 @@ def preflight(
 
     A preflight needs the extra `tpu`: pip install 'tpu-console[tpu]', on x86-64 Linux.
     """
-    from tui.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
+    from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 
     config = _configured(name, assignments, batches, preset_files)
     choices = Choices(
@@ -130,7 +131,7 @@ def preflight(
     )
     if (known := remembered(config, choices)) is not None:
         return _tell(name, config, known, as_json=as_json)
-    from tui.jobs import run_job
+    from ..jobs.command_job import run_job
 
     missing = missing_compiler()
     job, options = choices.job(config, missing)
@@ -150,9 +151,9 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
     Raises:
         ConfigError: There is no such preset, or the changes do not fit.
     """
-    from engine.catalog import is_user_reference
-    from engine.config import parse_assignment, parse_config, with_changes
-    from presets.catalog import find_preset, load_preset
+    from tpu_console.engine.config.catalog import is_user_reference
+    from tpu_console.engine.config.run_config import parse_assignment, parse_config, with_changes
+    from tpu_console.presets.catalog import find_preset, load_preset
 
     changes = [parse_assignment(text) for text in assignments]
     if is_user_reference(name):
@@ -172,8 +173,8 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
 
 def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
     """Say what can be said without the compiler, and why it said nothing."""
-    from tui.preflights import advice_for
-    from tui.verdicts import advice_lines
+    from ..jobs.preflights import advice_for
+    from ..text.verdicts import advice_lines
 
     advice = advice_for(config, tpus)
     if as_json:
@@ -195,8 +196,8 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
 def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
-    from tui.preflights import exit_code, read_verdicts
-    from tui.verdicts import feeding_lines, verdict_lines
+    from ..jobs.preflights import exit_code, read_verdicts
+    from ..text.verdicts import feeding_lines, verdict_lines
 
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
@@ -205,7 +206,7 @@ def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
         values = {"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": told}
         say([json.dumps(values, indent=2, ensure_ascii=False)])
         return code
-    from engine.catalog import IMAGE_DATASETS
+    from tpu_console.engine.config.catalog import IMAGE_DATASETS
 
     width = width_of_output()
     unit = "image" if config.dataset in IMAGE_DATASETS else "example"
@@ -215,8 +216,8 @@ def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
     """Return a verdict with what follows from it."""
-    from engine.preflight.feeding import feeding_of
-    from engine.preflight.quota import kaggle_share
+    from tpu_console.engine.preflight.feeding import feeding_of
+    from tpu_console.engine.preflight.quota import kaggle_share
 
     share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
     feeding = feeding_of(config, verdict)

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import ConsoleError
-from engine.sanitize import printable
-from engine.scores import read_report
-from tui.commands.options import examples, json_option, run_argument
-from tui.output import say
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.sanitize import printable
+
+from ..terminal.output import say
+from .options import examples, json_option, run_argument
 
 if TYPE_CHECKING:
-    from engine.config import RunConfig
-    from engine.events import AcceleratorReady
-    from engine.state import RunState
-    from presets.catalog import Preset
-    from tui.overview import Details
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.events import AcceleratorReady
+    from tpu_console.engine.runs.state import RunState
+    from tpu_console.presets.catalog import Preset
+
+    from ..following.overview import Details
 
 _MISTAKES = 5
 _MOST_DEVICES = 32
@@ -46,8 +48,9 @@ def show(name: str | None, as_json: bool) -> int:
     Its settings and how they differ from the preset's, the time of each phase, every epoch, where its files
     are, and why it failed if it did.
     """
-    from engine.rundir import find_run
-    from tui.overview import read_details
+    from tpu_console.engine.runs.run_directory import find_run
+
+    from ..following.overview import read_details
 
     overview = read_details(find_run(name))
     config = overview.config()
@@ -78,10 +81,11 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
 
 
 def _headline(overview: Details) -> list[str]:
-    from engine.events import RunFinished
-    from tui.figures import duration, waiting_text
-    from tui.lines import best_text, efficiency_text
-    from tui.tables import fields
+    from tpu_console.engine.runs.events import RunFinished
+
+    from ..text.numbers import duration, waiting_text
+    from ..text.run_lines import best_text, efficiency_text
+    from ..text.tables import fields
 
     state, seconds = overview.state, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
@@ -103,9 +107,10 @@ def _settings(config: RunConfig | None) -> list[str]:
     """Name what differs from the preset, and the command that trains the same again."""
     if config is None:
         return []
-    from engine.config import flat_values, to_toml
-    from engine.run_command import run_command
-    from tui.tables import fields
+    from tpu_console.engine.config.run_command import run_command
+    from tpu_console.engine.config.run_config import flat_values, to_toml
+
+    from ..text.tables import fields
 
     preset = _preset(config.name)
     if preset is None:
@@ -125,8 +130,8 @@ def _indented(text: str) -> list[str]:
 
 
 def _preset(name: str) -> Preset | None:
-    from engine.errors import ConfigError
-    from presets.catalog import find_preset
+    from tpu_console.engine.errors import ConfigError
+    from tpu_console.presets.catalog import find_preset
 
     try:
         return find_preset(name)
@@ -135,9 +140,9 @@ def _preset(name: str) -> Preset | None:
 
 
 def _machine(overview: Details) -> list[str]:
-    from tui.hosts import input_verdict, topology_text
-    from tui.lines import found, settled
-    from tui.tables import fields
+    from ..text.hosts import input_verdict, topology_text
+    from ..text.run_lines import found, settled
+    from ..text.tables import fields
 
     state, pairs = overview.state, []
     if state.started is not None:
@@ -172,8 +177,8 @@ def _devices(ready: AcceleratorReady) -> list[str]:
 
 def _hosts(state: RunState) -> list[tuple[str, str]]:
     """Name the hosts that are lost or slow, and what each told last."""
-    from tui.hosts import hosts_of, lost_text, slow_text
-    from tui.widgets.gauges import gauges_of
+    from ..text.gauges import gauges_of
+    from ..text.hosts import hosts_of, lost_text, slow_text
 
     hosts = hosts_of(state)
     pairs = [("lost", lost_text(event)) for event in state.lost]
@@ -187,8 +192,8 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
 
 
 def _times(overview: Details) -> list[str]:
-    from tui.figures import duration
-    from tui.tables import fields
+    from ..text.numbers import duration
+    from ..text.tables import fields
 
     spent = overview.state.phase_s
     longest = max((len(duration(seconds)) for seconds in spent.values()), default=0)
@@ -196,10 +201,11 @@ def _times(overview: Details) -> list[str]:
 
 
 def _epochs(overview: Details) -> list[str]:
-    from engine.plausible import MOST_METRICS
-    from engine.state import best_epoch
-    from tui.figures import duration, metric
-    from tui.tables import Column, table
+    from tpu_console.engine.runs.plausible import MOST_METRICS
+    from tpu_console.engine.runs.state import best_epoch
+
+    from ..text.numbers import duration, metric
+    from ..text.tables import Column, table
 
     state = overview.state
     if not state.epochs:
@@ -227,8 +233,8 @@ def _epochs(overview: Details) -> list[str]:
 
 def _classes(overview: Details) -> list[str]:
     """Show how each class is told from the others, for what a terminal has room."""
-    from tui.confusion import headline, matrix_lines, mistake_text, score_lines
-    from tui.output import width_of_output
+    from ..terminal.output import width_of_output
+    from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
 
     try:
         report = read_report(overview.run)
@@ -252,18 +258,20 @@ def _classes(overview: Details) -> list[str]:
 
 
 def _files(overview: Details) -> list[str]:
-    from engine.paths import user_path
-    from tui.lines import output_pairs
-    from tui.tables import fields
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..text.run_lines import output_pairs
+    from ..text.tables import fields
 
     return fields([("folder", user_path(overview.run.path)), *output_pairs(overview.run)])
 
 
 def _failure(overview: Details) -> list[str]:
-    from engine.events import RunFailed
-    from engine.watch import LogTail
-    from tui.lines import crashed_lines, failed_lines
-    from tui.overview import Status
+    from tpu_console.engine.runs.events import RunFailed
+    from tpu_console.engine.runs.follower import LogTail
+
+    from ..following.overview import Status
+    from ..text.run_lines import crashed_lines, failed_lines
 
     if isinstance(overview.state.end, RunFailed):
         lines = failed_lines(overview.state.end, overview.run)
@@ -277,8 +285,9 @@ def _failure(overview: Details) -> list[str]:
 def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from engine.preflight.efficiency import efficiency_of
-    from tui.lines import output_places
+    from tpu_console.engine.preflight.efficiency import efficiency_of
+
+    from ..text.run_lines import output_places
 
     try:
         report = read_report(overview.run)

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from engine.errors import ConfigError, Problem, RunNotFoundError
-from tui.commands.options import (
+from tpu_console.engine.errors import ConfigError, Problem, RunNotFoundError
+
+from ..terminal.output import complain, say
+from .options import (
     backend_option,
     complete_accelerator,
     complete_key,
@@ -21,16 +23,16 @@ from tui.commands.options import (
     preset_file_option,
     run_argument,
 )
-from tui.output import complain, say
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
 
-    from engine.config import RunConfig
-    from engine.rundir import RunDirectory
-    from presets.catalog import Preset
-    from tui.overview import Details
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.presets.catalog import Preset
+
+    from ..following.overview import Details
 
 _LIFE_S = 15.0
 
@@ -107,8 +109,9 @@ def run(
     plan = _checked_plan(config, chosen)
     if not as_json:
         say(plan)
-    from engine.launch import prepare_run, start_host
-    from tui.follow import follow
+    from tpu_console.engine.process.launch import prepare_run, start_host
+
+    from ..following.follow import follow
 
     directory = prepare_run(config)
     process = start_host(directory)
@@ -118,7 +121,7 @@ def run(
 
 
 def _preset(name: str, extra: Sequence[Path]) -> Preset:
-    from presets.catalog import find_preset, load_preset
+    from tpu_console.presets.catalog import find_preset, load_preset
 
     if name.endswith(".toml") or os.sep in name:
         return load_preset(Path(name).expanduser())
@@ -127,7 +130,7 @@ def _preset(name: str, extra: Sequence[Path]) -> Preset:
 
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
     """Apply ``--set`` and then the options of their own; report all problems at once."""
-    from engine.config import parse_assignment, with_changes
+    from tpu_console.engine.config.run_config import parse_assignment, with_changes
 
     changes, problems = [], []
     for text in assignments:
@@ -154,9 +157,10 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     Raises:
         ConfigError: The run would fail.
     """
-    from engine.hardware import detect_hardware
-    from engine.plan import Severity, make_plan
-    from tui.lines import plan_lines
+    from tpu_console.engine.machine.devices import detect_hardware
+    from tpu_console.engine.planning.plan import Severity, make_plan
+
+    from ..text.run_lines import plan_lines
 
     plan = make_plan(config, detect_hardware())
     refused = [item for item in plan.advice if item.severity is Severity.ERROR]
@@ -171,11 +175,12 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
 
 def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool) -> int:
     """Say how to come back to a run once it has shown life."""
-    from engine.rundir import Liveness
-    from engine.watch import LogTail
-    from tui.follow import FAILED, wait_for_life
-    from tui.lines import crashed_lines
-    from tui.tables import labelled
+    from tpu_console.engine.runs.follower import LogTail
+    from tpu_console.engine.runs.run_directory import Liveness
+
+    from ..following.follow import FAILED, wait_for_life
+    from ..text.run_lines import crashed_lines
+    from ..text.tables import labelled
 
     life = wait_for_life(run, _LIFE_S)
     if life is Liveness.DEAD:
@@ -202,9 +207,10 @@ def stop(name: str | None) -> int:
 
     It ends after its current execution and is saved, as with Ctrl-C. Returns at once.
     """
-    from engine.heart import request_stop
-    from engine.rundir import find_run
-    from tui.overview import Status, read_details, read_overview
+    from tpu_console.engine.runs.heartbeat import request_stop
+    from tpu_console.engine.runs.run_directory import find_run
+
+    from ..following.overview import Status, read_details, read_overview
 
     directory = find_run(name) if name else _the_live_run()
     overview = read_overview(directory)
@@ -220,7 +226,7 @@ def stop(name: str | None) -> int:
 
 
 def _asked_in_silence(overview: Details) -> list[str]:
-    from tui.silence import STOP_PENDING, silent_text
+    from ..text.silence import STOP_PENDING, silent_text
 
     lines = [f"{overview.run.run_id} is {silent_text(overview.life.silent_s)}; {STOP_PENDING}."]
     if overview.state.started is not None:
@@ -230,9 +236,10 @@ def _asked_in_silence(overview: Details) -> list[str]:
 
 
 def _the_live_run() -> RunDirectory:
-    from engine.liveness import Liveness, watch_once
-    from engine.rundir import list_runs
-    from tui.overview import read_overviews
+    from tpu_console.engine.runs.liveness import Liveness, watch_once
+    from tpu_console.engine.runs.run_directory import list_runs
+
+    from ..following.overview import read_overviews
 
     # Their processes first: no journal is read of the many runs that have none any more.
     candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
-from tui.commands.options import examples, json_option, run_argument, screen_options
-from tui.output import say, speaks_utf8
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
+
+from ..terminal.output import say, speaks_utf8
+from .options import examples, json_option, run_argument, screen_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Literal
 
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
     Markers = Literal["braille", "block", "ascii"]
 
@@ -64,7 +65,7 @@ def open_console(
         )
     # Read when Textual is imported: the longest wait of a change for its repaint. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
-    from tui.app import ConsoleApp
+    from ..app import ConsoleApp
 
     app = ConsoleApp(
         run=run,
@@ -86,7 +87,7 @@ def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
     """Keep what native code prints off the screen, where this process trains."""
     if not diverted:
         return nullcontext()
-    from tui.terminal import native_output_diverted
+    from ..terminal.native_output import native_output_diverted
 
     return native_output_diverted()
 
@@ -109,11 +110,11 @@ def attach(name: str | None, markers: Markers | None, theme: str | None, as_json
     the live screen; otherwise it prints plain lines until the run ends. Leaving, also with Ctrl-C, does not
     stop the run.
     """
-    from engine.rundir import find_run
+    from tpu_console.engine.runs.run_directory import find_run
 
     run = find_run(name)
     if has_terminal() and not as_json:
         return open_console(run=run, markers=markers, theme=theme)
-    from tui.follow import follow
+    from ..following.follow import follow
 
     return follow(run, as_json=as_json)

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from engine.paths import user_path
-from tui.hosts import topology_text
-from tui.screens.dialogs import COLUMNS, TextDialog
-from tui.widgets.figures import seconds_text
+from tpu_console.engine.storage.paths import user_path
+
+from ..text.hosts import topology_text
+from ..text.live_numbers import seconds_text
+from .dialogs import COLUMNS, TextDialog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.rundir import RunDirectory
-    from engine.state import RunState
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
 
 _LABEL = 16
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from engine.errors import ConsoleError
+    from tpu_console.engine.errors import ConsoleError
 
 COLUMNS = 68
 """Of text that a dialog has beside its scroll bar on a terminal of 80 columns."""

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from engine.checks import Finding
-    from engine.doctor import Report
-    from engine.environment import Environment
+    from tpu_console.engine.doctor.check import Finding
+    from tpu_console.engine.doctor.doctor import Report
+    from tpu_console.engine.machine.environment import Environment
 
 _STYLES = {
     "ok": ("✔", "$text-success"),
@@ -34,7 +34,7 @@ class DoctorScreen(Screen[None]):
     """Looks around in a thread and shows the report, the same as `tpu-console doctor` prints.
 
     Args:
-        look: Gathers the facts; `engine.environment.look_around` by default.
+        look: Gathers the facts; `engine.machine.environment.look_around` by default.
     """
 
     CSS = """
@@ -82,8 +82,8 @@ class DoctorScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, name="doctor")
     def _examine(self) -> None:
-        from engine.doctor import examine
-        from engine.environment import look_around
+        from tpu_console.engine.doctor.doctor import examine
+        from tpu_console.engine.machine.environment import look_around
 
         report = examine((self._look or look_around)())
         self.app.call_from_thread(self._show, report)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tui.screens.dialogs import COLUMNS, TextDialog
+from .dialogs import COLUMNS, TextDialog
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -9,45 +9,40 @@ from textual.containers import Container, Horizontal
 from textual.message import Message
 from textual.widgets import Footer
 
-from engine.errors import ConsoleError
-from engine.events import RunFinished
-from engine.heart import request_stop
-from engine.scores import read_report
-from engine.watch import Snapshot
-from tui.farewell import farewell_to
-from tui.hosts import hosts_of
-from tui.screens.details import details_dialog
-from tui.screens.dialogs import Question, error_dialog
-from tui.screens.live_keys import (
-    BOTTOM_PANES,
-    KEYS,
-    MARKERS,
-    SAMPLES,
-    SYSTEM,
-    after,
-)
-from tui.screens.live_panes import PanedScreen
-from tui.screens.report import ReportScreen
-from tui.watcher import RunWatcher, WatchUpdate
-from tui.widgets.chart_pane import ChartPane, curves_of, title_of
-from tui.widgets.epoch_table import EpochTable
-from tui.widgets.log_pane import LogPane
-from tui.widgets.notice_bar import NoticeBar, notices_of
-from tui.widgets.pane_tabs import PaneTabs
-from tui.widgets.replica_panel import ReplicaPanel
-from tui.widgets.run_header import RunHeader
-from tui.widgets.samples_pane import SamplesPane
-from tui.widgets.system_pane import SystemPane
-from tui.widgets.verdict import VerdictBox, has_classes, verdict_on
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.heartbeat import request_stop
+
+from ..following.watcher import RunWatcher, WatchUpdate
+from ..text.farewell import farewell_to
+from ..text.hosts import hosts_of
+from ..text.outcome import VerdictBox, has_classes, verdict_on
+from ..widgets.chart_pane import ChartPane, curves_of, title_of
+from ..widgets.epoch_table import EpochTable
+from ..widgets.log_pane import LogPane
+from ..widgets.notice_bar import NoticeBar, notices_of
+from ..widgets.pane_tabs import PaneTabs
+from ..widgets.replica_panel import ReplicaPanel
+from ..widgets.run_header import RunHeader
+from ..widgets.samples_pane import SamplesPane
+from ..widgets.system_pane import SystemPane
+from .details import details_dialog
+from .dialogs import Question, error_dialog
+from .live_keys import BOTTOM_PANES, KEYS, MARKERS, SAMPLES, SYSTEM, after
+from .live_panes import PanedScreen
+from .report import ReportScreen
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.timer import Timer
 
-    from engine.rundir import RunDirectory
-    from engine.state import RunState
-    from tui.charts.raster import Marker
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+
+    from ..charts.raster import Marker
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
@@ -61,7 +56,7 @@ class LiveScreen(PanedScreen):
         marker: What charts are drawn with.
     """
 
-    CSS_PATH = "../live.tcss"
+    CSS_PATH = "live.tcss"
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 

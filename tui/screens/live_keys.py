@@ -9,7 +9,7 @@ from textual.binding import Binding
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
-    from tui.charts.raster import Marker
+    from ..charts.raster import Marker
 
 SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
 MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")

@@ -9,21 +9,14 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widgets import Footer
 
-from tui.charts.curve import Axis
-from tui.charts.raster import Marker
-from tui.screens.live_keys import (
-    BOTTOM_PANES,
-    CHARTS,
-    LEFT_PANES,
-    PANES,
-    SMOOTHINGS,
-    after,
-)
-from tui.widgets.chart_pane import ChartPane
-from tui.widgets.figures import Glyphs, glyphs_for
-from tui.widgets.pane_tabs import PaneTabs
-from tui.widgets.rows_pane import RowsPane
-from tui.widgets.system_pane import SystemPane
+from ..charts.curve import Axis
+from ..charts.raster import Marker
+from ..text.live_numbers import Glyphs, glyphs_for
+from ..widgets.chart_pane import ChartPane
+from ..widgets.pane_tabs import PaneTabs
+from ..widgets.rows_pane import RowsPane
+from ..widgets.system_pane import SystemPane
+from .live_keys import BOTTOM_PANES, CHARTS, LEFT_PANES, PANES, SMOOTHINGS, after
 
 if TYPE_CHECKING:
     from textual.events import Resize

@@ -13,25 +13,27 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 from textual.worker import get_current_worker
 
-from engine.catalog import IMAGE_DATASETS
-from engine.errors import ConfigError, ConsoleError
-from tui.figures import duration
-from tui.job_process import JobProcess
-from tui.preflights import GRACE_S, advice_for, missing_compiler, read_verdicts, remembered
-from tui.progress import Step
-from tui.verdict_text import choice_text
-from tui.verdicts import advice_lines, detail_lines
-from tui.widgets.choice_form import ChoiceForm
-from tui.widgets.verdict_table import VerdictTable, coloured
+from tpu_console.engine.config.catalog import IMAGE_DATASETS
+from tpu_console.engine.errors import ConfigError, ConsoleError
+
+from ..forms.choice_form import ChoiceForm
+from ..jobs.job_process import JobProcess
+from ..jobs.preflights import GRACE_S, advice_for, missing_compiler, read_verdicts, remembered
+from ..jobs.progress import Step
+from ..text.numbers import duration
+from ..text.verdict_text import choice_text
+from ..text.verdicts import advice_lines, detail_lines
+from ..widgets.verdict_table import VerdictTable, coloured
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.widgets import DataTable
 
-    from engine.config import RunConfig
-    from engine.preflight.result import Finding
-    from tui.job_process import Start
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.preflight.result import Finding
+
+    from ..jobs.job_process import Start
 
 _TICK_S = 0.5
 _WAITING = "enter or f5 asks the TPU compiler; no TPU is needed"
@@ -43,7 +45,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     Args:
         config: What the run form says.
         name: What `tpu-console inspect` can be given for its data.
-        start: Starts the job's process; `tui.job_process.start_job` by default.
+        start: Starts the job's process; `tui.jobs.job_process.start_job` by default.
     """
 
     CSS = """

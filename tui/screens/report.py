@@ -11,18 +11,19 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from tui.confusion import headline
-from tui.widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
-from tui.widgets.figures import glyphs_for, plain
-from tui.widgets.pane_tabs import PaneTabs
-from tui.widgets.rows_pane import RowsPane
+from ..text.confusion import headline
+from ..text.live_numbers import glyphs_for, plain
+from ..widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
+from ..widgets.pane_tabs import PaneTabs
+from ..widgets.rows_pane import RowsPane
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from engine.scores import ClassReport
-    from tui.charts.raster import Marker
+    from tpu_console.engine.runs.class_report import ClassReport
+
+    from ..charts.raster import Marker
 
 _PANES = ("matrix", "classes", "mistakes")
 _WIDTHS = [(0, "-narrow"), (130, "-wide")]

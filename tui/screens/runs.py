@@ -13,9 +13,10 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 from textual.worker import get_current_worker
 
-from engine.paths import runs_folder, user_path
-from engine.rundir import RunDirectory, list_runs
-from tui.screens.setup import SetupScreen
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+from tpu_console.engine.storage.paths import runs_folder, user_path
+
+from .setup import SetupScreen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from engine.liveness import HeartbeatWatch
-    from tui.overview import Overview
+    from tpu_console.engine.runs.liveness import HeartbeatWatch
+
+    from ..following.overview import Overview
 
 _LOOK_S = 3.0
 """Seconds between two looks at the heartbeats of running runs."""
@@ -114,8 +116,9 @@ class RunsScreen(Screen[None]):
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
-        from engine.liveness import watch_once
-        from tui.overview import OverviewReader
+        from tpu_console.engine.runs.liveness import watch_once
+
+        from ..following.overview import OverviewReader
 
         worker = get_current_worker()
         reader = OverviewReader(runs)
@@ -135,7 +138,7 @@ class RunsScreen(Screen[None]):
 
     def _show(self, seen: Sequence[tuple[HeartbeatWatch, Overview]]) -> None:
         """Show runs at a glance; remember those that may change."""
-        from tui.widgets.run_cells import run_cells
+        from ..widgets.run_cells import run_cells
 
         for watch, overview in seen:
             run = watch.run
@@ -151,7 +154,7 @@ class RunsScreen(Screen[None]):
     @work(thread=True, exclusive=True, group="heartbeats", name="look at heartbeats")
     def _look_again(self) -> None:
         """Look at the heartbeats of running runs, and read those again whose answer changed."""
-        from tui.overview import OverviewReader
+        from ..following.overview import OverviewReader
 
         reader = OverviewReader([watch.run for watch, _ in self._live.values()])
         for watch, before in list(self._live.values()):

@@ -14,17 +14,18 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from engine.catalog import OFFLINE_PRESETS
-from engine.errors import ConfigError, Problem
-from engine.hardware import Hardware, detect_hardware
-from engine.plan import Plan, Severity, make_plan
-from presets import all_presets
-from tui.widgets.draft import Draft
-from tui.widgets.plan_panel import PlanPanel
-from tui.widgets.preset_detail import PresetDetail
-from tui.widgets.preset_list import PresetList
-from tui.widgets.run_form import RunForm
-from tui.widgets.shell_command import shell_command
+from tpu_console.engine.config.catalog import OFFLINE_PRESETS
+from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tpu_console.engine.planning.plan import Plan, Severity, make_plan
+from tpu_console.presets import all_presets
+
+from ..forms.draft import Draft
+from ..forms.run_form import RunForm
+from ..text.shell_command import shell_command
+from ..widgets.plan_panel import PlanPanel
+from ..widgets.preset_detail import PresetDetail
+from ..widgets.preset_list import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from engine.config import RunConfig
-    from engine.rundir import RunDirectory
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 class SetupScreen(Screen[None]):
@@ -51,7 +52,7 @@ class SetupScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
-    DEFAULT_CSS = (Path(__file__).parents[1] / "setup.tcss").read_text(encoding="utf-8")
+    DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+r,f5", "start", "Start", tooltip="Start training with what the form says.", priority=True),
@@ -200,14 +201,14 @@ class SetupScreen(Screen[None]):
         if (config := self._config) is None:
             self.notify("Correct the form first.", title="Not saved", severity="error")
             return
-        from tui.widgets.save_preset import SavePreset
+        from ..forms.save_preset import SavePreset
 
         self.app.push_screen(SavePreset(config, f"my-{config.name}"), self._saved)
 
     def _saved(self, path: Path | None) -> None:
         if path is None:
             return
-        from engine.paths import user_path
+        from tpu_console.engine.storage.paths import user_path
 
         if self._draft is not None:
             self._draft.reset()
@@ -239,7 +240,7 @@ class SetupScreen(Screen[None]):
         if self._config is None or self._draft is None:
             self.notify("Correct the form first.", title="No preflight", severity="error")
             return
-        from tui.screens.preflight import PreflightScreen
+        from .preflight import PreflightScreen
 
         self.app.push_screen(PreflightScreen(self._config, self._draft.preset.name), self._take_choice)
 
@@ -256,12 +257,12 @@ class SetupScreen(Screen[None]):
 
     def action_runs(self) -> None:
         """Show the runs."""
-        from tui.screens.runs import RunsScreen
+        from .runs import RunsScreen
 
         self.app.push_screen(RunsScreen())
 
     def action_doctor(self) -> None:
         """Check this machine."""
-        from tui.screens.doctor import DoctorScreen
+        from .doctor import DoctorScreen
 
         self.app.push_screen(DoctorScreen())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tui.charts.chart import MetricChart
-from tui.charts.curve import Curve
+from ..charts.chart import MetricChart
+from ..charts.curve import Curve
 
 if TYPE_CHECKING:
-    from engine.curves import Curves
-    from engine.state import RunState
+    from tpu_console.engine.runs.curves import Curves
+    from tpu_console.engine.runs.state import RunState
 
 
 _SHARE_OF_A_CORE = 0.015

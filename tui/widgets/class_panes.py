@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.segment import Segment
 from textual.strip import Strip
 
-from tui.confusion import cell_len, clean, mistake_text, ordered, scrolling_layout, set_cell_size, share
-from tui.widgets.figures import Glyphs, bar_cells, plain
-from tui.widgets.rows_pane import Row, RowsPane
+from ..text.confusion import cell_len, clean, mistake_text, ordered, scrolling_layout, set_cell_size, share
+from ..text.live_numbers import Glyphs, bar_cells, plain
+from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.scores import ClassReport
-    from tui.confusion import MatrixLayout
+    from tpu_console.engine.runs.class_report import ClassReport
+
+    from ..text.confusion import MatrixLayout
 
 _LEVELS = (0.05, 0.2, 0.5, 0.8)
 """Shares of a row at which a cell of the matrix becomes a shade stronger."""

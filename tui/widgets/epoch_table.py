@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine.state import best_epoch
-from tui.widgets.figures import count, milliseconds, plain, rate, score, seconds_text
-from tui.widgets.rows_pane import Row, RowsPane
+from tpu_console.engine.runs.state import best_epoch
+
+from ..text.live_numbers import count, milliseconds, plain, rate, score, seconds_text
+from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.events import EpochEnded, Progress
-    from engine.state import RunState
-    from engine.timing import Pace
+    from tpu_console.engine.runs.events import EpochEnded, Progress
+    from tpu_console.engine.runs.state import RunState
+    from tpu_console.engine.runs.timing import Pace
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from tui.widgets.figures import plain
-from tui.widgets.rows_pane import Row, RowsPane
+from ..text.live_numbers import plain
+from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

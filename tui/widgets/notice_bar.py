@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.journal import VERSION
-from tui.figures import waiting_text
-from tui.silence import STOP_PENDING, WHY_SILENT
-from tui.widgets.figures import Glyphs, plain
+from tpu_console.engine.runs.journal import VERSION
+
+from ..text.live_numbers import Glyphs, plain
+from ..text.numbers import waiting_text
+from ..text.silence import STOP_PENDING, WHY_SILENT
 
 if TYPE_CHECKING:
-    from tui.watcher import WatchUpdate
+    from ..following.watcher import WatchUpdate
 
 
 def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, ...]:

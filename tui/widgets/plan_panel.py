@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from engine.plan import Severity
-from tui.figures import plural
-from tui.widgets.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
+from tpu_console.engine.planning.plan import Severity
+
+from ..text.numbers import plural
+from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
 
-    from engine.config import RunConfig
-    from engine.errors import Problem
-    from engine.plan import Plan
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.errors import Problem
+    from tpu_console.engine.planning.plan import Plan
 
 
 class PlanPanel(VerticalScroll):

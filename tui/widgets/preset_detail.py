@@ -8,17 +8,18 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from engine.catalog import DATASETS, FORMATS, MODELS
-from engine.errors import ConfigError
-from engine.paths import user_path
-from engine.survey import survey
-from tui.figures import shape, size
-from tui.widgets.plan_text import Entry, laid_out, problem_entries
+from tpu_console.engine.config.catalog import DATASETS, FORMATS, MODELS
+from tpu_console.engine.data.survey.survey import survey
+from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.storage.paths import user_path
+
+from ..text.numbers import shape, size
+from ..text.plan_text import Entry, laid_out, problem_entries
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
 
-    from presets import Preset
+    from tpu_console.presets import Preset
 
 
 class PresetDetail(VerticalScroll):

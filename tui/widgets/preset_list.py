@@ -13,8 +13,8 @@ from textual.widgets.option_list import Option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.errors import ConfigError
-    from presets import Preset
+    from tpu_console.engine.errors import ConfigError
+    from tpu_console.presets import Preset
 
 
 class PresetList(OptionList):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
-from tui.hosts import Host, lost_text, slow_text, topology_text
-from tui.widgets.figures import bar_cells, memory, plain
-from tui.widgets.replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
-from tui.widgets.rows_pane import Row, RowsPane
+from ..text.hosts import Host, lost_text, slow_text, topology_text
+from ..text.live_numbers import bar_cells, memory, plain
+from .replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
+from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from engine.events import ReplicaMemory
-    from engine.state import RunState
+    from tpu_console.engine.runs.events import ReplicaMemory
+    from tpu_console.engine.runs.state import RunState
 
 _LONGEST_BAR = 24
 _SHORTEST_BAR = 8

@@ -8,15 +8,27 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
-from engine.events import Replica
-from tui.hosts import LOST, Host, fullest, hosts_of, kinds_text, mean_duty, no_batch, no_duty, no_memory, topology_text
-from tui.widgets.figures import count, memory
+from tpu_console.engine.runs.events import Replica
+
+from ..text.hosts import (
+    LOST,
+    Host,
+    fullest,
+    hosts_of,
+    kinds_text,
+    mean_duty,
+    no_batch,
+    no_duty,
+    no_memory,
+    topology_text,
+)
+from ..text.live_numbers import count, memory
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from engine.events import ReplicaMemory
-    from engine.state import RunState
+    from tpu_console.engine.runs.events import ReplicaMemory
+    from tpu_console.engine.runs.state import RunState
 
 GROUPED_FROM = 32
 """Replicas from which on several hosts get a row each."""

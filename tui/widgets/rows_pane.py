@@ -11,7 +11,7 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from tui.widgets.figures import Glyphs, glyphs_for
+from ..text.live_numbers import Glyphs, glyphs_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tui.figures import duration, metric
-from tui.overview import Status
+from ..following.overview import Status
+from ..text.numbers import duration, metric
 
 if TYPE_CHECKING:
-    from tui.overview import Overview
+    from ..following.overview import Overview
 
 _FAINT = "$foreground 60%"
 _STATES = {

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from engine.events import RunFailed, RunFinished
-from engine.timing import Pace, pace
-from engine.watch import Snapshot
-from tui.hosts import input_verdict
-from tui.silence import silent_text, stall_text
-from tui.widgets.figures import Glyphs, bar_cells, clock, count, glyphs_for, milliseconds, plain, seconds_text
+from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.timing import Pace, pace
+
+from ..text.hosts import input_verdict
+from ..text.live_numbers import Glyphs, bar_cells, clock, count, glyphs_for, milliseconds, plain, seconds_text
+from ..text.silence import silent_text, stall_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.events import Progress
-    from engine.state import RunState
+    from tpu_console.engine.runs.events import Progress
+    from tpu_console.engine.runs.state import RunState
 
 _FAINT = "dim"
 _LABEL_WIDTH = 6

@@ -6,11 +6,11 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from tui.widgets.figures import plain
-from tui.widgets.rows_pane import Row, RowsPane
+from ..text.live_numbers import plain
+from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from engine.events import Sample, Translated
+    from tpu_console.engine.runs.events import Sample, Translated
 
 _LEAST = 16  # cells a line may have at least; a narrower pane scrolls sideways
 

@@ -8,23 +8,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tui.charts.curve import Axis, Curve
-from tui.charts.gate import RedrawGate
-from tui.charts.series import Series
-from tui.charts.spark import axis_row, cells_of, spark_rows
-from tui.hosts import behind_text, hosts_of, input_verdict
-from tui.widgets.figures import plain
-from tui.widgets.gauges import WAITS, Gauge, gauges_of
-from tui.widgets.rows_pane import Row, RowsPane
+from ..charts.curve import Axis, Curve
+from ..charts.gate import RedrawGate
+from ..charts.series import Series
+from ..charts.spark import axis_row, cells_of, spark_rows
+from ..text.gauges import WAITS, Gauge, gauges_of
+from ..text.hosts import behind_text, hosts_of, input_verdict
+from ..text.live_numbers import plain
+from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.timer import Timer
 
-    from engine.curves import Curves
-    from engine.state import RunState
-    from tui.charts.curve import FloatArray
+    from tpu_console.engine.runs.curves import Curves
+    from tpu_console.engine.runs.state import RunState
+
+    from ..charts.curve import FloatArray
 
 _MAX_SHARE = 0.01  # of a core: the two charts may take 0.015 each
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 9, 16, 13

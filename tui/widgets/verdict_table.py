@@ -8,15 +8,16 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import DataTable
 
-from engine.preflight.result import Outcome
-from tui.verdict_text import headroom, milliseconds, peak_text, span
+from tpu_console.engine.preflight.result import Outcome
+
+from ..text.verdict_text import headroom, milliseconds, peak_text, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from textual.binding import BindingType
 
-    from engine.preflight.result import Verdict
+    from tpu_console.engine.preflight.result import Verdict
 
 _MARKS = {
     Outcome.FITS: ("✔", "$text-success"),
@@ -34,7 +35,7 @@ _LABELS = {
     "warning": "bold $text-warning",
 }
 _TEXTS = {"TPU", "Precision", "Verdict", "Limited by"}
-_NAME_CELLS = 13  # as `tui.tables.labelled` writes names
+_NAME_CELLS = 13  # as `tui.text.tables.labelled` writes names
 # Title and width; the ones behind the gap are seen where there is room, or by scrolling.
 _COLUMNS = (
     ("TPU", 6),
@@ -106,7 +107,7 @@ def coloured(lines: Iterable[str]) -> Content:
     """Colour the names that lines begin with.
 
     Args:
-        lines: Lines as `tui.verdicts` writes them.
+        lines: Lines as `tui.text.verdicts` writes them.
     """
     parts = []
     for line in lines:

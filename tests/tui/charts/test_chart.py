@@ -8,15 +8,15 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.geometry import Size
 
-from tui.charts.chart import MetricChart
-from tui.charts.curve import Axis, Curve, FloatArray
+from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.pilot import Pilot
 
-    from tui.charts.raster import Marker
+    from tpu_console.tui.charts.raster import Marker
 
 SIZES = [(40, 12), (80, 24), (120, 40)]
 BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tui.charts.curve import Axis, Curve
+from tpu_console.tui.charts.curve import Axis, Curve
 
 
 def test_each_axis_has_its_own_positions() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tui.charts.gate import RedrawGate
+from tpu_console.tui.charts.gate import RedrawGate
 
 
 class FakeClock:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.style import Style
 
-from tui.charts.legend import Entry, legend_line, title_line
-from tui.charts.pens import pen_for
+from tpu_console.tui.charts.legend import Entry, legend_line, title_line
+from tpu_console.tui.charts.pens import pen_for
 
 ENTRIES = [
     Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234, 0.1201),

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.color import Color
 
-from tui.charts.pens import Tone, alarm_color, pen_for
+from tpu_console.tui.charts.pens import Tone, alarm_color, pen_for
 
 if TYPE_CHECKING:
-    from tui.charts.raster import Marker
+    from tpu_console.tui.charts.raster import Marker
 
 
 @pytest.mark.parametrize("marker", ["braille", "block", "ascii"])

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.charts.raster import Marker, draw_line, glyphs_of, scale
+from tpu_console.tui.charts.raster import Marker, draw_line, glyphs_of, scale
 
 POINTS = st.lists(st.tuples(st.integers(0, 29), st.integers(0, 19)), min_size=1, max_size=60)
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.charts.reduction import ExtremaReducer
+from tpu_console.tui.charts.reduction import ExtremaReducer
 
 if TYPE_CHECKING:
-    from tui.charts.curve import FloatArray
+    from tpu_console.tui.charts.curve import FloatArray
 
 # Few different values, so that ties between equal samples are common.
 SAMPLES = st.one_of(st.integers(-5, 5).map(float), st.sampled_from([math.nan, math.inf, -math.inf]))

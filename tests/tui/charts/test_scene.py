@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.charts.curve import Axis
-from tui.charts.pens import pen_for
-from tui.charts.scene import Scene, Trace, View, build_scene
-from tui.charts.series import Line
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.pens import pen_for
+from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene
+from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
-    from tui.charts.raster import Marker
+    from tpu_console.tui.charts.raster import Marker
 
 NOWHERE = np.array([], dtype=np.float64)
 MARKERS: list[Marker] = ["braille", "block", "ascii"]

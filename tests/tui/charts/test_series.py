@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from tui.charts.curve import Axis, Curve
-from tui.charts.series import Series
-from tui.charts.smoothing import DebiasedEma
+from tpu_console.tui.charts.curve import Axis, Curve
+from tpu_console.tui.charts.series import Series
+from tpu_console.tui.charts.smoothing import DebiasedEma
 
 
 def curve(values: list[float], *, is_validation: bool = False) -> Curve:

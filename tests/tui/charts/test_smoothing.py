@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tui.charts.smoothing import DebiasedEma
+from tpu_console.tui.charts.smoothing import DebiasedEma
 
 SAMPLES = st.one_of(
     st.floats(-1e6, 1e6),

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tui.charts.curve import Axis, Curve, FloatArray
-from tui.charts.series import Series
-from tui.charts.spark import axis_row, cells_of, spark_rows
+from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
+from tpu_console.tui.charts.series import Series
+from tpu_console.tui.charts.spark import axis_row, cells_of, spark_rows
 
 
 def series_of(seconds: list[float], values: list[float]) -> Series:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tui.charts.curve import Axis
-from tui.charts.ticks import axis_ticks, format_value, label_ticks, round_ticks, value_ticks
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.ticks import axis_ticks, format_value, label_ticks, round_ticks, value_ticks
 
 
 @given(low=st.floats(-1e9, 1e9), size=st.floats(1e-9, 1e9), most=st.integers(1, 12), log_scale=st.booleans())

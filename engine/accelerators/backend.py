@@ -1,0 +1,158 @@
+"""Which backend of Keras a run takes to which accelerator, and why.
+
+A machine's TPU is reached by two roads. Today's Colab and Kaggle runtimes bring JAX and a TensorFlow without TPU
+operations; a TPU VM with ``tensorflow-tpu`` has `TPUStrategy`. Off a TPU TensorFlow is the default: on a CPU a small
+CNN trains 9 times faster than with JAX. Nothing here loads a framework, so that the plan can say it at every key
+press; the process that trains calls `prepare` before Keras is imported, because Keras reads its backend then.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from ..errors import AcceleratorError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..config.run_config import RunConfig
+    from ..machine.devices import Hardware
+
+TENSORFLOW, JAX = "tensorflow", "jax"
+
+_ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
+_THREADS_PER_REPLICA = 8
+_SEVERAL_HOSTS = "several hosts train together with JAX only"
+_INSTALL_JAX = "pip install 'tpu-console[tpu]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Road:
+    """How a run reaches its accelerator.
+
+    Args:
+        backend: ``tensorflow`` or ``jax``.
+        why: Why this one, in a few words.
+        accelerator: What the configuration asks for, with ``auto`` settled as ``tpu`` where a TPU is taken.
+        missing: Why this road cannot be taken here; empty when nothing is known against it.
+        remedy: What to do about it.
+    """
+
+    backend: str
+    why: str
+    accelerator: str
+    missing: str = ""
+    remedy: str = ""
+
+
+@cache
+def is_installed(package: str) -> bool:
+    """Tell whether a package is installed, without importing it."""
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return find_spec(package) is not None if package.isidentifier() else False
+    return True
+
+
+def choose_road(
+    config: RunConfig,
+    hardware: Hardware,
+    has: Callable[[str], bool] = is_installed,
+    environ: Mapping[str, str] = os.environ,
+) -> Road:
+    """Choose the road of a run.
+
+    Args:
+        config: The configuration.
+        hardware: What the machine has.
+        has: Whether a package is installed.
+        environ: Environment variables.
+    """
+    remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
+    by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
+    backend = config.backend
+    if config.accelerator == "auto":
+        if not (hardware.tpu or remote):
+            return _off_tpu(config, has)
+        usable = {JAX: bool(hardware.tpu) and by_jax, TENSORFLOW: by_tensorflow}
+        if not any(usable[name] for name in usable if backend in {name, "auto"}):
+            return _off_tpu(config, has)
+    elif not config.wants_tpu:
+        return _off_tpu(config, has)
+    return _to_tpu(config, hardware, remote, by_jax=by_jax, by_tensorflow=by_tensorflow)
+
+
+def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> Road:
+    if config.backend == JAX or config.hosts.is_several:
+        why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
+        if not has("jax"):
+            return Road(JAX, why, config.accelerator, "JAX is not installed.", _INSTALL_JAX)
+        return Road(JAX, why, config.accelerator)
+    if config.backend == TENSORFLOW:
+        return Road(TENSORFLOW, "asked for", config.accelerator)
+    return Road(TENSORFLOW, "auto: the faster one without a TPU", config.accelerator)
+
+
+def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> Road:
+    accelerator = config.accelerator if config.wants_tpu else "tpu"
+    address = config.tpu_address or ("" if hardware.tpu else remote)
+    if config.backend == JAX or config.hosts.is_several:
+        why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
+        return _jax_road(why, accelerator, by_jax=by_jax)
+    reason = config.needs_tensorflow
+    if config.backend == TENSORFLOW or reason or address:
+        why = "asked for"
+        if config.backend != TENSORFLOW:
+            why = f"auto: {reason}" if reason else f"auto: a TPU at another machine ({address}) is reached by it only"
+        if by_tensorflow:
+            return Road(TENSORFLOW, why, accelerator)
+        missing = "TensorFlow is built without TPU operations here."
+        remedy = "Install tensorflow-tpu in place of tensorflow"
+        remedy += ", or use backend=jax." if by_jax and not (reason or address) else "."
+        return Road(TENSORFLOW, why, accelerator, missing, remedy)
+    if by_jax or not by_tensorflow:
+        return _jax_road("auto: the road to a TPU that Keras itself is tested on", accelerator, by_jax=by_jax)
+    return Road(TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not", accelerator)
+
+
+def _jax_road(why: str, accelerator: str, *, by_jax: bool) -> Road:
+    if by_jax:
+        return Road(JAX, why, accelerator)
+    return Road(JAX, why, accelerator, "JAX's TPU packages (jax, libtpu) are not installed.", _INSTALL_JAX)
+
+
+def prepare(config: RunConfig, road: Road) -> None:
+    """Set what Keras and the backend read when they are imported.
+
+    Raises:
+        AcceleratorError: This process has loaded Keras with another backend already.
+    """
+    loaded = sys.modules.get("keras")
+    if loaded is not None and (backend := loaded.config.backend()) != road.backend:
+        raise AcceleratorError(
+            f"The run needs Keras on {road.backend}, and this process has loaded it on {backend}.",
+            remedy="Start the run in a process of its own, without --in-process.",
+        )
+    os.environ["KERAS_BACKEND"] = road.backend
+    if road.backend != JAX:
+        return
+    if count := config.simulated_replicas:
+        # Under several hosts each one simulates its share.
+        each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
+        flags = f"--xla_force_host_platform_device_count={each}"
+        # A replica that waits for the others keeps a thread of a pool they share, by default one a replica. Another
+        # that then finds none left never comes, and XLA ends the process after 40 s: so there are more than can wait,
+        # and each convolution is computed by one of them.
+        flags += " --xla_cpu_multi_thread_eigen=false"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
+        os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
+    if config.accelerator == "cpu" or config.simulated_replicas:
+        # Else JAX would take the TPU or GPU of the machine, which another process may be using.
+        os.environ["JAX_PLATFORMS"] = "cpu"

@@ -1,0 +1,306 @@
+"""Joins the hosts of a run, and watches over them while they train.
+
+Each host writes a word about itself twice a second, and reads those of the others. None can go on alone, because every
+step waits for the gradients of all: a host that is lost or failed ends the run, and a stop is agreed on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConsoleError
+from ...input.cache import discard_cache
+from ...runs.events import HostLost, HostSampled, MemorySampled, Phase, RunFailed, RunFinished, StopRequested
+from ...runs.journal import decode, encode
+from ...runs.stop_token import StopToken
+from .agreed_stop import AgreedStop
+from .jax_service import Freshness, connect_jax, disconnect_jax, parse
+from .roll_call import answer_roll_call, go_to_meeting, make_card
+from .watcher import Watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...config.run_config import RunConfig
+    from ...runs.events import Event
+    from ...runs.recorder import Channel
+    from .jax_service import Board
+    from .membership import Membership
+
+_LOOK_S = 0.5
+_LOOK_HELD_S = 0.05
+_LEAVE_S = 3.0
+
+
+@dataclass(slots=True)
+class Word:
+    """What a host says about itself.
+
+    Args:
+        beat: Grows each time, as a sign of life.
+        held: Steps that it has begun, once it holds training until all agree on a last step.
+        end: Why it ended the run.
+        lost: The host whose loss that was.
+        is_done: Whether it has saved everything.
+        has_left: Whether it reads no more.
+    """
+
+    beat: int = 0
+    held: int | None = None
+    end: str = ""
+    lost: int | None = None
+    is_done: bool = False
+    has_left: bool = False
+
+
+def join(membership: Membership, config: RunConfig, channel: Channel) -> Team:
+    """Meet the other hosts, and connect JAX with them.
+
+    Raises:
+        AcceleratorError: They do not come, or do not fit together.
+        StoppedError: This host or host 0 was asked to stop.
+    """
+    watcher = Watcher(channel.run.path)
+    watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
+    if membership.index:
+        channel.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
+    meeting = go_to_meeting(membership, channel.should_stop)
+    try:
+        card = make_card(membership, config)
+        names = answer_roll_call(
+            meeting.board, membership, card, channel.should_stop, partial(channel.enter, Phase.CONNECTING)
+        )
+        watcher.say(f"JAX did not connect the {membership.count} hosts.")
+        meeting.free_next_port()
+        if membership.index:
+            meeting.close()  # before host 0 does, which waits for everyone in the next line
+        board = connect_jax(membership)
+    finally:
+        meeting.close()
+    watcher.say(_without(f"Host 0 ({names[0]}) is gone." if membership.index else "JAX lost the other hosts."))
+    team = Team(channel, membership.index, names, board, partial(_leave, channel))
+    team.watcher = watcher
+    team.start()
+    return team
+
+
+class Team:
+    """A run's hosts.
+
+    Args:
+        channel: The run.
+        index: This host's number.
+        names: The hosts' names by their number.
+        board: What they write to each other.
+        leave: Writes the run's last event and ends this process.
+        silent_s: Seconds without a new word after which a host is lost; busy Python code may delay a word.
+        suspect_s: The same once a step failed here, because it most likely failed for a lost host.
+
+    Attributes:
+        watcher: The process that writes the last event if JAX aborts this one.
+        is_agreed: Whether the hosts have agreed on a last step.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        index: int,
+        names: Mapping[int, str],
+        board: Board,
+        leave: Callable[[RunFailed | RunFinished], object],
+        silent_s: float = 30.0,
+        suspect_s: float = 3.0,
+    ) -> None:
+        self.watcher: Watcher | None = None
+        self.names = names
+        self.is_leader = index == 0
+        self._channel = channel
+        self._index = index
+        self._board = board
+        self._leave = leave
+        self._silent_s = silent_s
+        self._suspect_s = suspect_s
+        self._stop = AgreedStop()
+        self._word = Word()
+        self._freshness = Freshness()
+        self._silent: dict[str, float] = {}
+        self._asked = ""
+        self.is_agreed = False
+        self._failure: tuple[float, RunFailed] | None = None
+        self._figures: dict[str, str] = {}
+        self._changed = threading.Event()
+        self._host_0_is_done = threading.Event()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tpu-console-hosts", daemon=True)
+
+    def start(self) -> None:
+        """Watch over the others; from now on this host stops only when they do."""
+        asked, self._channel.stop_token = self._channel.stop_token, StopToken()
+        self._channel.listen(self._keep_figures)
+        self._thread.start()
+        asked.listen(self.request_stop)
+
+    def attach(self, model: Any) -> None:
+        """Count the steps of a compiled model, before `fit` is called."""
+        self._stop.attach(model)
+
+    def request_stop(self, reason: str) -> None:
+        """Have all hosts stop after the same step; returns immediately."""
+        self._asked = reason if self.is_leader else f"{reason}, at host {self._index} ({self.names[self._index]})"
+        self._changed.set()
+
+    def finish(self) -> None:
+        """Wait until host 0 has saved the run, and disconnect."""
+        self._word.is_done = True
+        self._changed.set()
+        if not self.is_leader:
+            self._host_0_is_done.wait()
+        self.stop_watching()
+        with suppress(RuntimeError):  # another host may have ended early; what this one made is saved
+            self._say()
+            disconnect_jax()
+
+    def stop_watching(self) -> None:
+        """Neither read nor write any more."""
+        self._over.set()
+        self._changed.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def fail(self, error: BaseException, failed: RunFailed) -> None:
+        """Tell the others why this host cannot go on, and end this process with that as its last event.
+
+        A step fails within moments when another host is gone: then that host is named instead.
+        """
+        wait_s = 0.0 if isinstance(error, ConsoleError) else 2 * self._suspect_s
+        self._failure = (time.monotonic() + wait_s, failed)
+        self._changed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                self._say()
+                self._hear()
+            except RuntimeError:  # JAX aborts this process for the same reason, sooner or later
+                self._lose(0)
+            is_waiting = self._word.held is not None and not self.is_agreed
+            self._changed.wait(_LOOK_HELD_S if is_waiting else _LOOK_S)
+            self._changed.clear()
+
+    def _say(self) -> None:
+        self._word.beat += 1
+        self._board.put(f"words/{self._index}", json.dumps(asdict(self._word)))
+        while not self.is_leader and self._figures:
+            name, text = self._figures.popitem()
+            self._board.put(f"figures/{self._index}-{name}", text)
+
+    def _hear(self) -> None:
+        texts = dict.fromkeys(map(str, self.names), "") | self._board.read("words")
+        self._silent = self._freshness.look(texts)
+        words = {index: parse(Word, texts[str(index)]) or Word() for index in self.names if index != self._index}
+        for word in words.values():
+            if word.end:
+                return self._end(word.end, lost=word.lost)
+        limit_s = self._silent_s if self._failure is None else self._suspect_s
+        for index in words:
+            if self._silent[str(index)] > limit_s:
+                return self._lose(index)
+        if self._failure is not None and time.monotonic() > self._failure[0]:
+            what = self._failure[1].what
+            end = what if what.endswith((".", "?", "!")) else f"{what}."
+            return self._end(f"{self._who(self._index)} failed: {end}", self._failure[1])
+        if not self.is_leader and words[0].is_done:
+            self._host_0_is_done.set()
+        if self.is_leader:
+            self._pass_figures_on()
+        return self._agree([*words.values(), self._word])
+
+    def _agree(self, words: list[Word]) -> None:
+        """Hold training once someone asked to stop, until all know how far each has begun, and go one step further.
+
+        That step no host has begun, and each will. If none has begun any, they need not begin one.
+        """
+        if self._asked:
+            self._board.put_once("stop/0", self._asked)
+            self._asked = ""
+        if self.is_agreed or (reason := self._board.read("stop").get("0")) is None:
+            return
+        if self._word.held is None:
+            self._word.held = self._stop.hold()
+        held = [word.held for word in words if word.held is not None]
+        if len(held) < len(words):
+            return
+        self.is_agreed = True
+        self._say()
+        if max(held):
+            self._stop.stop_after(max(held) + 1, partial(self._channel.stop_token.request, reason))
+        else:
+            self._channel.emit(StopRequested(reason))
+            self._go(RunFinished("stopped", f"{reason}, before training began", {}))
+
+    def _lose(self, index: int) -> None:
+        self._end(f"{self._who(index)} is gone.", lost=index)
+
+    def _end(self, what: str, last: RunFailed | None = None, lost: int | None = None) -> None:
+        """End the run for all hosts: training may hang in a step that never ends."""
+        self._word.end, self._word.lost = what, lost
+        if lost is not None and lost in self.names:
+            self._channel.emit(HostLost(lost, self.names[lost], round(self._silent.get(str(lost), 0.0), 1)))
+        remedy = "Host 0 has the checkpoints, once an epoch has ended."
+        if self.is_leader and (self._channel.run.checkpoints / "last.keras").exists():
+            remedy = "checkpoints/last.keras has the model after the newest epoch."
+        elif self.is_leader:
+            remedy = "No epoch had ended, so there is no checkpoint."
+        self._go(last or RunFailed(_without(what), "", remedy, self._channel.run.log.name))
+
+    def _go(self, last: RunFailed | RunFinished) -> None:
+        """Leave; host 0 goes last, because JAX aborts a process that loses it."""
+        self._word.has_left = True
+        with suppress(RuntimeError):
+            self._say()
+            deadline = time.monotonic() + _LEAVE_S
+            while self.is_leader and time.monotonic() < deadline:
+                words = [parse(Word, text) for text in self._board.read("words").values()]
+                left = sum(word is not None and word.has_left for word in words)
+                if left + (self._word.lost is not None) >= len(self.names):
+                    break
+                time.sleep(_LOOK_HELD_S)
+        self._over.set()
+        self._leave(last)
+
+    def _who(self, index: int) -> str:
+        return f"Host {index} ({self.names[index]})"
+
+    def _keep_figures(self, event: Event) -> None:
+        if isinstance(event, HostSampled | MemorySampled) and not self.is_leader:
+            self._figures[type(event).__name__] = encode(event, time.time()).decode()
+
+    def _pass_figures_on(self) -> None:
+        for key, text in self._board.read("figures").items():
+            if self._figures.get(key) == text:
+                continue
+            self._figures[key] = text
+            with suppress(ValueError, TypeError, AttributeError):  # whoever wrote it is no host
+                event = decode(json.loads(text))
+                if isinstance(event, HostSampled | MemorySampled):
+                    self._channel.emit(event)
+
+
+def _without(what: str) -> str:
+    return f"{what} The run cannot go on without it."
+
+
+def _leave(channel: Channel, last: RunFailed | RunFinished) -> None:
+    """Write the run's last event and end this process; JAX's own exit would wait for the other hosts."""
+    discard_cache(channel.run)
+    channel.emit(last)
+    channel.journal.flush()
+    os._exit(1 if isinstance(last, RunFailed) else 0)

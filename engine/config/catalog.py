@@ -1,0 +1,226 @@
+"""What the console knows of each built-in dataset and model without loading anything.
+
+Sizes and shapes are the published ones; the loaders in `engine.data.sources.load` check what they get against them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..storage.paths import keras_home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class CachedFile:
+    """One file of a dataset in Keras's cache.
+
+    Args:
+        path: Where Keras expects it, relative to its home folder; an archive keeps its content but not its name.
+        url: Where it comes from.
+        download_bytes: How much is fetched. Not a check: mirrors hold the same data compressed otherwise.
+    """
+
+    path: str
+    url: str
+    download_bytes: int
+
+    @property
+    def location(self) -> Path:
+        """The file's full path on this machine."""
+        return keras_home() / self.path
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """A built-in dataset.
+
+    Args:
+        name: Its name in configurations.
+        title: What it is, in a few words.
+        train_examples: Examples to train on, before any limit.
+        validation_examples: Examples to validate on.
+        input_shape: Shape of one example, without the batch.
+        classes: Number of classes.
+        licence: The licence its publisher gives.
+        files: What has to be downloaded; empty when it comes with an installed package.
+    """
+
+    name: str
+    title: str
+    train_examples: int
+    validation_examples: int
+    input_shape: tuple[int, ...]
+    classes: int
+    licence: str
+    files: tuple[CachedFile, ...] = ()
+
+    @property
+    def download_bytes(self) -> int:
+        """Bytes to fetch when nothing is cached."""
+        return sum(file.download_bytes for file in self.files)
+
+    def missing_files(self) -> tuple[CachedFile, ...]:
+        """Return the files that are not in Keras's cache on this machine."""
+        return tuple(file for file in self.files if not file.location.is_file())
+
+
+_FASHION_URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/"
+_FASHION_SIZES = {
+    "train-labels-idx1-ubyte.gz": 29_515,
+    "train-images-idx3-ubyte.gz": 26_421_880,
+    "t10k-labels-idx1-ubyte.gz": 5_148,
+    "t10k-images-idx3-ubyte.gz": 4_422_102,
+}
+
+_CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_LICENCE = "none stated by its publisher (Krizhevsky 2009), who asks to be cited"
+
+DATASETS: dict[str, DatasetInfo] = {
+    info.name: info
+    for info in (
+        DatasetInfo(
+            name="digits",
+            title="1,797 real 8×8 handwritten digits, installed with scikit-learn",
+            train_examples=1437,
+            validation_examples=360,
+            input_shape=(8, 8, 1),
+            classes=10,
+            licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
+        ),
+        DatasetInfo(
+            name="mnist",
+            title="70,000 28×28 handwritten digits",
+            train_examples=60_000,
+            validation_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+            licence="CC BY-SA 3.0",
+            files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
+        ),
+        DatasetInfo(
+            name="fashion-mnist",
+            title="70,000 28×28 pictures of clothes in 10 classes",
+            train_examples=60_000,
+            validation_examples=10_000,
+            input_shape=(28, 28, 1),
+            classes=10,
+            licence="MIT",
+            files=tuple(
+                CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
+                for name, size in _FASHION_SIZES.items()
+            ),
+        ),
+        DatasetInfo(
+            name="cifar10",
+            title="60,000 32×32 colour photos of things in 10 classes",
+            train_examples=50_000,
+            validation_examples=10_000,
+            input_shape=(32, 32, 3),
+            classes=10,
+            licence=_CIFAR_LICENCE,
+            files=(
+                CachedFile(
+                    "datasets/cifar-10-batches-py-target_archive", _CIFAR_URL + "cifar-10-python.tar.gz", 170_498_071
+                ),
+            ),
+        ),
+        DatasetInfo(
+            name="cifar100",
+            title="60,000 32×32 colour photos of things in 100 classes",
+            train_examples=50_000,
+            validation_examples=10_000,
+            input_shape=(32, 32, 3),
+            classes=100,
+            licence=_CIFAR_LICENCE,
+            files=(
+                CachedFile(
+                    "datasets/cifar-100-python-target_archive", _CIFAR_URL + "cifar-100-python.tar.gz", 169_001_437
+                ),
+            ),
+        ),
+    )
+}
+
+OFFLINE_PRESETS = ("digits-cnn",)
+"""Built-in presets whose dataset has nothing to download, to name where a download fails."""
+
+FORMATS: dict[str, str] = {
+    "image-csv": "a CSV of file names and labels, and a folder of images",
+    "image-folder": "one folder of images a class",
+    "tfrecord": "shards of images and labels, as `tpu-console tfrecord` writes them",
+    "text-pairs": "a source and a target sentence a line, with a tab between",
+    "text-csv": "a CSV of texts and labels",
+    "ratings-csv": "a CSV of user, item, rating and time",
+}
+"""Datasets that are read from a person's own files; `engine.config.data_options` has what each has to be told."""
+
+DATASET_NAMES = (*DATASETS, *FORMATS)
+IMAGE_DATASETS = frozenset({*DATASETS, "image-csv", "image-folder", "tfrecord"})
+"""Those whose examples are images; what a person's own function gives is not known before it is called."""
+
+MODELS: dict[str, str] = {
+    "cnn": "convolution blocks, then a dense classifier",
+    "vgg": "pairs of convolutions with dropout, then a dense layer",
+    "mlp": "dense layers on the flattened input",
+    "application": "a model of keras.applications, with ImageNet's weights or without",
+    "hub": "a SavedModel of TensorFlow Hub or Kaggle Models as feature extractor",
+    "transformer": "encoder and decoder for translation",
+    "text": "convolutions over word embeddings",
+    "recommender": "embeddings of users and items",
+}
+
+APPLICATIONS = (
+    "ConvNeXtBase",
+    "ConvNeXtLarge",
+    "ConvNeXtSmall",
+    "ConvNeXtTiny",
+    "ConvNeXtXLarge",
+    "DenseNet121",
+    "DenseNet169",
+    "DenseNet201",
+    "EfficientNetB0",
+    "EfficientNetB1",
+    "EfficientNetB2",
+    "EfficientNetB3",
+    "EfficientNetB4",
+    "EfficientNetB5",
+    "EfficientNetB6",
+    "EfficientNetB7",
+    "EfficientNetV2B0",
+    "EfficientNetV2B1",
+    "EfficientNetV2B2",
+    "EfficientNetV2B3",
+    "EfficientNetV2L",
+    "EfficientNetV2M",
+    "EfficientNetV2S",
+    "InceptionResNetV2",
+    "InceptionV3",
+    "MobileNet",
+    "MobileNetV2",
+    "MobileNetV3Large",
+    "MobileNetV3Small",
+    "NASNetLarge",
+    "NASNetMobile",
+    "ResNet101",
+    "ResNet101V2",
+    "ResNet152",
+    "ResNet152V2",
+    "ResNet50",
+    "ResNet50V2",
+    "VGG16",
+    "VGG19",
+    "Xception",
+)
+"""The classification models of `keras.applications`."""
+
+
+def is_user_reference(name: str) -> bool:
+    """Tell whether a dataset or model name means a function of the person's own.
+
+    ``package.module:function`` and ``path/to/file.py:function`` do; every built-in name is without a colon.
+    """
+    return ":" in name

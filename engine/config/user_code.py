@@ -1,0 +1,149 @@
+"""Finds and calls model and dataset functions of the person's own.
+
+A model function::
+
+    def build(input_shape: tuple[int, ...], classes: int, **options) -> keras.Model:
+        '''Return an uncompiled model whose input is a batch of `input_shape` and whose output has `classes`.'''
+
+A dataset function::
+
+    def data(**options) -> tuple[tf.data.Dataset, tf.data.Dataset | None]:
+        '''Return unbatched training and validation datasets of (example, label) pairs.'''
+
+Options come from ``model_options`` and ``data.options`` of the configuration.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+import traceback
+from contextlib import suppress
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserCodeError, did_you_mean, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import ModuleType
+
+
+def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
+    """Import and call ``package.module:function`` or ``path/to/file.py:function``.
+
+    Raises:
+        UserCodeError: It cannot be found, or it raised; the error shows the person's own line.
+    """
+    place, _, name = reference.rpartition(":")
+    function = _function(place, name)
+    try:
+        return function(*arguments, **options)
+    except (Exception, SystemExit) as error:
+        raise UserCodeError(
+            f"{reference} raised {type(error).__name__}: {one_line(error)}",
+            why=_where(error, function),
+            remedy="Correct the function, or its options in the configuration, and start again.",
+        ) from error
+
+
+def source_file(reference: str) -> Path | None:
+    """Return the file that a function is looked for in, without importing anything; None when it is not found.
+
+    Args:
+        reference: ``package.module:function`` or ``path/to/file.py:function``.
+    """
+    place = reference.rpartition(":")[0]
+    if place.endswith(".py"):
+        file = Path(place).expanduser().resolve()
+        return file if file.is_file() else None
+    name, *parts = place.split(".")
+    spec = None
+    with suppress(ImportError, ValueError):
+        spec = importlib.util.find_spec(name) or PathFinder.find_spec(name, [str(Path.cwd())])
+    for part in parts:
+        name = f"{name}.{part}"
+        spec = None if spec is None else PathFinder.find_spec(name, spec.submodule_search_locations or [])
+    return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
+
+
+def source_mark(reference: str) -> list[str]:
+    """Return what tells a function from others of its name, and from itself before its file was changed.
+
+    Args:
+        reference: ``package.module:function`` or ``path/to/file.py:function``.
+
+    Returns:
+        Where it is, a digest of the file if there is one, and its name.
+    """
+    place, _, name = reference.rpartition(":")
+    file = source_file(reference)
+    where = [str(Path.cwd()), place] if file is None else [str(file), _digest(file, file.stat().st_mtime_ns)]
+    return [*where, name]
+
+
+@lru_cache(maxsize=16)
+def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  a changed file is read anew
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _function(place: str, name: str) -> Callable[..., object]:
+    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    function = getattr(module, name, None)
+    if function is None:
+        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        hint = did_you_mean(name, names) if names else "it defines no function"
+        raise UserCodeError(f"{place} has no function '{name}'; {hint}")
+    if not callable(function):
+        raise UserCodeError(f"{place}:{name} is a {type(function).__name__}, not a function.")
+    return function  # type: ignore[no-any-return]  # narrowed from Any
+
+
+def _load_file(path: Path) -> ModuleType:
+    full = path.expanduser().resolve()
+    if not full.is_file():
+        raise UserCodeError(f"There is no file {full}.", remedy="Paths are taken from where the run was started.")
+    spec = importlib.util.spec_from_file_location(full.stem, full)
+    if spec is None or spec.loader is None:
+        raise UserCodeError(f"{full} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(full.stem, module)
+    sys.path.append(str(full.parent))  # its own neighbours; at the end, so that it hides nothing
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise _import_error(str(path), error, str(full)) from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise _import_error(name, error, name.rpartition(".")[2] + ".py") from error
+
+
+def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        where = f"File {error.filename}, line {error.lineno}: {(error.text or '').strip()}"
+    else:
+        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+        where = f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+    return UserCodeError(f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}", why=where)
+
+
+def _where(error: BaseException, function: Callable[..., object]) -> str:
+    """Show the last line of the person's own file that the traceback went through."""
+    code = getattr(function, "__code__", None)
+    file = code.co_filename if code is not None else ""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    if own:
+        return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}"
+    return f"File {file}, line {code.co_firstlineno}" if code is not None else ""

@@ -1,0 +1,67 @@
+"""The value types of configuration keys, and the class of their tables."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from ..errors import did_you_mean
+from .catalog import is_user_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
+
+
+def one_of(choices: Iterable[str]) -> AfterValidator:
+    """Return a check that a text is one of some names; its error names the nearest."""
+    valid = frozenset(choices)
+
+    def check(value: str) -> str:
+        if value not in valid:
+            raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
+    """Return a check that a text is one of some names, or a reference to a function of the person's own."""
+    valid = frozenset(choices)
+
+    def check(value: str) -> str:
+        if not is_user_reference(value):
+            if value not in valid:
+                raise ValueError(
+                    f"unknown name '{value}'; {did_you_mean(value, valid)} "
+                    "One of your own is written package.module:function or path/to/file.py:function"
+                )
+            return value
+        place, _, function = value.rpartition(":")
+        if not function.isidentifier() or not (place.endswith(".py") or _DOTTED_NAME.fullmatch(place)):
+            raise ValueError(f"'{value}' is not package.module:function or path/to/file.py:function")
+        return value
+
+    return AfterValidator(check)
+
+
+LARGEST_NUMBER = 2**53
+"""The largest whole number that a journal's JSON and a float hold exactly."""
+
+Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]
+NaturalNumber = Annotated[int, Field(strict=True, ge=0, le=LARGEST_NUMBER)]
+Fraction = Annotated[float, Field(strict=True, gt=0, lt=1)]
+DropRate = Annotated[float, Field(strict=True, ge=0, lt=1)]
+PositiveNumber = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+NonNegativeNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Switch = Annotated[bool, Field(strict=True)]
+
+
+class Section(BaseModel):
+    """A table of the configuration: frozen, and without keys that it does not know."""
+
+    # An infinite number in the options of a function of one's own stays one: TOML has it.
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")

@@ -1,0 +1,110 @@
+"""Makes examples of labelled image files: checks the files, splits them, and reads them as training goes on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..split import stratified_split
+from .check import check_images
+from .parts import SKIP_REMEDY, Files, Parts, named
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ...config.data_options import ImageCsvOptions, ImageFolderOptions
+    from ...config.run_config import RunConfig
+    from ..examples import Examples
+
+__all__ = ["Source", "make_examples", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Labelled image files of a person's own, before any is looked at.
+
+    Args:
+        place: The folder they are in.
+        names: What a person calls each: as the table has it, or its path in `place`.
+        paths: The files.
+        labels: Class numbers, int32 of shape ``(images,)``; or a share for each class, float32 of shape
+            ``(images, classes)``.
+        class_names: Names of the classes, by number.
+        record: What is needed beside the sizes to read more of the same kind.
+        notices: What a person should know of them.
+    """
+
+    place: str
+    names: tuple[str, ...]
+    paths: tuple[str, ...]
+    labels: NDArray[Any]
+    class_names: tuple[str, ...]
+    record: Mapping[str, Any] = field(default_factory=dict)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def numbers(self) -> NDArray[Any]:
+        """The class number of each image; of shares, the largest one's."""
+        return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
+
+
+def make_examples(
+    config: RunConfig,
+    options: ImageCsvOptions | ImageFolderOptions,
+    source: Source,
+    validation: Source | None,
+    on_fetch: Callable[[str], None],
+) -> Examples:
+    """Check all files and make training and validation examples of them.
+
+    Args:
+        config: The configuration.
+        options: The dataset's options.
+        source: The images.
+        validation: Images of the same classes to validate on; None holds out a share of `source`.
+        on_fetch: Called with a sentence while the files are being checked.
+
+    Raises:
+        DataError: Files cannot be used, and the options do not allow to leave them out.
+    """
+    images, left_out = _usable(source, on_fetch, skip_bad=options.skip_bad)
+    notices = [*source.notices, *left_out, *_empty_classes(images.numbers, source.class_names)]
+    if validation is None:
+        split = stratified_split(
+            images.numbers, source.class_names, config.data.validation_fraction, config.seed, config.data.train_limit
+        )
+        train, held_out = images.chosen(split.train), images.chosen(split.validation)
+        notices += split.notices
+    else:
+        held_out, left_out = _usable(validation, on_fetch, skip_bad=options.skip_bad)
+        notices += [*validation.notices, *left_out]
+        mixed = np.random.default_rng(config.seed).permutation(len(images.facts))
+        train = images.chosen(mixed[: config.data.train_limit or None])
+    record = {"format": config.dataset, **source.record}
+    return Parts(train, held_out, options, source.class_names, record).examples(notices)
+
+
+def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> tuple[Files, tuple[str, ...]]:
+    """Return the files that can be used as far as looking at them tells, and what is to be told of the others."""
+    facts = check_images(source.paths, on_fetch)
+    files = Files(source.place, source.names, facts, source.labels, source.numbers)
+    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
+    if not bad:
+        return files, ()
+    found = f"{len(bad):,} of {len(facts):,} images in {source.place}"
+    if not skip_bad:
+        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=SKIP_REMEDY)
+    if len(bad) == len(facts):
+        raise DataError(f"None of the {len(facts):,} images in {source.place} can be used: {named(bad)}.")
+    good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
+    return files.chosen(good), (f"{found} are left out: {named(bad)}.",)
+
+
+def _empty_classes(numbers: NDArray[Any], class_names: Sequence[str]) -> list[str]:
+    counts = np.bincount(numbers, minlength=len(class_names))
+    return [f"No image is of the class '{class_names[number]}'." for number in np.flatnonzero(counts == 0).tolist()]

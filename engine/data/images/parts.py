@@ -1,0 +1,171 @@
+"""Image files divided up to train and to validate on: makes examples of them, and leaves out what cannot be decoded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...errors import DataError
+from ..examples import Examples, Input, Sifted, Signature, Task
+from ..split import counts_by_class
+from .decode import Decoding, Reader, examine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ...config.data_options import ImageCsvOptions, ImageFolderOptions
+    from .decode import Facts
+
+SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
+"""What to do about files that cannot be used."""
+
+_NAMED = 10
+"""Most files that an error or a notice names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files that can be used as far as is known; what belongs to one has the same place in every list.
+
+    Args:
+        place: The folder they are in.
+        names: What a person calls each.
+        facts: What was found of each.
+        labels: Class numbers, int32 of shape ``(images,)``; or a share for each class, float32 of shape
+            ``(images, classes)``.
+        numbers: Class numbers; of shares, the largest one's.
+    """
+
+    place: str
+    names: Sequence[str]
+    facts: Sequence[Facts]
+    labels: NDArray[Any]
+    numbers: NDArray[Any]
+
+    def chosen(self, indices: NDArray[np.intp]) -> Files:
+        """Return some of them, in the order of the indices."""
+        names, facts = [self.names[index] for index in indices], [self.facts[index] for index in indices]
+        return Files(self.place, names, facts, self.labels[indices], self.numbers[indices])
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Files to train on, and files to validate on.
+
+    Args:
+        train: The former.
+        validation: The latter; may be none.
+        options: The dataset's options.
+        class_names: Names of the classes, by number.
+        record: What is needed beside sizes and classes to read more of the same kind.
+    """
+
+    train: Files
+    validation: Files
+    options: ImageCsvOptions | ImageFolderOptions
+    class_names: tuple[str, ...]
+    record: Mapping[str, Any]
+
+    def examples(self, notices: Sequence[str]) -> Examples:
+        """Return examples that are decoded as they are asked for; one that cannot be ends the iteration.
+
+        Args:
+            notices: What a person should know of them.
+        """
+        decoding = Decoding(self.options.image_size, self.options.resize)
+        reader = Reader([*self.train.facts, *self.validation.facts], decoding)
+        train, validation = (
+            reader.decoded(part.facts, part.labels) if part.facts else None for part in (self.train, self.validation)
+        )
+        classes = len(self.class_names)
+        task = Task.CLASSES if self.train.labels.ndim == 1 else Task.PROBABILITIES
+        return Examples(
+            train=train,
+            validation=validation,
+            train_count=len(self.train.facts),
+            validation_count=len(self.validation.facts),
+            signature=Signature(task, {"image": Input(decoding.shape)}, classes),
+            pixel_range=255.0,
+            class_names=self.class_names,
+            record=self.whole_record(),
+            notices=tuple(notices),
+            sift=partial(self._sift, reader),
+        )
+
+    def whole_record(self) -> dict[str, Any]:
+        """Return what turns new images of the same kind into inputs again, and the counts of each class."""
+        return {
+            "image_size": list(self.options.image_size),
+            "resize": self.options.resize,
+            "classes": list(self.class_names),
+            "pixel_range": 255,
+            "class_counts": counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names)),
+            **self.record,
+        }
+
+    def _sift(self, reader: Reader) -> Sifted:
+        train, trains = reader.sifted(self.train.facts, self.train.labels)
+        if not self.validation.facts:
+            return Sifted(train, None, lambda examples: self._judged(examples, trains(), np.empty(0, np.bool_)))
+        validation, validates = reader.sifted(self.validation.facts, self.validation.labels)
+        return Sifted(train, validation, lambda examples: self._judged(examples, trains(), validates()))
+
+    def _judged(self, examples: Examples, trains: NDArray[np.bool_], validates: NDArray[np.bool_]) -> Examples:
+        """Return what is left once it is known of each file whether it could be decoded."""
+        if trains.all() and validates.all():
+            return replace(examples, notices=())
+        found = _counted_and_named(((self.train, trains), (self.validation, validates)))
+        if not trains.any() or not self.options.skip_bad:
+            raise DataError(
+                " ".join(f"{counted} cannot be used: {those}." for counted, those in found),
+                remedy=SKIP_REMEDY if trains.any() else "Replace them.",
+            )
+        left = replace(
+            self,
+            train=self.train.chosen(np.flatnonzero(trains)),
+            validation=self.validation.chosen(np.flatnonzero(validates)),
+        )
+        notices = [f"{counted} are left out: {those}." for counted, those in found]
+        lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
+        notices += [f"No image that is left to train on is of the class '{name}'." for name in lost]
+        return replace(
+            examples,
+            train_count=len(left.train.facts),
+            validation_count=len(left.validation.facts),
+            record=left.whole_record(),
+            notices=tuple(notices),
+        )
+
+
+def named(bad: Sequence[tuple[str, str]]) -> str:
+    """List the first of some files with what is wrong with each, and count the others.
+
+    Args:
+        bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
+    """
+    told = "; ".join(" ".join(pair) for pair in bad[:_NAMED])
+    return f"{told}; and {len(bad) - _NAMED:,} more" if len(bad) > _NAMED else told
+
+
+def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
+    """Count and name the files that could not be decoded, folder by folder: both parts may be in the same one."""
+    found = []
+    for place in dict.fromkeys(part.place for part, _ in parts):
+        here = [(part, could) for part, could in parts if part.place == place]
+        lost = [(part, index) for part, could in here for index in np.flatnonzero(~could).tolist()]
+        bad = [(part.names[index], part.facts[index].path) for part, index in lost]
+        if bad:
+            total = sum(len(part.facts) for part, _ in here)
+            problems = [(name, _why_not(path)) for name, path in sorted(bad)]
+            found.append((f"{len(bad):,} of {total:,} images in {place}", named(problems)))
+    return found
+
+
+def _why_not(path: str) -> str:
+    """Say why a file could not be decoded whose header and end were in order when it was checked."""
+    return examine(path).problem or "is damaged: its header is right, but it cannot be decoded"

@@ -1,0 +1,49 @@
+"""Where a dataset's files are looked for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..storage.paths import keras_home
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+KAGGLE_INPUT = Path("/kaggle/input")
+"""Where Kaggle mounts the datasets and competitions that were added to a notebook."""
+
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+def is_remote(path: str) -> bool:
+    """Tell whether a path is one that only TensorFlow's file systems read, such as ``gs://bucket/folder``."""
+    return _REMOTE.match(path) is not None
+
+
+def locate(path: str) -> str:
+    """Return where a file or folder of a dataset is.
+
+    Absolute and remote paths stand for themselves. A relative one is looked for in the working directory, then in
+    Keras's ``datasets`` folder, then in what is mounted on Kaggle; the working directory is returned when it is in
+    none of them.
+    """
+    if is_remote(path):
+        return path
+    expanded = Path(path).expanduser()
+    found = next((place for place in candidates(path) if place.exists()), Path.cwd() / expanded)
+    return str(found)
+
+
+def candidates(path: str) -> Iterator[Path]:
+    """Go through the places where a path that is not remote is looked for, in order."""
+    expanded = Path(path).expanduser()
+    if expanded.is_absolute():
+        yield expanded
+        return
+    yield Path.cwd() / expanded
+    yield keras_home() / "datasets" / expanded
+    if KAGGLE_INPUT.is_dir():
+        yield KAGGLE_INPUT / expanded
+        yield from (folder / expanded for folder in sorted(KAGGLE_INPUT.iterdir()))

@@ -1,0 +1,187 @@
+"""Built-in datasets, which come as arrays through Keras's own loaders and cache, or with scikit-learn.
+
+A damaged download is found and named before Keras reads it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.catalog import DATASETS, OFFLINE_PRESETS, CachedFile, DatasetInfo
+from ...errors import DataError, one_line
+from ...storage.paths import user_path
+from ..builtin_classes import CLASS_NAMES
+from ..examples import Examples, Input, Signature, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+
+_CHUNK_BYTES = 1 << 22
+_Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Load a built-in dataset.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before something is downloaded.
+
+    Raises:
+        DataError: It cannot be fetched or is damaged.
+    """
+    info = DATASETS[config.dataset]
+    missing = info.missing_files()
+    if missing:
+        size = sum(file.download_bytes for file in missing) / 1e6
+        on_fetch(f"downloading {info.name}, {size:.0f} MB, to {user_path(missing[0].location.parent)}")
+    for file in info.files:
+        if file not in missing:
+            _check_file(file)
+    x_train, y_train, x_val, y_val = _load_arrays(info, config)
+    for file in missing:
+        _check_file(file)
+    if config.data.train_limit:
+        x_train, y_train = x_train[: config.data.train_limit], y_train[: config.data.train_limit]
+    return Examples(
+        train=tf.data.Dataset.from_tensor_slices((x_train, y_train)),
+        validation=tf.data.Dataset.from_tensor_slices((x_val, y_val)),
+        train_count=len(x_train),
+        validation_count=len(x_val),
+        signature=Signature(Task.CLASSES, {"image": Input(info.input_shape)}, info.classes),
+        pixel_range=16.0 if info.name == "digits" else 255.0,
+        class_names=CLASS_NAMES[info.name],
+    )
+
+
+def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
+    if info.name == "digits":
+        return _digits(config)
+    import keras
+
+    modules = {
+        "mnist": keras.datasets.mnist,
+        "fashion-mnist": keras.datasets.fashion_mnist,
+        "cifar10": keras.datasets.cifar10,
+        "cifar100": keras.datasets.cifar100,
+    }
+    try:
+        (x_train, y_train), (x_val, y_val) = modules[info.name].load_data()
+    except Exception as error:  # noqa: BLE001  Keras raises a bare Exception for a failed download
+        _raise_for_load(info, error)
+    if len(x_train) != info.train_examples or len(x_train) != len(y_train):
+        raise DataError(
+            f"{info.name} has {len(x_train):,} images and {len(y_train):,} labels instead of {info.train_examples:,}.",
+            remedy=_fetch_again(info),
+        )
+    return _images(x_train, info), _labels(y_train), _images(x_val, info), _labels(y_val)
+
+
+def _images(values: NDArray[Any], info: DatasetInfo) -> NDArray[Any]:
+    """Give grey pictures the axis for channels that Keras leaves out."""
+    return values.reshape(-1, *info.input_shape)
+
+
+def _labels(values: NDArray[Any]) -> NDArray[Any]:
+    """Make one row of the labels, which Keras gives for CIFAR as a column."""
+    return values.reshape(-1).astype(np.int32)
+
+
+def _fetch_again(info: DatasetInfo) -> str:
+    # A folder of its own as a whole; of the folder that all datasets share only the file.
+    place = info.files[0].location if len(info.files) == 1 else info.files[0].location.parent
+    return f"Delete {user_path(place)}, and it is fetched again."
+
+
+def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
+    missing = info.missing_files()
+    if not missing:
+        what = f"The files of {info.name} do not fit together."
+        raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
+    raise DataError(
+        f"{info.name} could not be downloaded from {missing[0].url}.",
+        why=one_line(error),
+        remedy=(
+            f"Check the connection (on Kaggle: switch the notebook's internet on), or put the file by hand at "
+            f"{missing[0].location}. Presets that need no network: {', '.join(OFFLINE_PRESETS)}."
+        ),
+    ) from error
+
+
+def _check_file(file: CachedFile) -> None:
+    """Find a truncated or damaged download, which Keras would read as far as it goes or fail on cryptically.
+
+    Raises:
+        DataError: It is damaged.
+    """
+    try:
+        if file.url.endswith(".tar.gz"):
+            _check_archive(file)
+        elif file.url.endswith(".gz"):
+            _check_idx(file)
+        else:
+            with zipfile.ZipFile(file.location) as archive:
+                if (bad := archive.testzip()) is not None:
+                    raise zipfile.BadZipFile(bad)
+    except (OSError, EOFError, zlib.error, struct.error, zipfile.BadZipFile, ValueError) as error:
+        raise DataError(
+            f"{file.location} is damaged or was not downloaded completely.",
+            why=f"{type(error).__name__}: {error}.",
+            remedy=f"Delete it, and it is fetched again from {file.url}",
+        ) from error
+
+
+def _check_archive(file: CachedFile) -> None:
+    """Unpack an archive into nothing: at its end gzip compares what came out with its checksum and length.
+
+    Keras goes on to compare its hash with the published one, and fetches it anew without a word when they differ.
+    """
+    with gzip.open(file.location, "rb") as stream:
+        if stream.read(1) == b"":
+            raise ValueError("there is nothing in it")
+        while stream.read(_CHUNK_BYTES):
+            pass
+
+
+def _check_idx(file: CachedFile) -> None:
+    """Compare an idx file's header with its length: magic number, then one big-endian size a dimension."""
+    with gzip.open(file.location, "rb") as stream:
+        content = stream.read()
+    zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
+    sizes = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
+    expected = int(np.prod(sizes)) + 4 + 4 * dimensions
+    if zeros != 0 or kind != 8 or len(content) != expected:
+        raise ValueError(f"it holds {len(content):,} bytes where its header says {expected:,}")
+
+
+def _digits(config: RunConfig) -> _Arrays:
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
+    images, labels = load_digits(return_X_y=True)
+    images = images.reshape(-1, 8, 8, 1).astype(np.uint8)
+    try:
+        x_train, x_val, y_train, y_val = train_test_split(
+            images,
+            labels,
+            test_size=config.data.validation_fraction,
+            random_state=config.seed,
+            stratify=labels,
+        )
+    except ValueError as error:
+        raise DataError(
+            f"digits cannot be split with data.validation_fraction={config.data.validation_fraction}.",
+            why=str(error),
+        ) from error
+    return x_train, y_train.astype(np.int32), x_val, y_val.astype(np.int32)

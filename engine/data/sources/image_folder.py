@@ -1,0 +1,113 @@
+"""Images in one folder a class."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...config.data_options import ImageFolderOptions
+from ...errors import DataError, did_you_mean
+from ..images.examples import Source, make_examples
+from ..images.files import files_below, is_image_name, joined, list_folder, not_there
+from ..places import locate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...config.run_config import RunConfig
+    from ..examples import Examples
+
+_PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
+"""Names of folders that hold parts of a dataset rather than classes."""
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Load the images of a folder, split class by class unless there is a folder for validation.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence while the files are being looked for and checked.
+
+    Raises:
+        DataError: The folders are not one a class, or files cannot be used.
+    """
+    options = ImageFolderOptions.model_validate(config.data.options)
+    source = read_source(options, on_fetch)
+    validation = _listed(options.validation_path, "validation_path", on_fetch) if options.validation_path else None
+    return make_examples(config, options, source, _matched(validation, source) if validation else None, on_fetch)
+
+
+def read_source(options: ImageFolderOptions, on_fetch: Callable[[str], None]) -> Source:
+    """List the images and their classes.
+
+    Args:
+        options: The dataset's options.
+        on_fetch: Called with a sentence before the folders are listed.
+
+    Raises:
+        DataError: There are not at least two folders of images.
+    """
+    source = _listed(options.path, "path", on_fetch)
+    if _PARTS.issuperset(name.lower() for name in source.class_names):
+        raise DataError(
+            f"The folders in {source.place} are {', '.join(source.class_names)}: parts of a dataset, not classes.",
+            remedy="Set data.options.path to the one to train on, and data.options.validation_path to the other.",
+        )
+    if len(source.class_names) < 2:
+        raise DataError(
+            f"{source.place} has one folder with images, '{source.class_names[0]}': there is nothing to tell apart.",
+            remedy="There has to be a folder for each class. If they are in that folder, set data.options.path to it.",
+        )
+    return source
+
+
+def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
+    place = locate(path)
+    on_fetch(f"listing {place}")
+    try:
+        folders, _ = list_folder(place)
+    except FileNotFoundError as error:
+        raise not_there(path, "folder", option) from error
+    by_class = {name: list(files_below(joined(place, name))) for name in folders}
+    images = {name: [file for file in files if is_image_name(file)] for name, files in by_class.items()}
+    classes = [name for name in folders if images[name]]
+    if not classes:
+        raise DataError(
+            f"{place} holds no folders with images in them.", remedy="There has to be a folder for each class."
+        )
+    names = [f"{name}/{file}" for name in classes for file in images[name]]
+    labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(images[name]) for name in classes])
+    paths = [joined(place, name) for name in names]
+    others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
+    notices = _notices(others, [name for name in folders if name not in classes])
+    return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=notices)
+
+
+def _notices(others: Sequence[str], empty: Sequence[str]) -> tuple[str, ...]:
+    notices = []
+    if others:
+        count = "One file is" if len(others) == 1 else f"{len(others):,} files are"
+        notices.append(f"{count} passed over, as the name does not end like an image's: {_first(others)}.")
+    if empty:
+        notices.append(f"Folders without images are no classes: {_first(empty)}.")
+    return tuple(notices)
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+
+
+def _matched(validation: Source, source: Source) -> Source:
+    """Number the classes of validation images as the training images' are."""
+    numbers = {name: number for number, name in enumerate(source.class_names)}
+    for name in validation.class_names:
+        if name not in numbers:
+            raise DataError(
+                f"{validation.place} has a folder '{name}', and {source.place} has none of that name; "
+                f"{did_you_mean(name, numbers)}",
+                remedy="Both have to have the same classes.",
+            )
+    renumbered = np.array([numbers[name] for name in validation.class_names], np.int32)
+    return replace(validation, labels=renumbered[validation.labels], class_names=source.class_names)

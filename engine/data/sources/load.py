@@ -1,0 +1,41 @@
+"""Loads the examples that a configuration names: built-in ones, a person's own files, a person's own function."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ...config.catalog import DATASETS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...config.run_config import RunConfig
+    from ..examples import Examples
+
+_LOADERS = {
+    **dict.fromkeys(DATASETS, "arrays"),
+    "image-csv": "image_csv",
+    "image-folder": "image_folder",
+    "tfrecord": "tfrecord",
+    "text-pairs": "text_pairs",
+    "text-csv": "text_csv",
+    "ratings-csv": "ratings_csv",
+}
+_OWN = "user_function"
+
+
+def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Load what a configuration's ``dataset`` names.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before something is downloaded or takes its time.
+
+    Raises:
+        DataError: It cannot be fetched, is damaged, or does not fit the configuration.
+        UserCodeError: The person's own function failed or returned the wrong thing.
+    """
+    loader = import_module(f"..{_LOADERS.get(config.dataset, _OWN)}", __name__)
+    examples: Examples = loader.load(config, on_fetch)
+    return examples

@@ -1,0 +1,170 @@
+"""Ratings that users gave to items, as in MovieLens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.data_options import RatingsCsvOptions
+from ...errors import DataError
+from ..examples import Examples, Input, Signature, Task
+from ..rated import packed
+from ..tables import listed, read_table, read_text, refuse_class_options, require, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+
+_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
+_METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
+_SEPARATORS = ("\t", ";", ",")
+_UNKNOWN = 0
+"""The number of every user and item that no training rating is of."""
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Read the ratings, hold some out, and number the users and items of the others.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before something that takes its time.
+
+    Raises:
+        DataError: The file cannot be used, or model or loss do not suit it.
+    """
+    options = RatingsCsvOptions.model_validate(config.data.options)
+    require(config, "recommender", _LOSSES, _METRICS)
+    refuse_class_options(config)
+    on_fetch(f"reading {shown(options.path)}")
+    table = _read(options)
+    ratings = _numbers(table, options.rating_column, options)
+    train, validation = _split(table, options, config)
+    ids, inputs = {}, {}
+    for name, column in (("user", options.user_column), ("item", options.item_column)):
+        ids[name], inputs[name] = _numbered(table[column], train)
+    parts = [({name: numbers[part] for name, numbers in inputs.items()}, ratings[part]) for part in (train, validation)]
+    mean = float(ratings[train].mean())
+    return Examples(
+        train=tf.data.Dataset.from_tensor_slices(parts[0]),
+        validation=tf.data.Dataset.from_tensor_slices(parts[1]),
+        train_count=len(train),
+        validation_count=len(validation),
+        signature=Signature(
+            Task.RATINGS,
+            {name: Input((), "int32") for name in inputs},
+            sizes={f"{name}s": len(known) + 1 for name, known in ids.items()},
+            label_mean=mean,
+        ),
+        record={
+            "kind": config.dataset,
+            "columns": {"user": options.user_column, "item": options.item_column, "rating": options.rating_column},
+            "users": ids["user"],
+            "items": ids["item"],
+            "rated": packed(inputs["user"], inputs["item"]),
+            "mean": mean,
+        },
+        notices=_notices(inputs, validation, float(ratings[validation].std())),
+    )
+
+
+def _read(options: RatingsCsvOptions) -> pd.DataFrame:
+    """Read the table, whatever stands between its columns, with or without a head."""
+    text = read_text(options.path)
+    if "::" in text.partition("\n")[0]:
+        text = text.replace("::", "\t")  # pandas reads single characters much faster
+    first = text.partition("\n")[0].strip()
+    separator = next((mark for mark in _SEPARATORS if mark in first), ",")
+    columns = {
+        "user_column": options.user_column,
+        "item_column": options.item_column,
+        "rating_column": options.rating_column,
+    }
+    if options.split == "time":
+        columns["time_column"] = options.time_column
+    settings: dict[str, Any] = {"sep": separator, "index_col": False}  # also where lines are longer than the head
+    if all(_is_number(cell) for cell in first.split(separator)):
+        named = [options.user_column, options.item_column, options.rating_column, options.time_column]
+        settings |= {"header": None, "names": named[: first.count(separator) + 1]}
+    return read_table(options.path, text, columns, **settings)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers(table: pd.DataFrame, column: str, options: RatingsCsvOptions) -> NDArray[np.float32]:
+    import pandas as pd
+
+    values = pd.to_numeric(table[column], errors="coerce").to_numpy(np.float64)
+    _refuse(~np.isfinite(values), f"no number in column '{column}'", options)
+    for name in (options.user_column, options.item_column):
+        _refuse(table[name].isna().to_numpy(), f"nothing in column '{name}'", options)
+    return values.astype(np.float32)
+
+
+def _refuse(broken: NDArray[np.bool_], what: str, options: RatingsCsvOptions) -> None:
+    rows = np.flatnonzero(broken) + 1
+    if len(rows):
+        have = "row has" if len(rows) == 1 else "rows have"
+        raise DataError(
+            f"{shown(options.path)}: {len(rows):,} {have} {what}: {listed(rows.tolist())} (counted without the head).",
+            remedy="Remove them, or fill them in.",
+        )
+
+
+def _split(
+    table: pd.DataFrame, options: RatingsCsvOptions, config: RunConfig
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Choose the rows to train on and those to validate on, the former in random order."""
+    random = np.random.default_rng(config.seed)
+    fraction, count = config.data.validation_fraction, len(table)
+    if options.split == "random":
+        order = random.permutation(count)
+        held_out = max(1, round(count * fraction))
+        train, validation = order[held_out:], order[:held_out]
+    else:
+        times = table.assign(**{options.time_column: _times(table, options)})
+        by_user = times.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
+        place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
+        given = table.groupby(options.user_column)[options.user_column].transform("size").to_numpy()
+        is_held_out = place < np.floor(given * fraction)
+        train, validation = random.permutation(np.flatnonzero(~is_held_out)), np.flatnonzero(is_held_out)
+    if not len(train) or not len(validation):
+        raise DataError(
+            f"{count:,} ratings are too few to train and validate on with data.validation_fraction={fraction}."
+        )
+    return train[: config.data.train_limit or None], validation
+
+
+def _times(table: pd.DataFrame, options: RatingsCsvOptions) -> NDArray[np.float64]:
+    import pandas as pd
+
+    times = pd.to_numeric(table[options.time_column], errors="coerce").to_numpy(np.float64)
+    _refuse(np.isnan(times), f"no number in column '{options.time_column}'", options)
+    return times
+
+
+def _numbered(column: pd.Series[str], train: NDArray[np.intp]) -> tuple[list[str], NDArray[np.int32]]:
+    """Number what a column names in the training rows, from 1; return the names and every row's number."""
+    names = column.iloc[train].unique().tolist()
+    numbers = {name: number for number, name in enumerate(names, _UNKNOWN + 1)}
+    return names, column.map(numbers).fillna(_UNKNOWN).to_numpy(np.int32)
+
+
+def _notices(inputs: dict[str, NDArray[np.int32]], validation: NDArray[np.intp], deviation: float) -> tuple[str, ...]:
+    notices = [f"Validation ratings have a standard deviation of {deviation:.3f}: the error of always saying the mean."]
+    for name, numbers in inputs.items():
+        unknown = float(np.mean(numbers[validation] == _UNKNOWN))
+        if unknown:
+            notices.append(f"{unknown:.1%} of the validation ratings are of {name}s without a training rating.")
+    return tuple(notices)

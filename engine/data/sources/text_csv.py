@@ -1,0 +1,122 @@
+"""A table of texts and labels, such as film reviews and whether they praise the film."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.data_options import TextCsvOptions
+from ...errors import DataError
+from ..examples import Examples, Input, Signature, Task
+from ..split import stratified_split
+from ..tables import listed, read_table, read_text, require, shown
+from ..vocabulary import PADDING, Vocabulary, without_markup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pandas as pd
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+
+_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Read the table, split it class by class, learn the vocabulary from the training texts.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before something that takes its time.
+
+    Raises:
+        DataError: The file cannot be used, or model or loss do not suit it.
+    """
+    options = TextCsvOptions.model_validate(config.data.options)
+    require(config, "text", _LOSSES)
+    on_fetch(f"reading {shown(options.path)}")
+    texts, labels, class_names = _read(options)
+    split = stratified_split(labels, class_names, config.data.validation_fraction, config.seed, config.data.train_limit)
+    vocabulary = Vocabulary.learn((texts[index] for index in split.train), options.vocabulary)
+    train, validation = (
+        (vocabulary.encode([texts[index] for index in part], options.length), labels[part])
+        for part in (split.train, split.validation)
+    )
+    return Examples(
+        train=tf.data.Dataset.from_tensor_slices(train),
+        validation=tf.data.Dataset.from_tensor_slices(validation) if len(split.validation) else None,
+        train_count=len(split.train),
+        validation_count=len(split.validation),
+        signature=Signature(
+            Task.CLASSES,
+            {"text": Input((options.length,), "int32")},
+            len(class_names),
+            sizes={"vocabulary": len(vocabulary)},
+        ),
+        class_names=class_names,
+        record={
+            "kind": config.dataset,
+            "text_column": options.text_column,
+            "label_column": options.label_column,
+            "words": vocabulary.words,
+            "length": options.length,
+            "class_names": class_names,
+            "class_counts": split.class_counts,
+        },
+        notices=(*split.notices, *_notices(train[0], options.length)),
+    )
+
+
+def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[str, ...]]:
+    columns = {"text_column": options.text_column, "label_column": options.label_column}
+    table = read_table(options.path, read_text(options.path), columns)
+    table = table[[options.text_column, options.label_column]]
+    for column in columns.values():
+        missing = np.flatnonzero(table[column].isna() | (table[column].str.strip() == ""))
+        if len(missing):
+            rows = "row has" if len(missing) == 1 else "rows have"
+            raise DataError(
+                f"{shown(options.path)}: {len(missing):,} {rows} nothing in column '{column}': "
+                f"{listed((missing + 1).tolist())} (counted without the head).",
+                remedy="Remove them, or fill them in.",
+            )
+    names = _class_names(table[options.label_column], options)
+    numbers = {name: number for number, name in enumerate(names)}
+    labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype(np.int32)
+    return [without_markup(text) for text in table[options.text_column]], labels, names
+
+
+def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, ...]:
+    """Return the classes in the order of their names; numbers in the order of their values."""
+    names = column.str.strip().unique().tolist()
+    if len(names) == 1:
+        raise DataError(
+            f"{shown(options.path)}: all {len(column):,} labels in column '{options.label_column}' are '{names[0]}'.",
+            remedy="There is nothing to tell apart; set data.options.label_column to another column.",
+        )
+    if len(names) > len(column) // 2:
+        raise DataError(
+            f"{shown(options.path)}: column '{options.label_column}' has {len(names):,} different labels in "
+            f"{len(column):,} rows, which is no classification.",
+            remedy="Set data.options.label_column to the column of classes.",
+        )
+    return tuple(sorted(names, key=_rank))
+
+
+def _rank(name: str) -> tuple[float, str]:
+    try:
+        value = float(name)
+    except ValueError:
+        value = math.inf
+    return (value if math.isfinite(value) else math.inf), name
+
+
+def _notices(numbers: NDArray[np.int32], length: int) -> tuple[str, ...]:
+    share = float(np.mean(numbers[:, -1] != PADDING))
+    if share < 0.01:
+        return ()
+    return (f"{share:.0%} of the texts fill all {length} words of data.options.length; what is beyond is not read.",)

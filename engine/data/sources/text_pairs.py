@@ -1,0 +1,128 @@
+"""Pairs of sentences, such as those of the Anki project: one pair a line, the source, a tab, the target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.data_options import TextPairsOptions
+from ...errors import DataError
+from ..examples import Examples, Input, Signature, Task
+from ..tables import listed, read_text, refuse_class_options, require, shown
+from ..vocabulary import PADDING, SENTENCES, Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+
+_SAMPLES = 4
+_LOSSES = ("sparse_categorical_crossentropy",)
+_METRICS = ("accuracy", "sparse_categorical_accuracy", "sparse_top_k_categorical_accuracy")
+Pair = tuple[str, str]
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Read the pairs, learn both vocabularies from the training pairs, and write all as numbers.
+
+    The model reads the source sentence and the target sentence so far; the label is the target one word further. Each
+    place of a label has a weight, 0 for padding, so that metrics leave padding out.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before something that takes its time.
+
+    Raises:
+        DataError: The file cannot be used, or model or loss do not suit it.
+    """
+    options = TextPairsOptions.model_validate(config.data.options)
+    require(config, "transformer", _LOSSES, _METRICS)
+    refuse_class_options(config)
+    on_fetch(f"reading {shown(options.path)}")
+    pairs = read_pairs(options.path, options.limit)
+    train, validation = _split(pairs, config)
+    source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
+    target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
+    trained, held_out = (_encoded(part, source, target, options.length) for part in (train, validation))
+    return Examples(
+        train=tf.data.Dataset.from_tensor_slices(trained),
+        validation=tf.data.Dataset.from_tensor_slices(held_out),
+        train_count=len(train),
+        validation_count=len(validation),
+        signature=Signature(
+            Task.TRANSLATION,
+            {name: Input((options.length,), "int32") for name in ("source", "target")},
+            sizes={"source_vocabulary": len(source), "target_vocabulary": len(target), "length": options.length},
+        ),
+        record={
+            "kind": config.dataset,
+            "source": source.words,
+            "target": target.words,
+            "length": options.length,
+            "samples": validation[:_SAMPLES],
+        },
+        notices=_notices(trained[1], options.length),
+    )
+
+
+def read_pairs(path: str, limit: int = 0) -> list[Pair]:
+    """Read pairs of sentences; columns behind the second, as Anki's attribution, are left out.
+
+    Args:
+        path: The file.
+        limit: Read only the first so many lines; 0 means all.
+
+    Raises:
+        DataError: The file cannot be read, or has a line without two sentences.
+    """
+    pairs, broken = [], []
+    for number, line in enumerate(read_text(path).split("\n")[: limit or None], 1):
+        if not line.strip():
+            continue
+        source, _, rest = line.partition("\t")
+        target = rest.partition("\t")[0]
+        if source.strip() and target.strip():
+            pairs.append((source.strip(), target.strip()))
+        else:
+            broken.append(number)
+    if broken:
+        lines = "line" if len(broken) == 1 else "lines"
+        raise DataError(
+            f"{shown(path)} has {len(broken):,} {lines} without a source and a target sentence: "
+            f"{lines} {listed(broken)}.",
+            remedy="Each line is a source sentence, a tab, and a target sentence.",
+        )
+    return pairs
+
+
+def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[Pair]]:
+    held_out = max(1, round(len(pairs) * config.data.validation_fraction))
+    if held_out >= len(pairs):
+        raise DataError(
+            f"{len(pairs):,} pairs of sentences are too few to train and validate on with "
+            f"data.validation_fraction={config.data.validation_fraction}."
+        )
+    order = np.random.default_rng(config.seed).permutation(len(pairs))
+    validation = [pairs[index] for index in order[:held_out]]
+    train = [pairs[index] for index in order[held_out:]]
+    return train[: config.data.train_limit or None], validation
+
+
+def _encoded(
+    pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary, length: int
+) -> tuple[dict[str, NDArray[np.int32]], NDArray[np.int32], NDArray[np.float32]]:
+    """Return inputs, labels and the weight of each place of a label."""
+    so_far, following = target.encode_targets([pair[1] for pair in pairs], length)
+    inputs = {"source": source.encode([pair[0] for pair in pairs], length), "target": so_far}
+    return inputs, following, (following != PADDING).astype(np.float32)
+
+
+def _notices(following: NDArray[np.int32], length: int) -> tuple[str, ...]:
+    share = float(np.mean(following[:, -1] != PADDING))
+    if share < 0.01:
+        return ()
+    return (f"{share:.0%} of the target sentences fill all {length} words of data.options.length or are cut there.",)

@@ -1,0 +1,215 @@
+"""Image shards, as `tpu-console tfrecord` writes them.
+
+Which records train and which validate is decided from the classes in ``schema.json``, so that both parts have exact
+counts before anything is read. Each part reads the shards side by side, in an order that never changes, and decodes
+only its own records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.data_options import TfrecordOptions
+from ...errors import DataError, one_line
+from ..examples import Examples, Input, Signature, Task
+from ..images.check import open_file
+from ..images.decode import Decoding, decode_bytes
+from ..places import is_remote, locate
+from ..split import stratified_split
+from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, join, read_schema
+from ..tfrecord.sharding import MANIFEST_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from ...config.run_config import RunConfig
+    from ..tfrecord.schema import Shard
+
+_SIDE_BY_SIDE = 16
+"""Most shards that are read at once."""
+
+_READ_BYTES = 4 << 20
+_LARGEST_CHECKED = 4_000_000_000
+"""Shards of more bytes in all are compared by their sizes only; a damaged record then ends the training, by name."""
+
+
+def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
+    """Load the shards of a folder.
+
+    Args:
+        config: The configuration.
+        on_fetch: Called with a sentence before the shards are read to be checked.
+
+    Raises:
+        DataError: The schema or a shard is missing or damaged, or the labels do not go with the loss.
+    """
+    options = TfrecordOptions.model_validate(config.data.options)
+    folder = locate(options.path)
+    schema = open_schema(folder)
+    if schema.label == "shares" and config.loss.startswith("sparse_"):
+        raise DataError(
+            f"The shards in {folder} give images to several classes by shares, which loss = '{config.loss}' cannot "
+            "learn.",
+            remedy="Set loss = 'categorical_crossentropy'.",
+        )
+    _check_shards(folder, schema, on_fetch)
+    labels = np.array(schema.labels, np.int64)
+    split = stratified_split(
+        labels, schema.classes, config.data.validation_fraction, config.seed, config.data.train_limit
+    )
+    decoding = Decoding(options.image_size, options.resize)
+    task = Task.CLASSES if schema.label == "class" else Task.PROBABILITIES
+    return Examples(
+        train=records(folder, schema, decoding, split.train),
+        validation=records(folder, schema, decoding, split.validation) if len(split.validation) else None,
+        train_count=len(split.train),
+        validation_count=len(split.validation),
+        signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
+        pixel_range=255.0,
+        class_names=schema.classes,
+        record={
+            "format": "tfrecord",
+            "image_size": list(options.image_size),
+            "resize": options.resize,
+            "classes": list(schema.classes),
+            "pixel_range": 255,
+            "class_counts": split.class_counts,
+        },
+        notices=split.notices,
+    )
+
+
+def open_schema(folder: str) -> Schema:
+    """Read the schema of a folder of shards.
+
+    Raises:
+        DataError: There is none, or it cannot be used.
+    """
+    place = join(folder, SCHEMA_NAME)
+    try:
+        with open_file(place) as stream:
+            text = stream.read().decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError, tf.errors.NotFoundError) as error:
+        raise _unfinished(folder) from error
+    except OSError as error:
+        raise DataError(f"{place} cannot be read: {error.strerror or one_line(error)}.") from error
+    except tf.errors.OpError as error:
+        raise DataError(f"{place} cannot be read: {one_line(error)}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place} is damaged: it is not UTF-8 text.") from error
+    return read_schema(text, place)
+
+
+def _unfinished(folder: str) -> DataError:
+    if tf.io.gfile.exists(join(folder, MANIFEST_NAME)):
+        return DataError(
+            f"The shards in {folder} are not finished: there is no {SCHEMA_NAME}.",
+            remedy="Start the `tpu-console tfrecord` that wrote them again; it goes on where it was.",
+        )
+    if not tf.io.gfile.exists(folder):
+        return DataError(f"There is no folder {folder}.", remedy="Set data.options.path to a folder of shards.")
+    return DataError(
+        f"There is no {SCHEMA_NAME} in {folder}.",
+        remedy="Set data.options.path to a folder that `tpu-console tfrecord` has written.",
+    )
+
+
+def _check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -> None:
+    """Compare the shards with the schema: their sizes, and their checksums where reading them takes seconds."""
+    for shard in schema.shards:
+        _check_size(folder, shard)
+    total = sum(shard.bytes for shard in schema.shards)
+    if is_remote(folder) or total > _LARGEST_CHECKED:
+        return
+    on_fetch(f"checking {len(schema.shards):,} shards, {total / 1e6:,.0f} MB")
+    for shard in schema.shards:
+        with open_file(join(folder, shard.file)) as stream:
+            if checksum(stream)[1] != shard.crc32:
+                raise _changed(folder, f"{join(folder, shard.file)} is not what {SCHEMA_NAME} says: it was changed.")
+
+
+def _check_size(folder: str, shard: Shard) -> None:
+    place = join(folder, shard.file)
+    try:
+        size = tf.io.gfile.stat(place).length
+    except tf.errors.NotFoundError as error:
+        raise _changed(folder, f"The shard {place} is missing.") from error
+    except tf.errors.OpError as error:
+        raise DataError(f"{place} cannot be read: {one_line(error)}.") from error
+    if size != shard.bytes:
+        how = "truncated" if size < shard.bytes else "changed"
+        raise _changed(folder, f"{place} is {how}: it has {size:,} bytes instead of {shard.bytes:,}.")
+
+
+def _changed(folder: str, what: str) -> DataError:
+    return DataError(what, remedy=f"Copy it again, or write it anew with `tpu-console tfrecord SOURCE {folder}`.")
+
+
+def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.intp]) -> Any:
+    """Return a dataset of some records, decoded.
+
+    Args:
+        folder: Of the shards.
+        schema: Its schema.
+        decoding: How images are brought to one size.
+        wanted: Indices of the records, counted over all shards; their order does not matter.
+
+    Returns:
+        A `tf.data.Dataset` of (uint8 image of shape ``(height, width, 3)``, label) pairs.
+    """
+    starts = np.cumsum([0, *(shard.examples for shard in schema.shards)], dtype=np.int64)
+    is_wanted = np.zeros(schema.total, np.bool_)
+    is_wanted[wanted] = True
+    used = [number for number in range(len(schema.shards)) if is_wanted[starts[number] : starts[number + 1]].any()]
+    paths = [join(folder, schema.shards[number].file) for number in used]
+    counts = np.array([schema.shards[number].examples for number in used], np.int64)
+    mask = tf.constant(is_wanted)
+    read = tf.data.Dataset.from_tensor_slices((paths, starts[used], counts)).interleave(
+        _numbered,
+        cycle_length=min(len(used), _SIDE_BY_SIDE),
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=True,
+    )
+    own = read.filter(lambda index, _: tf.gather(mask, index))
+    parsed = own.map(_parser(schema, decoding), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    return parsed.apply(tf.data.experimental.assert_cardinality(len(wanted)))
+
+
+def _numbered(path: Any, start: Any, count: Any) -> Any:
+    """Return a shard's records with their indices; one that is damaged ends the iteration with an error that names it.
+
+    TensorFlow's own error does not say which file is damaged. So its records end there, which shows when the one
+    behind the last comes too early.
+    """
+    own = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).ignore_errors(log_warning=True).enumerate(start)
+    beyond = tf.data.Dataset.from_tensors((start + count, tf.constant(b"")))
+    told = tf.strings.join(["The shard ", path, " is damaged: its records end too early."])
+
+    def check(expected: Any, pair: Any) -> Any:
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, pair[0]), [told])]):
+            return expected + 1, (tf.identity(pair[0]), pair[1])
+
+    return own.concatenate(beyond).scan(start, check).take(count)
+
+
+def _parser(schema: Schema, decoding: Decoding) -> Callable[[Any, Any], tuple[Any, Any]]:
+    """Return what makes an (image, label) pair of a record with its index."""
+    is_class = schema.label == "class"
+    shape, dtype = ([], tf.int64) if is_class else ([len(schema.classes)], tf.float32)
+    features = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "orientation": tf.io.FixedLenFeature([], tf.int64, 1),
+        "label": tf.io.FixedLenFeature(shape, dtype),
+    }
+
+    def parse(_index: Any, serialized: Any) -> tuple[Any, Any]:
+        values = tf.io.parse_single_example(serialized, features)
+        image = decode_bytes(values["image"], decoding, values["orientation"])
+        return image, tf.cast(values["label"], tf.int32) if is_class else values["label"]
+
+    return parse

@@ -1,0 +1,112 @@
+"""Guesses which format of dataset a file or folder is in, from its names and its first lines."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...config.catalog import FORMATS
+from ...config.run_config import RunConfig, parse_config
+from ...errors import DataError, one_line
+from ...storage.paths import user_path
+from ..places import is_remote, locate
+from ..tfrecord.schema import SCHEMA_NAME
+from .counting import IMAGE_ENDINGS
+from .skimming import TooLargeError, text_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_MODELS = {
+    "image-csv": ("cnn", "categorical_crossentropy"),
+    "text-pairs": ("transformer", "sparse_categorical_crossentropy"),
+    "text-csv": ("text", "sparse_categorical_crossentropy"),
+    "ratings-csv": ("recommender", "mean_squared_error"),
+}
+_TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
+_USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
+
+
+def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
+    """Return a configuration that loads a dataset, with a model and a loss that suit it.
+
+    Args:
+        dataset: Its name.
+        options: Its options.
+
+    Raises:
+        ConfigError: The options do not fit.
+    """
+    model, loss = _MODELS.get(dataset, ("cnn", "sparse_categorical_crossentropy"))
+    values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
+    return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
+
+
+def guess(path: str) -> tuple[str, dict[str, Any]]:
+    """Guess the format of a file or folder.
+
+    Args:
+        path: Where it is; a relative one is looked for as `engine.data.places` says.
+
+    Returns:
+        The name of the dataset, and its options.
+
+    Raises:
+        DataError: It is not there, or looks like none of them.
+    """
+    place = Path(locate(path))
+    if is_remote(path) or not place.exists():
+        where = "only TensorFlow reads it" if is_remote(path) else "it is not there"
+        raise DataError(f"The format of {path} cannot be guessed: {where}.", remedy=_REMEDY)
+    try:
+        found = _guess_folder(place) if place.is_dir() else _guess_file(place)
+    except TooLargeError:
+        found = None
+    except OSError as error:
+        raise DataError(f"{user_path(place)} cannot be read: {error.strerror or one_line(error)}.") from error
+    except (EOFError, csv.Error) as error:
+        raise DataError(f"{user_path(place)} cannot be read.", why=one_line(error)) from error
+    if found is None:
+        raise DataError(f"{user_path(place)} looks like no format that is known.", remedy=_REMEDY)
+    return found
+
+
+_REMEDY = f"Say which it is, such as `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(FORMATS)}."
+
+
+def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:
+    if (folder / SCHEMA_NAME).is_file():
+        return "tfrecord", {"path": str(folder)}
+    if (table := folder / "train.csv").is_file() and (found := _guess_file(table)) is not None:
+        return found
+    inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    if any(file.suffix.lower() in IMAGE_ENDINGS for entry in inside for file in entry.iterdir()):
+        return "image-folder", {"path": str(folder)}
+    return None
+
+
+def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:
+    path = {"path": str(file)}
+    lines = text_lines(file)
+    first, second = next(lines, "").rstrip("\r\n"), next(lines, "").rstrip("\r\n")
+    if ".csv" not in file.suffixes:
+        return ("text-pairs", path) if "\t" in first else None
+    heading, row = next(csv.reader([first]), []), next(csv.reader([second]), [])
+    user, item, rating = (_named(heading, names) for names in (_USERS, _ITEMS, _RATINGS))
+    if user and item and rating:
+        return "ratings-csv", path | {"user_column": user, "item_column": item, "rating_column": rating}
+    text, label = _named(heading, _TEXTS), _named(heading, _LABELS)
+    if text and label:
+        return "text-csv", path | {"text_column": text, "label_column": label}
+    folder = next((name for name in ("images", ".") if row and _has_image(file.parent / name, row[0])), None)
+    return None if folder is None else ("image-csv", path | {"images": folder})
+
+
+def _named(heading: Sequence[str], names: Sequence[str]) -> str:
+    """Return the first column that is called one of some names, or nothing."""
+    return next((column for name in names for column in heading if column.strip().lower() == name), "")
+
+
+def _has_image(folder: Path, name: str) -> bool:
+    return bool(name) and any((folder / f"{name}{ending}").is_file() for ending in ("", *sorted(IMAGE_ENDINGS)))

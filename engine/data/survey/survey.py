@@ -1,0 +1,109 @@
+"""What is known of datasets of files before anything is loaded, so that a plan can be made.
+
+Without TensorFlow and pandas, and never for longer than about half a second: what is larger is counted when a run
+starts. A file is read once; as long as it stays as it is, what was found is remembered.
+"""
+
+from __future__ import annotations
+
+import csv
+import zlib
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...config.data_options import DATA_OPTIONS
+from ...errors import DataError, Problem
+from ...storage.paths import user_path
+from ..places import candidates, is_remote, locate
+from ..tfrecord.schema import SCHEMA_NAME
+from .counting import COUNTERS, IMAGE_ENDINGS, class_folders
+from .skimming import Survey, TooLargeError, trouble
+
+if TYPE_CHECKING:
+    from ...config.run_config import RunConfig
+    from ...config.values import Section
+
+__all__ = ["IMAGE_ENDINGS", "Survey", "survey"]
+
+_LOOKED_AT = 200  # class folders whose times of change are watched
+
+
+def survey(config: RunConfig) -> Survey | None:
+    """Count the examples of a configuration's dataset; None unless it is one of files.
+
+    Args:
+        config: The configuration.
+    """
+    section = DATA_OPTIONS.get(config.dataset)
+    if section is None:
+        return None
+    options: Any = section.model_validate(config.data.options)
+    if is_remote(options.path):
+        return Survey(unknown="lies where only TensorFlow reads it")
+    try:
+        missing = _missing("path", options.path) or _missing_parts(options)
+    except (OSError, RuntimeError) as error:  # a name too long, a folder that is closed to us, an unknown ~user
+        return trouble("path", f"'{options.path}' cannot be looked for: {getattr(error, 'strerror', error)}")
+    if missing is not None:
+        return Survey(problems=(missing,))
+    return _counted(config.dataset, locate(options.path), options, _stamps(config.dataset, options))
+
+
+def _missing_parts(options: Any) -> Problem | None:
+    """Look for what options name beside `path`."""
+    images = getattr(options, "images", "")
+    if images and not is_remote(images):
+        # What follows an absolute path takes its place; a relative one is in the folder of the table.
+        place = Path(locate(options.path)).parent / Path(images).expanduser()
+        return _missing("images", str(place))
+    validation = getattr(options, "validation_path", "")
+    return _missing("validation_path", validation) if validation else None
+
+
+def _missing(option: str, path: str) -> Problem | None:
+    if is_remote(path):
+        return None
+    looked = list(candidates(path))
+    if any(place.exists() for place in looked):
+        return None
+    key = f"data.options.{option}"
+    if len(looked) == 1:
+        return Problem(key, f"{user_path(looked[0])} is not there")
+    places = ", ".join(map(user_path, looked[:3]))
+    more = f" and at {len(looked) - 3} more places under {looked[2].parent}" if len(looked) > 3 else ""
+    return Problem(key, f"'{path}' is not there; looked for at {places}{more}. Put it there, or give the whole path")
+
+
+def _stamps(dataset: str, options: Any) -> tuple[int, ...]:
+    """Return numbers that change when the files do."""
+    stamps: list[int] = []
+    for path in (options.path, getattr(options, "validation_path", "")):
+        if not path or is_remote(path):
+            continue
+        place = Path(locate(path))
+        watched = [place / SCHEMA_NAME] if dataset == "tfrecord" else [place]
+        if dataset == "image-folder" and place.is_dir():
+            watched += class_folders(place)[:_LOOKED_AT]
+        for file in watched:
+            try:
+                status = file.stat()
+            except OSError:
+                continue
+            stamps += [status.st_mtime_ns, status.st_size]
+    return tuple(stamps)
+
+
+@lru_cache(maxsize=64)
+def _counted(dataset: str, place: str, options: Section, stamps: tuple[int, ...]) -> Survey:  # noqa: ARG001  see below
+    """Count a dataset; the stamps are there so that files that changed are counted anew."""
+    try:
+        return COUNTERS[dataset](Path(place), options)
+    except TooLargeError:
+        return Survey(unknown="is too large to be counted in a moment")
+    except DataError as error:
+        return trouble("path", f"{error.what} {error.remedy}".strip().removesuffix("."))
+    except OSError as error:
+        return trouble("path", f"{user_path(Path(error.filename or place))} cannot be read: {error.strerror or error}")
+    except (csv.Error, EOFError, zlib.error) as error:
+        return trouble("path", f"{user_path(Path(place))} cannot be read: {error}")

@@ -1,0 +1,164 @@
+"""Reads text files and CSV tables of a person's own; what is wrong with one is said with its line."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config.catalog import is_user_reference
+from ..config.options import METRICS
+from ..errors import DataError, did_you_mean, one_line
+from ..storage.files import open_regular
+from ..storage.paths import user_path
+from .places import is_remote, locate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+    from ..config.run_config import RunConfig
+
+_GZIP = b"\x1f\x8b"
+_NAMED = 10
+"""Most lines that an error names."""
+
+
+def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tuple[str, ...] = METRICS) -> None:
+    """Check that a configuration's model, loss and metrics suit its dataset, before anything is read.
+
+    Args:
+        config: The configuration.
+        model: The built-in model for the dataset; one of the person's own is taken as it is.
+        losses: The losses that suit it.
+        metrics: The metrics that suit it.
+
+    Raises:
+        DataError: They do not.
+    """
+    if config.model != model and not is_user_reference(config.model):
+        raise DataError(
+            f"{config.dataset} does not go with model = '{config.model}'.",
+            remedy=f"Set model = '{model}', or use a model of your own.",
+        )
+    if config.loss not in losses:
+        raise DataError(
+            f"{config.dataset} does not go with loss = '{config.loss}'.",
+            remedy=f"Set loss to {' or '.join(losses)}.",
+        )
+    for name in config.metrics:
+        if name not in metrics:
+            raise DataError(
+                f"{config.dataset} does not go with the metric '{name}'.",
+                remedy=f"Set metrics to some of: {', '.join(metrics)}.",
+            )
+
+
+def refuse_class_options(config: RunConfig) -> None:
+    """Check that nothing is asked for that needs classes, where a dataset has none.
+
+    Raises:
+        DataError: Something is.
+    """
+    asked = {"label_smoothing": config.label_smoothing > 0, "class_weight": config.class_weight != "none"}
+    for key, is_asked in asked.items():
+        if is_asked:
+            raise DataError(f"{config.dataset} has no classes, which {key} is for.", remedy=f"Leave {key} out.")
+
+
+def shown(path: str) -> str:
+    """Write where a dataset's file is, as `engine.data.places` finds it, as a person would."""
+    place = locate(path)
+    return place if is_remote(place) else user_path(Path(place))
+
+
+def read_text(path: str) -> str:
+    """Read a text file as `engine.data.places` finds it: UTF-8, also compressed with gzip, also remote.
+
+    Raises:
+        DataError: It is not there, cannot be read, is empty or no UTF-8.
+    """
+    place = shown(path)
+    content = _read(path)
+    if content.startswith(_GZIP):
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{place} is damaged: it cannot be decompressed.", why=one_line(error)) from error
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{place}, line {line:,}: not UTF-8 text.",
+            why=f"Byte {content[error.start]:#04x} is no character.",
+            remedy=f"Convert it, for example: iconv -f latin1 -t utf-8 {place} > converted.txt",
+        ) from error
+    if not text.strip():
+        raise DataError(f"{place} is empty.")
+    return text
+
+
+def _read(path: str) -> bytes:
+    place = locate(path)
+    if is_remote(place):
+        import tensorflow as tf
+
+        try:
+            with tf.io.gfile.GFile(place, "rb") as file:
+                return bytes(file.read())
+        except tf.errors.OpError as error:
+            raise DataError(f"{place} cannot be read.", why=one_line(error)) from error
+    try:
+        with open_regular(place) as file:
+            return file.read()
+    except FileNotFoundError as error:
+        raise DataError(
+            f"There is no file {shown(path)}.",
+            remedy=(
+                "Put it there, or say where it is with data.options.path. A relative path is looked for in the working "
+                "directory, in ~/.keras/datasets and in /kaggle/input."
+            ),
+        ) from error
+    except OSError as error:
+        raise DataError(f"{shown(path)} cannot be read: {error.strerror}.") from error
+
+
+def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -> pd.DataFrame:
+    """Make a table of what a CSV file holds; every cell is text.
+
+    Args:
+        path: The file, to name in errors.
+        text: What it holds.
+        columns: Names of the columns that have to be there, by the key of `data.options` that says them.
+        settings: How to read it, for pandas.
+
+    Raises:
+        DataError: It is no table, has no rows, or not these columns.
+    """
+    import pandas as pd
+
+    place = shown(path)
+    settings = {"dtype": str, "keep_default_na": False, "na_values": [""], **settings}
+    try:
+        table: pd.DataFrame = pd.read_csv(io.StringIO(text), **settings)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise DataError(f"{place} is not a CSV table.", why=one_line(error)) from error
+    for key, name in columns.items():
+        if name not in table.columns:
+            nearest = did_you_mean(name, [str(column) for column in table.columns])
+            end = "" if nearest.endswith("?") else "."
+            raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{key}.")
+    if table.empty:
+        raise DataError(f"{place} has a head and no rows.")
+    return table
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Name the first of some lines or rows, and say how many more there are."""
+    named = ", ".join(f"{number:,}" for number in numbers[:_NAMED])
+    more = len(numbers) - _NAMED
+    return f"{named} and {more:,} more" if more > 0 else named

@@ -1,0 +1,172 @@
+"""The format of a folder of image shards: what its files are called, and its ``schema.json``.
+
+A shard is a TFRecord file of `tf.train.Example`: ``image``, the bytes of a JPEG or PNG; ``orientation``, how it has to
+be turned, as EXIF counts; ``label``, a class number (int64) or a share for each class (floats); ``name``, the file the
+image came from. The schema is written last, so that a folder without one is not finished. It holds the class of every
+record, so that the examples can be counted and split without reading them.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, BinaryIO, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ...errors import DataError
+
+VERSION = 1
+LARGEST_SCHEMA = 1 << 30
+"""Bytes of a schema that are read: with a class for each of ten million images it stays below."""
+
+SCHEMA_NAME = "schema.json"
+
+_CHUNK_BYTES = 1 << 20
+_WRITE_AGAIN = "Write the shards again with `tpu-console tfrecord`."
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Shard(_Record):
+    """One shard file.
+
+    Args:
+        file: Its name in the folder.
+        examples: Its records.
+        bytes: Its size.
+        crc32: Checksum of the whole file, as `zlib.crc32` computes it.
+        class_counts: Records of each class.
+        labels: The class number of each record, in their order; of shares, the largest one's.
+    """
+
+    file: str
+    examples: int
+    bytes: int
+    crc32: int
+    class_counts: tuple[int, ...]
+    labels: tuple[int, ...]
+
+
+class Schema(_Record):
+    """What a folder of shards holds.
+
+    Args:
+        version: Of this format.
+        source: Where the images come from, in words.
+        classes: Names of the classes, by number.
+        label: Whether a label is a class number or a share for each class.
+        total: Records of all shards.
+        class_counts: Records of each class.
+        image_formats: Images by format, such as ``jpeg``.
+        features: Type of each feature of a record.
+        seed: Of the order of the images.
+        shards: The shard files, in order.
+    """
+
+    version: int
+    source: str
+    classes: tuple[str, ...]
+    label: Literal["class", "shares"]
+    total: int
+    class_counts: tuple[int, ...]
+    image_formats: dict[str, int]
+    features: dict[str, str]
+    seed: int
+    shards: tuple[Shard, ...]
+
+    @property
+    def labels(self) -> list[int]:
+        """The class number of every record, in the order of the shards."""
+        return [label for shard in self.shards for label in shard.labels]
+
+
+def shard_name(index: int, shards: int) -> str:
+    """Return the name of a shard, such as ``train-00003-of-00012.tfrecord``."""
+    return f"train-{index:05d}-of-{shards:05d}.tfrecord"
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder, which may be a remote one."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def checksum(stream: BinaryIO) -> tuple[int, int]:
+    """Return the size and the `zlib.crc32` of what is left of an open file."""
+    size = crc = 0
+    while chunk := stream.read(_CHUNK_BYTES):
+        size, crc = size + len(chunk), zlib.crc32(chunk, crc)
+    return size, crc
+
+
+def count_classes(labels: list[int] | tuple[int, ...], classes: int) -> tuple[int, ...]:
+    """Count the records of each class."""
+    counts = [0] * classes
+    for label in labels:
+        counts[label] += 1
+    return tuple(counts)
+
+
+def features_of(label: str, classes: int) -> dict[str, str]:
+    """Describe the features of a record, given the kind of its label."""
+    label_type = "int64" if label == "class" else f"float[{classes}]"
+    return {"image": "bytes", "orientation": "int64", "label": label_type, "name": "bytes"}
+
+
+def write_schema(schema: Schema) -> str:
+    """Write a schema as JSON: indented, but each shard on one line."""
+    values = schema.model_dump(mode="json")
+    shards = ",\n".join(f"    {json.dumps(shard)}" for shard in values.pop("shards"))
+    return f'{json.dumps(values, indent=2).removesuffix("}").rstrip()},\n  "shards": [\n{shards}\n  ]\n}}\n'
+
+
+def read_schema(text: str, place: str) -> Schema:
+    """Read a schema.
+
+    Args:
+        text: What its file holds.
+        place: The file, for errors.
+
+    Raises:
+        DataError: It is damaged, of a newer version, or contradicts itself.
+    """
+    values = _json_object(text, place)
+    version = values.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise DataError(
+            f"{place} is of version {version}; this tpu-console reads up to version {VERSION}.",
+            remedy="Use the tpu-console that wrote the shards, or write them again with this one.",
+        )
+    try:
+        schema = Schema.model_validate(values)
+    except ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in detail["loc"])
+        raise DataError(f"{place} is damaged: {field}: {detail['msg'].lower()}.", remedy=_WRITE_AGAIN) from error
+    _check_sums(schema, place)
+    return schema
+
+
+def _json_object(text: str, place: str) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{place} is damaged: it is not JSON ({error}).", remedy=_WRITE_AGAIN) from error
+    if not isinstance(values, dict):
+        raise DataError(f"{place} is damaged: it is not a JSON object.", remedy=_WRITE_AGAIN)
+    return values
+
+
+def _check_sums(schema: Schema, place: str) -> None:
+    """Check that the counts of a schema agree with one another, as they do not after it was edited."""
+    classes = len(schema.classes)
+    for shard in schema.shards:
+        known = all(0 <= label < classes for label in shard.labels)
+        if len(shard.labels) != shard.examples or not known:
+            raise DataError(f"{place} is damaged: the labels of {shard.file} do not fit.", remedy=_WRITE_AGAIN)
+        if count_classes(shard.labels, classes) != shard.class_counts:
+            raise DataError(f"{place} is damaged: the class counts of {shard.file} do not fit.", remedy=_WRITE_AGAIN)
+    if count_classes(schema.labels, classes) != schema.class_counts or sum(schema.class_counts) != schema.total:
+        raise DataError(f"{place} is damaged: its counts do not add up.", remedy=_WRITE_AGAIN)

@@ -1,0 +1,181 @@
+"""Which image goes into which shard: decided before anything is written, and kept beside the shards.
+
+The plan depends on nothing but the images, the seed and the wanted size, so writing that was interrupted goes on
+with the same shards, and a source that has changed meanwhile is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import asdict, dataclass
+from itertools import accumulate
+
+from ...errors import DataError
+from .schema import VERSION
+
+MANIFEST_NAME = "manifest.json"
+
+_NAMED = 3
+"""Most files that a difference names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One image of a source.
+
+    Args:
+        name: Of its file, as the source writes it.
+        path: Where it is.
+        bytes: Size of the file.
+        crc32: Checksum of the file.
+        label: Its class number, or a share for each class.
+        format: The format it is stored in, ``jpeg`` or ``png``.
+        is_recoded: Whether that is not the file's own, which not every TensorFlow reads.
+        orientation: How it has to be turned, as EXIF counts: 1 is upright already.
+    """
+
+    name: str
+    path: str
+    bytes: int
+    crc32: int
+    label: int | tuple[float, ...]
+    format: str = "jpeg"
+    is_recoded: bool = False
+    orientation: int = 1
+
+    @property
+    def class_number(self) -> int:
+        """Its class; of shares, the largest one's."""
+        return self.label if isinstance(self.label, int) else max(range(len(self.label)), key=self.label.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the shards depend on beside the images.
+
+    Args:
+        classes: Names of the classes, by number.
+        label: ``class`` or ``shares``.
+        shard_bytes: The size that shards are wanted to have.
+        seed: Of the order of the images.
+    """
+
+    classes: tuple[str, ...]
+    label: str
+    shard_bytes: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """The images of each shard, in the order they are written.
+
+    Args:
+        settings: What it depends on beside the images.
+        shards: The images of each shard.
+    """
+
+    settings: Settings
+    shards: tuple[tuple[Item, ...], ...]
+
+    @property
+    def images(self) -> int:
+        """Images of all shards."""
+        return sum(map(len, self.shards))
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all images, about what the shards will take."""
+        return sum(item.bytes for shard in self.shards for item in shard)
+
+
+def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
+    """Mix images and deal them out to shards of about equal size.
+
+    Args:
+        items: At least one image.
+        settings: What else it depends on.
+    """
+    mixed = sorted(items, key=lambda item: item.name)
+    random.Random(settings.seed).shuffle(mixed)  # noqa: S311  nothing secret
+    total = sum(item.bytes for item in mixed)
+    wanted = max(1, round(total / settings.shard_bytes))
+    starts = accumulate((item.bytes for item in mixed[:-1]), initial=0)
+    groups: list[list[Item]] = [[] for _ in range(wanted)]
+    for item, start in zip(mixed, starts, strict=True):
+        groups[start * wanted // total].append(item)
+    # An image larger than a shard leaves the next one empty.
+    return ShardPlan(settings, tuple(tuple(group) for group in groups if group))
+
+
+def write_manifest(plan: ShardPlan) -> str:
+    """Write down what a plan was made from as JSON, one image a line."""
+    head = json.dumps({"version": VERSION, **asdict(plan.settings)}, indent=2).removesuffix("}").rstrip()
+    items = [item for shard in plan.shards for item in shard]
+    lines = (f"    {json.dumps([item.name, item.bytes, item.crc32, item.label])}" for item in items)
+    return head + ',\n  "images": [\n' + ",\n".join(lines) + "\n  ]\n}\n"
+
+
+def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
+    """Say how a source differs from the one that a manifest was written from; empty when it does not.
+
+    Args:
+        manifest: What the manifest's file holds.
+        place: The file, for errors.
+        plan: The plan of the source as it is now.
+
+    Raises:
+        DataError: The manifest is damaged or of another version.
+    """
+    try:
+        values = json.loads(manifest)
+        if values["version"] != VERSION:
+            raise DataError(f"{place} is of version {values['version']}, not {VERSION}.", remedy="Write elsewhere.")
+        classes = tuple(str(name) for name in values["classes"])
+        settings = Settings(classes, values["label"], values["shard_bytes"], values["seed"])
+        images = {name: (size, crc, _plain(label)) for name, size, crc, label in values["images"]}
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{place} is damaged.", why=f"{type(error).__name__}: {error}.", remedy="Delete the folder and start again."
+        ) from error
+    return [*_changed_settings(settings, plan.settings), *_changed_images(images, plan)]
+
+
+def _plain(label: object) -> object:
+    return tuple(label) if isinstance(label, list) else label
+
+
+def _changed_settings(then: Settings, now: Settings) -> list[str]:
+    found = []
+    if then.classes != now.classes:
+        found.append(f"the classes were {', '.join(then.classes)} and are {', '.join(now.classes)}")
+    if then.label != now.label:
+        found.append(f"a label was a {then.label} and is a {now.label}")
+    if then.shard_bytes != now.shard_bytes:
+        found.append(f"shards were to have {then.shard_bytes / 1e6:g} MB and now {now.shard_bytes / 1e6:g} MB")
+    if then.seed != now.seed:
+        found.append(f"the seed was {then.seed} and is {now.seed}")
+    return found
+
+
+def _changed_images(then: dict[str, tuple[int, int, object]], plan: ShardPlan) -> list[str]:
+    now = {item.name: (item.bytes, item.crc32, item.label) for shard in plan.shards for item in shard}
+    both = [name for name in now if name in then]
+    groups = {
+        "new": [name for name in now if name not in then],
+        "gone": [name for name in then if name not in now],
+        "changed": [name for name in both if now[name][:2] != then[name][:2]],
+        "labelled differently": [name for name in both if now[name][2] != then[name][2]],
+    }
+    return [
+        f"{_named(sorted(names))} {'is' if len(names) == 1 else 'are'} {how}" for how, names in groups.items() if names
+    ]
+
+
+def _named(names: list[str]) -> str:
+    """Name the first of some files, and count the others."""
+    rest = len(names) - _NAMED
+    if rest <= 0:
+        return ", ".join(names)
+    return f"{', '.join(names[:_NAMED])} and {rest:,} more {'file' if rest == 1 else 'files'}"

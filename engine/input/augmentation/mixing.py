@@ -1,0 +1,81 @@
+"""Random erasing, mixup and CutMix."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from .draws import Draw, between, per_image
+
+if TYPE_CHECKING:
+    from ...config.options import Augmentation
+
+ERASED_AREA = (0.02, 0.33)
+"""Share of the image that is blanked out (random erasing, Zhong et al. 2017)."""
+
+
+def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
+    """Blank a random rectangle of some images out, in medium grey.
+
+    Args:
+        images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
+        options: The changes.
+        uniform: Numbers between 0 and 1, a row a `Draw`.
+        top: Largest value of a pixel.
+    """
+    if not options.erasing:
+        return images
+    _, height, width, _ = images.shape
+    wide, high = (tf.sqrt(between(*ERASED_AREA, uniform[row])) for row in (Draw.ERASE_WIDTH, Draw.ERASE_HEIGHT))
+    left, upper = uniform[Draw.ERASE_X] * (1 - wide), uniform[Draw.ERASE_Y] * (1 - high)
+    inside = _rectangle(height, width, left, upper, left + wide, upper + high)
+    chosen = per_image(uniform[Draw.ERASE] < options.erasing)
+    return tf.where(inside & chosen, 0.5 * top, images)
+
+
+def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: Any, shares: tuple[Any, ...]) -> Any:
+    """Mix each image with another one of the batch, and what belongs to it alike.
+
+    Where both ways are asked for, each image takes one of them.
+
+    Args:
+        images: Floats, shape ``(batch, height, width, channels)``.
+        targets: Labels as floats, and sample weights if there are any.
+        options: The changes.
+        uniform: Numbers between 0 and 1, a row a `Draw`.
+        shares: What each image keeps of itself in mixup, and in CutMix.
+
+    Returns:
+        The images and the targets.
+    """
+    by_mixup, by_patch = shares
+    if options.mixup and options.cutmix:
+        mixed = uniform[Draw.MIX] < 0.5
+        by_mixup, by_patch = tf.where(mixed, by_mixup, 1.0), tf.where(mixed, 1.0, by_patch)
+    # The batch is shuffled, so the next image is a random one.
+    if options.mixup:
+        kept = per_image(by_mixup)
+        images = kept * images + (1 - kept) * tf.roll(images, 1, axis=0)
+    kept = by_mixup
+    if options.cutmix:
+        _, height, width, _ = images.shape
+        side = tf.sqrt(1 - by_patch)
+        x, y = uniform[Draw.PATCH_X], uniform[Draw.PATCH_Y]
+        inside = _rectangle(height, width, x - side / 2, y - side / 2, x + side / 2, y + side / 2)
+        images = tf.where(inside, tf.roll(images, 1, axis=0), images)
+        # By the area that was pasted, which the edge may have cut, not by the one that was drawn.
+        kept = kept * (1 - tf.reduce_mean(tf.cast(inside, tf.float32), axis=(1, 2, 3)))
+    return images, tuple(_mixed(target, kept) for target in targets)
+
+
+def _mixed(target: Any, kept: Any) -> Any:
+    kept = tf.reshape(kept, (-1,) + (1,) * (target.shape.rank - 1))
+    return kept * target + (1 - kept) * tf.roll(target, 1, axis=0)
+
+
+def _rectangle(height: int, width: int, left: Any, upper: Any, right: Any, lower: Any) -> Any:
+    """Tell which pixels have their centre in a rectangle, given in shares of the sides; one rectangle an image."""
+    x = ((tf.range(width, dtype=tf.float32) + 0.5) / width)[None, None, :, None]
+    y = ((tf.range(height, dtype=tf.float32) + 0.5) / height)[None, :, None, None]
+    return (x >= per_image(left)) & (x < per_image(right)) & (y >= per_image(upper)) & (y < per_image(lower))

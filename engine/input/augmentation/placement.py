@@ -1,0 +1,137 @@
+"""Where images are changed: in the input pipeline, or in the model by Keras's own layers."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...errors import DataError
+from .color import HUE_SHARE
+from .mixing import ERASED_AREA
+
+if TYPE_CHECKING:
+    from ...config.options import Augmentation
+
+# Two layers for both: Keras's own "horizontal_and_vertical" mirrors both ways at once or not at all.
+_FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}
+_WITHOUT_XLA = ("rotation", "translation", "zoom")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where images are changed.
+
+    Args:
+        in_model: Whether by layers in front of the model, or else in the input pipeline.
+        reason: Where and why, in one sentence; empty without augmentation.
+    """
+
+    in_model: bool
+    reason: str
+
+
+def choose_placement(options: Augmentation, accelerator: str) -> Placement:
+    """Decide where images are changed.
+
+    In the model it costs the accelerator's time instead of the host's, which only a GPU has to spare; and XLA, which
+    compiles for a TPU, refuses Keras's layers that move pixels, or makes them read the image a thousand times.
+
+    Args:
+        options: The changes, of a checked configuration: in the model only what Keras has layers for.
+        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
+
+    Raises:
+        DataError: The model was asked for, and a TPU cannot do it there.
+    """
+    if not options.is_active:
+        return Placement(False, "")
+    if options.placement == "pipeline":
+        return Placement(False, "in the input pipeline: asked for")
+    moving = [name for name in _WITHOUT_XLA if getattr(options, name)]
+    if options.placement == "model":
+        if moving and accelerator == "tpu":
+            raise DataError(
+                f"augmentation.{moving[0]} cannot be placed in the model on a TPU: its compiler refuses Keras's layer, "
+                "or makes it read each image a thousand times.",
+                remedy="Set augmentation.placement to pipeline or auto.",
+            )
+        return Placement(True, "in the model: asked for")
+    if accelerator != "gpu":
+        return Placement(False, "in the input pipeline, where it is fastest")
+    if left := [*options.without_layer, *moving]:
+        return Placement(False, f"in the input pipeline: {left[0]} would keep XLA from compiling the model")
+    return Placement(True, "in the model: the GPU does it faster than the host")
+
+
+def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[Any]:
+    """Return the Keras layers that make the changes.
+
+    Args:
+        options: The changes, without those that Keras has no layer for.
+        top: Largest value of a pixel; the smallest is 0.
+        seed: Seed of the random changes.
+    """
+    # A seed a layer: with one for all, the draws of all are the same, and a turn always comes with the same shift.
+    seeds = itertools.count(seed)
+    return [
+        # In float32 whatever the policy: 16 bits have no room for 256 shades and what lies between them.
+        _layer(name)(*arguments, **named, seed=next(seeds), dtype="float32")
+        for name, arguments, named in _specifications(options, top)
+    ]
+
+
+def _layer(name: str) -> Any:
+    import keras
+
+    layer = getattr(keras.layers, name, None)
+    if layer is None:
+        raise DataError(
+            f"Keras {keras.__version__} has no layer {name}.",
+            remedy="Set augmentation.placement to pipeline, or install a newer Keras.",
+        )
+    return layer
+
+
+def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
+    """Return the layers' names and arguments."""
+    ranged = {"value_range": (0.0, top)}
+    # A factor f of Keras's layer scales the saturation by f / (1 − f); the saturation is bounded by its value range.
+    saturation = tuple((1 + change) / (2 + change) for change in (-options.color, options.color))
+    erasing = {"scale": ERASED_AREA, "fill_value": 0.5 * top, **ranged}
+    known: list[tuple[float, str, tuple[Any, ...], dict[str, Any]]] = [
+        (options.rotation, "RandomRotation", (options.rotation / 360.0,), {}),
+        (options.translation, "RandomTranslation", (options.translation, options.translation), {}),
+        (options.zoom, "RandomZoom", (options.zoom,), {}),
+        # Of one number, Keras 3.15 makes the range from no change upwards, and of two the one that is documented.
+        (options.contrast, "RandomContrast", ((options.contrast, options.contrast),), ranged),
+        (options.brightness, "RandomBrightness", (options.brightness,), ranged),
+        (options.color, "RandomSaturation", (saturation,), {"value_range": (0.0, 1.0)}),
+        (options.color, "RandomHue", (2 * HUE_SHARE * options.color,), ranged),
+        (options.erasing, "RandomErasing", ((options.erasing, options.erasing),), erasing),
+    ]
+    flips: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+        ("RandomFlip", (mode,), {}) for mode in _FLIPS[options.flip]
+    ]
+    return flips + [(name, arguments, named) for amount, name, arguments, named in known if amount]
+
+
+def with_augmentation(model: Any, options: Augmentation, top: float, seed: int) -> Any:
+    """Put the layers that change images in front of a model; they act in training only, and are saved with it.
+
+    Args:
+        model: The uncompiled model of one input.
+        options: The changes.
+        top: Largest value of a pixel; the smallest is 0.
+        seed: Seed of the random changes.
+    """
+    import keras
+
+    layers = augmentation_layers(options, top, seed)
+    images = keras.Input(model.input_shape[1:], name="image")
+    if isinstance(model, keras.Sequential):
+        return keras.Sequential([images, *layers, *model.layers], name=model.name)
+    changed = images
+    for layer in layers:
+        changed = layer(changed)
+    return keras.Model(images, model(changed), name=model.name)

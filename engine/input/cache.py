@@ -1,0 +1,174 @@
+"""Decides where decoded examples are kept after the first epoch: in memory, in a file beside the run, or nowhere."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ..errors import DataError
+from ..runs.run_directory import Liveness, list_runs
+from ..storage.disk_space import size_text
+from ..storage.files import drafts_in
+
+if TYPE_CHECKING:
+    from ..runs.run_directory import RunDirectory
+
+MEMORY_SHARE = 0.5
+"""Share of free memory that kept examples may take."""
+
+# Of free memory, for a shuffle of examples that are not kept in memory anyway. They come and go in threads of their
+# own, which costs the allocator three times their size (measured with glibc).
+_SHUFFLE_SHARE = 0.125
+_DISK_SHARE = 0.9
+_OVERHEAD_BYTES = 256  # what TensorFlow needs to keep an example beside its values
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """Where decoded examples are kept.
+
+    Args:
+        kind: ``memory``, ``disk`` or ``off``.
+        reason: Where and why, in one sentence.
+        shuffle_most: Most examples that a shuffle may hold in memory; None where there is no bound.
+        notice: What a person should know; empty when all is as expected.
+    """
+
+    kind: str
+    reason: str
+    shuffle_most: int | None = None
+    notice: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What there is to keep examples in.
+
+    Args:
+        memory_bytes: Free memory.
+        disk_bytes: Free disk beside the run; 0 where there is no folder for it.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+
+
+def choose_cache(asked: str, count: int | None, example_bytes: int | None, room: Room) -> Cache:
+    """Decide where examples are kept.
+
+    Args:
+        asked: The configuration's ``data.cache``.
+        count: Training and validation examples; None when the dataset does not tell, or has no end.
+        example_bytes: Bytes of one, decoded; None when they differ.
+        room: What there is.
+
+    Raises:
+        DataError: A file was asked for, and the disk is too small.
+    """
+    needed = most = None
+    if example_bytes is not None:
+        each = example_bytes + _OVERHEAD_BYTES
+        needed = None if count is None else count * each
+        most = int(_SHUFFLE_SHARE * room.memory_bytes / each)
+    size = "the examples" if needed is None else f"{count:,} examples of {size_text(needed)} in all"
+    if asked == "memory":
+        return Cache("memory", f"in memory: asked for; {size}")
+    if asked == "off":
+        return Cache("off", "not kept: asked for", most)
+    if asked == "disk":
+        if needed is not None and needed > _DISK_SHARE * room.disk_bytes:
+            raise DataError(
+                f"data.cache is disk, and {size} do not fit: {size_text(room.disk_bytes)} are free beside the run.",
+                remedy="Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk.",
+            )
+        return Cache("disk", f"in a file beside the run: asked for; {size}", most)
+    if needed is None:
+        why = "their number is not known" if count is None else "their sizes differ"
+        return Cache("off", f"not kept: {why}", most, _told(f"Examples are read anew in every epoch: {why}."))
+    free = f"half of the {size_text(room.memory_bytes)} of memory that is free"
+    if needed <= MEMORY_SHARE * room.memory_bytes:
+        return Cache("memory", f"in memory: {size} are less than {free}")
+    if needed <= _DISK_SHARE * room.disk_bytes:
+        return Cache("disk", f"in a file beside the run: {size} are more than {free}", most)
+    why = f"{size} are more than {free}, and than the {size_text(room.disk_bytes)} that the disk has free"
+    return Cache("off", f"not kept: {why}", most, _told(f"Examples are read anew in every epoch: {why}."))
+
+
+def _told(sentence: str) -> str:
+    return f"{sentence} data.cache=memory or disk keeps them all the same."
+
+
+def room_beside(folder: Path | None) -> Room:
+    """Look at what there is to keep examples in.
+
+    Args:
+        folder: Where a file would be kept; None when nowhere.
+    """
+    disk = 0
+    if folder is not None:
+        with suppress(OSError):
+            disk = shutil.disk_usage(folder.parent).free
+    return Room(free_memory_bytes(), disk)
+
+
+def free_memory_bytes(root: Path = Path("/")) -> int:
+    """Return the memory that is free: the machine's, or what is left of the limit of a container or a batch job.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are.
+    """
+    free = psutil.virtual_memory().available
+    try:
+        groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return free  # not Linux
+    for line in groups:
+        _, controllers, place = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
+        # Each folder above may have a limit of its own; in a container, the group's own folder may not be there.
+        for folder in (PurePosixPath(place), *PurePosixPath(place).parents):
+            left = _left_of_limit(base / folder.relative_to("/"))
+            free = free if left is None else min(free, left)
+    return free
+
+
+def _left_of_limit(group: Path) -> int | None:
+    """Return what a control group may still take; pages that only cache files do not count, they are given back."""
+    for limit, usage, cached in (
+        ("memory.max", "memory.current", "inactive_file"),
+        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ):
+        with suppress(OSError, ValueError):
+            most, used = (int((group / name).read_text(encoding="utf-8")) for name in (limit, usage))
+            lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
+            given_back = next((int(line.split()[1]) for line in lines if line.split()[0] == cached), 0)
+            return max(0, most - used + given_back)
+    return None
+
+
+def discard_cache(run: RunDirectory) -> None:
+    """Delete what a run kept of its examples; it is of no use to another one."""
+    shutil.rmtree(run.cache, ignore_errors=True)
+
+
+def discard_leftovers(folder: Path) -> None:
+    """Delete what killed runs left behind, so that it does not fill the disk: caches, drafts and reserved space.
+
+    Args:
+        folder: The folder of all runs.
+    """
+    for run in list_runs(folder):
+        drafts = [draft for place in (run.path, run.checkpoints, run.control) for draft in drafts_in(place)]
+        leftovers = [path for path in (run.reserved_space, *drafts) if path.exists()]
+        if (leftovers or run.cache.is_dir()) and run.liveness() is Liveness.DEAD:
+            discard_cache(run)
+            for leftover in leftovers:
+                with suppress(OSError):
+                    leftover.unlink()

@@ -1,0 +1,70 @@
+"""Class weights, which let the examples of rare classes count for more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..data.examples import Examples
+
+
+def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
+    """Return a weight a class, so that all classes count for as much: ``n / (k · n_c)``, as in scikit-learn.
+
+    Args:
+        counts: Examples of each class; classes without any are not counted among the k.
+    """
+    present = counts > 0
+    weights = np.zeros(len(counts), np.float32)
+    weights[present] = counts.sum() / (present.sum() * counts[present])
+    return weights
+
+
+def training_weights(examples: Examples) -> NDArray[np.float32]:
+    """Return the weight of each class in the training data.
+
+    The classes are counted by the dataset, or in one pass over the labels.
+
+    Raises:
+        DataError: There are no classes, or the data has no known end.
+    """
+    label = examples.train.element_spec[1]
+    classes = examples.signature.classes
+    is_number = label.shape.rank == 0 and label.dtype.is_integer
+    if not classes or not (is_number or label.shape.as_list() == [classes]):
+        raise DataError(
+            "class_weight=balanced needs labels that are class numbers, or a share for each class.",
+            remedy="Set class_weight=none.",
+        )
+    counted = examples.record.get("class_counts", {}).get("train")
+    if counted is not None:
+        return balanced_weights(np.asarray(counted, np.float64))
+    if examples.train_count is None:
+        raise DataError(
+            "class_weight=balanced has to count the classes, and the dataset does not tell where it ends.",
+            remedy="Give it a length (tf.data.experimental.assert_cardinality), or set class_weight=none.",
+        )
+    labels = examples.train.map(lambda _, label, *__: tf.one_hot(label, classes) if is_number else label)
+    totals = labels.batch(4096).reduce(
+        np.zeros(classes), lambda total, batch: total + tf.reduce_sum(tf.cast(batch, tf.float64), axis=0)
+    )
+    return balanced_weights(totals.numpy())
+
+
+def sample_weights(labels: Any, weights: NDArray[np.float32]) -> Any:
+    """Return the weight of each example of a batch.
+
+    Args:
+        labels: Class numbers of shape ``(batch,)``, or a share for each class, shape ``(batch, classes)``.
+        weights: The weight of each class.
+    """
+    if labels.dtype.is_integer and labels.shape.rank == 1:
+        return tf.gather(tf.constant(weights), labels)
+    return tf.linalg.matvec(tf.cast(labels, tf.float32), tf.constant(weights))

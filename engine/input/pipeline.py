@@ -1,0 +1,322 @@
+"""The input pipeline: cache → shuffle → repeat → batch (the remainder dropped) → augment → prefetch.
+
+Augmentation comes after the cache, so that every epoch sees new changes of the same cached examples, and only
+training data is augmented. It works on whole batches, which is faster; each image still has draws of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from ..accelerators.connect import Share
+from ..errors import DataError
+from ..planning.plan import LARGEST_SHUFFLE
+from .augmentation.augment import augmenter
+from .augmentation.placement import choose_placement
+from .cache import choose_cache, room_beside
+from .class_weights import sample_weights, training_weights
+from .decoding import keep, untuned
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ..config.run_config import RunConfig
+    from ..data.examples import Examples
+    from .augmentation.placement import Placement
+    from .cache import Cache, Room
+
+_BATCHES_AT_ONCE_BYTES = 1 << 30
+"""Most memory for the batches that are prepared at the same time."""
+
+_CONVERTED_APART, _CHANGED_APART = 1 << 18, 1 << 15
+"""Values of a batch from which threads of their own are worth it, to convert batches and to change them at random.
+
+Handing a batch over takes some 10 µs of CPU, and as much again to be timed along by `engine.monitoring.input_rate`: with steps of
+a millisecond that is 2 % of a core.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Batched data, ready for `fit`.
+
+    Args:
+        train: Endless batches of (examples, labels), and sample weights if there are any; of a static shape.
+        validation: Batches of one pass over the validation data, or None.
+        steps_per_epoch: Training steps an epoch.
+        global_batch: Examples a step over all replicas.
+        remainder: Examples that an epoch over the whole dataset leaves out.
+        calibration: Makes an endless dataset of one training batch, which draws nothing from the run's own shuffling.
+        cache: Where decoded examples are kept, and why.
+        placement: Where images are changed at random, and why.
+        examples: What is trained on; those that could not be decoded are no longer among them.
+        notices: What a person should know.
+    """
+
+    train: Any
+    validation: Any
+    steps_per_epoch: int
+    global_batch: int
+    remainder: int
+    calibration: Callable[[], Any]
+    cache: Cache
+    placement: Placement
+    examples: Examples
+    notices: tuple[str, ...] = ()
+
+
+def build_pipeline(
+    examples: Examples,
+    config: RunConfig,
+    replicas: int,
+    accelerator: str = "cpu",
+    cache_folder: Path | None = None,
+    room: Room | None = None,
+    share: Share | None = None,
+    on_decoding: Callable[[str], None] | None = None,
+) -> Pipeline:
+    """Build the pipeline of a run.
+
+    Args:
+        examples: What was loaded.
+        config: The configuration.
+        replicas: Copies of the model; each gets ``config.batch_size`` examples a step.
+        accelerator: Its name; augmentation is placed by it.
+        cache_folder: A folder of the run's own that may be made to keep decoded examples in; None when there is none.
+        room: Memory and disk there is for them; what is free now by default.
+        share: This host's share of every batch; all of it by default.
+        on_decoding: Told how far decoding is, as in `engine.input.decoding.keep`; None leaves it to the first epoch.
+
+    Raises:
+        DataError: A batch does not fit, the number of steps cannot be known, examples differ in size, or something
+            that the configuration asks for does not go with them.
+    """
+    _check_shapes(examples, config)
+    _check_labels(examples, config)
+    batch = config.batch_size * replicas
+    _steps(examples.train_count, config, batch, replicas)  # before decoding, which takes its time
+    placement = choose_placement(config.augmentation, accelerator)
+    cache = choose_cache(
+        config.data.cache, _total_count(examples), _example_bytes(examples.train), room or room_beside(cache_folder)
+    )
+    kept = keep(examples, cache, cache_folder, on_decoding)
+    examples = kept.examples
+    steps, remainder = _steps(examples.train_count, config, batch, replicas)
+    weights = training_weights(examples) if config.class_weight == "balanced" else None
+    shuffled, notice = _shuffled(kept.train, examples, config, cache)
+    share = share or Share()
+    # Every host shuffles all examples in the same order, and takes every n-th: together they see whole batches.
+    train = _dealt(shuffled.repeat(), share).batch(batch // share.count, drop_remainder=True)
+    in_pipeline = config.augmentation.is_active and not placement.in_model
+    train = _prepared(train, examples, config, weights, share, augmented=in_pipeline)
+    validation, left_out = kept.validation, ""
+    if validation is not None:
+        validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
+        validation = _prepared(validation, examples, config)
+
+    def calibration() -> Any:
+        first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
+        return _prepared(first, examples, config, weights).take(1).cache().repeat()
+
+    notices = tuple(text for text in (*kept.notices, cache.notice, notice, left_out) if text)
+    return Pipeline(train, validation, steps, batch, remainder, calibration, cache, placement, examples, notices)
+
+
+def largest_pixel(examples: Examples, config: RunConfig) -> float:
+    """Return the largest value of a pixel as the model gets it."""
+    return 1.0 if examples.pixel_range and config.data.pixels == "unit" else _largest_stored(examples)
+
+
+def _largest_stored(examples: Examples) -> float:
+    """Return the largest value of a pixel in the dataset; where it does not tell, its number format does."""
+    images = tf.nest.flatten(examples.train.element_spec[0])[0]
+    return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
+
+
+def _check_shapes(examples: Examples, config: RunConfig) -> None:
+    for part in tf.nest.flatten(examples.train.element_spec[0]):
+        if part.shape.rank is None or None in part.shape.as_list():
+            raise DataError(
+                f"The examples of {config.dataset} have shape {part.shape}: their size differs or is not known.",
+                why="Batches need examples of one size, and a TPU's program is compiled for it.",
+                remedy="Bring them to one size in the dataset function, as tf.image.resize or tf.ensure_shape does.",
+            )
+
+
+def _check_labels(examples: Examples, config: RunConfig) -> None:
+    """Check that labels can become a share for each class, where mixing or smoothing makes shares of them."""
+    if config.effective_loss == config.loss:
+        return
+    label, classes = examples.train.element_spec[1], examples.signature.classes
+    is_number = label.shape.rank == 0 and label.dtype.is_integer
+    if classes and (is_number or label.shape.as_list() == [classes]):
+        return
+    key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
+    raise DataError(
+        f"{key} needs examples of one class each and their number; the labels of {config.dataset} are of shape "
+        f"{label.shape}, with {classes or 'an unknown number of'} classes.",
+        remedy="Set it to 0, or return one-hot labels from the dataset function.",
+    )
+
+
+def _total_count(examples: Examples) -> int | None:
+    if examples.train_count is None or examples.validation_count is None:
+        return None
+    return examples.train_count + examples.validation_count
+
+
+def _example_bytes(dataset: Any) -> int | None:
+    """Return the bytes of one example with its label; None when they differ."""
+    total = 0
+    for part in tf.nest.flatten(dataset.element_spec):
+        elements = part.shape.num_elements()
+        if elements is None or part.dtype == tf.string:
+            return None
+        total += elements * part.dtype.size
+    return total
+
+
+def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache) -> tuple[Any, str]:
+    """Shuffle, holding no more examples than memory has room for; say so when that is less than all."""
+    wanted = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
+    buffer, notice = wanted, ""
+    if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < wanted:
+        buffer = max(1, cache.shuffle_most)
+        notice = (
+            f"Each example is drawn from {buffer:,} at a time instead of {wanted:,}: more do not fit into memory. "
+            "data.shuffle_buffer sets another number."
+        )
+    return dataset.shuffle(buffer, seed=config.seed, reshuffle_each_iteration=True), notice
+
+
+def _prepared(
+    dataset: Any,
+    examples: Examples,
+    config: RunConfig,
+    weights: Any = None,
+    share: Share | None = None,
+    *,
+    augmented: bool = False,
+) -> Any:
+    """Make of batches what the model and its loss take, and fetch ahead.
+
+    Pixels stay bytes until here: a quarter of the size to cache, shuffle and copy.
+
+    Args:
+        dataset: Batches.
+        examples: What was loaded.
+        config: The configuration.
+        weights: The weight of each class, for training data where classes are weighted.
+        share: This host's share of the batches; each host's random changes are others.
+        augmented: Whether images are changed at random.
+    """
+    classes = examples.signature.classes
+    one_hot = config.effective_loss == "categorical_crossentropy" and _has_integer_labels(dataset)
+    top = _largest_stored(examples)
+    scale = largest_pixel(examples, config) / top
+    change = augmenter(config.augmentation, examples.signature.shape, top, scale, config.seed) if augmented else None
+
+    def prepare(number: Any, element: Any) -> Any:
+        inputs, labels, *given = element
+        if one_hot:
+            labels = tf.one_hot(labels, classes)
+        if change is not None:
+            inputs, (labels, *given) = change(number, inputs, (labels, *given))
+        elif examples.pixel_range:
+            inputs = tf.cast(inputs, tf.float32) * scale
+        if weights is not None:
+            balance = sample_weights(labels, weights)
+            given = [balance * tf.cast(given[0], tf.float32) if given else balance]
+        return (inputs, labels, *given)
+
+    if one_hot or augmented or examples.pixel_range or weights is not None:
+        calls = _parallel_calls(dataset, _CONVERTED_APART if change is None else _CHANGED_APART)
+        if change is None:
+            dataset = dataset.map(lambda *element: prepare(0, element), num_parallel_calls=calls)
+        else:
+            first, every = (share.index, share.count) if share else (0, 1)
+            numbers = tf.data.Dataset.counter(first, every)
+            dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=calls)
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
+
+
+def _parallel_calls(batches: Any, least: int) -> int | None:
+    """Return how many batches are prepared at once: one a core, unless they are so large that memory would not do.
+
+    Args:
+        batches: The batches.
+        least: Values of a batch below which it is done where they are fetched; then the result is None.
+    """
+    sizes = [part.shape.num_elements() for part in tf.nest.flatten(batches.element_spec)]
+    values = sum(size or 1 for size in sizes)
+    if None not in sizes and values < least:
+        return None
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _BATCHES_AT_ONCE_BYTES // (4 * values)))
+
+
+def _has_integer_labels(dataset: Any) -> bool:
+    label = dataset.element_spec[1]
+    return bool(label.shape.rank == 1 and label.dtype.is_integer)
+
+
+def _steps(count: int | None, config: RunConfig, batch: int, replicas: int) -> tuple[int, int]:
+    if count is not None and count < batch:
+        largest = count // replicas
+        fits = f"The largest batch size that fits is {largest}." if largest else "Use fewer replicas."
+        raise DataError(
+            f"A global batch of {batch:,} ({config.batch_size:,} × {replicas}) is larger than the {count:,} "
+            "training examples.",
+            remedy=fits,
+        )
+    if config.steps_per_epoch != "all":
+        return config.steps_per_epoch, 0
+    if count is None:
+        raise DataError(
+            f"{config.dataset} does not tell how many examples it has.",
+            remedy="Set steps_per_epoch, or give it a length: tf.data.experimental.assert_cardinality.",
+        )
+    return count // batch, count % batch
+
+
+def _dealt(dataset: Any, share: Share) -> Any:
+    return dataset.shard(share.count, share.index) if share.count > 1 else dataset
+
+
+def _validation_batches(validation: Any, count: int | None, batch: int, replicas: int, share: Share) -> tuple[Any, str]:
+    """Return this host's validation batches, and what is left out of them."""
+    left_out = ""
+    if share.is_even and count is not None and (rest := count % replicas):
+        left_out = f"Validation leaves out {rest} of {count:,} examples: they do not divide among {replicas} replicas."
+        count -= rest
+        validation = validation.take(count)
+    size = _validation_batch(count, batch, replicas)
+    # Of an unknown number of examples the last batch might leave a replica empty-handed.
+    drop = count is None and replicas > 1
+    return _dealt(validation, share).batch(size // share.count, drop_remainder=drop), left_out
+
+
+def _validation_batch(count: int | None, batch: int, replicas: int) -> int:
+    """Choose a batch whose last, smaller one still gives every replica an example.
+
+    A strategy deals a batch out in shares of ``ceil(batch / replicas)``; a replica left without one fails.
+
+    Raises:
+        DataError: There are too few validation examples for the replicas.
+    """
+    if replicas == 1 or count is None:
+        return batch
+    for size in chain(range(batch, 0, -replicas), range(batch + replicas, count + replicas, replicas)):
+        rest = count % size
+        if rest == 0 or -(-rest // replicas) * (replicas - 1) < rest:
+            return size
+    raise DataError(
+        f"The {count:,} validation examples cannot be dealt out to {replicas} replicas.",
+        remedy="Use fewer replicas, or another data.validation_fraction.",
+    )

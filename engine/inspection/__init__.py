@@ -1,1 +1,0 @@
-"""What there is to know of a dataset, as plain values for `tpu-console inspect`; needs TensorFlow."""

@@ -1,0 +1,218 @@
+"""Writes shard files and reads them back; the paths may be remote ones.
+
+A file is written under another name, read back, and only then given its own: a file of that name is whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...data.images.check import open_file
+from ...data.images.decode import Facts, plain_contents
+from ...data.places import is_remote
+from ...errors import ConsoleError, DataError, one_line
+from ...storage.files import sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ...data.tfrecord.sharding import Item
+
+_READERS = 8
+"""Files that are fetched at once: a bucket answers after a while, but many at a time."""
+
+_AHEAD = 4 * _READERS
+_PNG = b"\x89PNG"
+
+
+class DamagedShardError(Exception):
+    """A shard file does not hold what it should; the message says why."""
+
+
+def read_bytes(path: str) -> bytes:
+    """Read a whole file.
+
+    Raises:
+        DataError: It cannot be read.
+    """
+    try:
+        with open_file(path) as file:
+            return file.read()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or one_line(error)}.") from error
+    except tf.errors.OpError as error:
+        raise DataError(f"{path} cannot be read: {_reason(error)}.") from error
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a file whole or not at all.
+
+    Raises:
+        ConsoleError: It cannot be written.
+    """
+    with _replacing(path) as part, tf.io.gfile.GFile(part, "w") as file:
+        file.write(text)
+
+
+def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
+    """Write a shard, and read it back before it gets its name.
+
+    Args:
+        path: The shard.
+        items: Its images, in order.
+        on_image: Called after each image that was written, and after each that was read back.
+
+    Raises:
+        DataError: A file of the source has changed since it was looked at.
+        ConsoleError: The shard cannot be written, as on a full disk; nothing of its name is there then.
+    """
+    with _replacing(path) as part:
+        with tf.io.TFRecordWriter(part) as writer:
+            for item, image in zip(items, _images(items), strict=True):
+                writer.write(example_of(item, image).SerializeToString(deterministic=True))
+                on_image()
+        try:
+            check_records(part, items, on_image)
+        except DamagedShardError as error:
+            raise ConsoleError(
+                f"{path} was not written: reading it back gave something else.",
+                why=f"{error}.",
+                remedy="The disk or its driver is at fault; write elsewhere.",
+            ) from error
+
+
+def example_of(item: Item, image: bytes) -> Any:
+    """Return an image and its label as a `tf.train.Example`."""
+    if isinstance(item.label, int):
+        label = tf.train.Feature(int64_list=tf.train.Int64List(value=[item.label]))
+    else:
+        label = tf.train.Feature(float_list=tf.train.FloatList(value=item.label))
+    features = {
+        "image": _bytes_feature(image),
+        "orientation": tf.train.Feature(int64_list=tf.train.Int64List(value=[item.orientation])),
+        "label": label,
+        "name": _bytes_feature(_encoded(item.name)),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+def check_records(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
+    """Read a shard and compare each record with the image it was made from.
+
+    Args:
+        path: The shard.
+        items: Its images, in order.
+        on_image: Called after each record.
+
+    Raises:
+        DamagedShardError: It is damaged, or holds something else.
+    """
+    read = 0
+    try:
+        for raw in tf.data.TFRecordDataset(path).as_numpy_iterator():
+            if read >= len(items):
+                raise DamagedShardError(f"it has more than {len(items):,} records")
+            _check_record(raw, items[read])
+            read += 1
+            on_image()
+    except tf.errors.OpError as error:
+        raise DamagedShardError(one_line(error, 200)) from error
+    if read != len(items):
+        raise DamagedShardError(f"it has {read:,} records instead of {len(items):,}")
+
+
+def _check_record(raw: bytes, item: Item) -> None:
+    try:
+        features = tf.train.Example.FromString(raw).features.feature
+        name, image = features["name"].bytes_list.value[0], features["image"].bytes_list.value[0]
+        orientation = features["orientation"].int64_list.value[0]
+        shares = features["label"].float_list.value
+        label = tuple(shares) if shares else features["label"].int64_list.value[0]
+    except Exception as error:  # protobuf's decoding error has no public name that all versions share
+        raise DamagedShardError(f"a record of {item.name} cannot be read") from error
+    if name != _encoded(item.name):
+        raise DamagedShardError(f"{item.name} is not where it should be")
+    if label != (item.label if isinstance(item.label, int) else _as_stored(item.label)):
+        raise DamagedShardError(f"{item.name} has another label")
+    if orientation != item.orientation:
+        raise DamagedShardError(f"{item.name} is turned otherwise")
+    if not item.is_recoded and zlib.crc32(image) != item.crc32:
+        raise DamagedShardError(f"{item.name} is another image")
+    if item.is_recoded and not image.startswith(_PNG):
+        raise DamagedShardError(f"{item.name} is no PNG")
+
+
+def _images(items: Sequence[Item]) -> Iterator[bytes]:
+    """Read the images to store, some of them before they are asked for."""
+    with ThreadPoolExecutor(_READERS, "image reader") as pool:
+        ahead: deque[Future[bytes]] = deque()
+        try:
+            for item in items:
+                ahead.append(pool.submit(_image, item))
+                if len(ahead) > _AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+
+def _image(item: Item) -> bytes:
+    """Read the image to store; refuse one whose file is not as it was."""
+    content = read_bytes(item.path)
+    if zlib.crc32(content) != item.crc32:
+        raise DataError(f"{item.path} changed while the shards were written.", remedy="Start again.")
+    return plain_contents(Facts(item.path, decoder="pillow")) if item.is_recoded else content
+
+
+@contextmanager
+def _replacing(path: str) -> Iterator[str]:
+    """Give another name to write under, which becomes the file's own when nothing went wrong.
+
+    Raises:
+        ConsoleError: The file cannot be written.
+    """
+    part = f"{path}.part"
+    try:
+        yield part
+        if not is_remote(path):
+            sync(part)  # so that after a power failure the name stands for a whole file
+        tf.io.gfile.rename(part, path, overwrite=True)
+    except BaseException as error:
+        with suppress(tf.errors.OpError):  # what it failed for counts, not that there is nothing to clear away
+            tf.io.gfile.remove(part)
+        if isinstance(error, tf.errors.OpError | OSError) and not isinstance(error, BrokenPipeError):
+            raise ConsoleError(
+                f"{path} cannot be written: {_reason(error)}.",
+                remedy="No half file is left there. Free space or check the folder, then start again: "
+                "whole shards are kept.",
+            ) from error
+        raise
+
+
+def _reason(error: Any) -> str:
+    if isinstance(error, tf.errors.ResourceExhaustedError):
+        return "the disk is full"
+    return one_line(error, 200).rpartition("; ")[2].rstrip(".")
+
+
+def _as_stored(shares: tuple[float, ...]) -> tuple[float, ...]:
+    """Round shares as a list of floats of a `tf.train.Example` does."""
+    return tuple(float(np.float32(share)) for share in shares)
+
+
+def _encoded(name: str) -> bytes:
+    """Return the bytes of a file's name, of one that is no UTF-8 too."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _bytes_feature(value: bytes) -> Any:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))

@@ -1,0 +1,207 @@
+"""Converts an image dataset into shards, and goes on where an earlier start was interrupted."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from ...data.images.check import open_file
+from ...data.places import is_remote
+from ...data.tfrecord.schema import (
+    SCHEMA_NAME,
+    VERSION,
+    Schema,
+    Shard,
+    checksum,
+    count_classes,
+    features_of,
+    join,
+    shard_name,
+    write_schema,
+)
+from ...data.tfrecord.sharding import MANIFEST_NAME, ShardPlan, differences, plan_shards, write_manifest
+from ...errors import ConsoleError, DataError
+from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
+from .shard_source import read_images
+
+if TYPE_CHECKING:
+    from ..job import Reporter
+
+_OVERHEAD_BYTES = 200
+"""What a record and its line in the manifest and the schema take beside the image, about."""
+
+
+def perform(
+    reporter: Reporter, dataset: str, options: dict[str, Any], destination: str, shard_mb: float, seed: int = 0
+) -> dict[str, Any]:
+    """Convert a dataset.
+
+    Args:
+        reporter: Told how far it is.
+        dataset: ``image-csv`` or ``image-folder``.
+        options: Its options, as in a configuration's ``data.options``.
+        destination: Folder of the shards; it is made.
+        shard_mb: Wanted size of a shard, in millions of bytes.
+        seed: Of the order of the images.
+
+    Returns:
+        Where the shards are, how many were written and how many were there, images, bytes and class counts.
+
+    Raises:
+        DataError: The source cannot be read, has bad images, or is not the one that the destination was begun with.
+        ConsoleError: The destination cannot be written.
+    """
+    with suppress(RuntimeError):  # where TensorFlow is at work already, it stays as it is
+        tf.config.set_visible_devices([], "GPU")  # nothing here needs one, and a run may be using it
+    images = read_images(dataset, options, reporter)
+    plan = plan_shards(images.items, images.settings(round(shard_mb * 1e6), seed))
+    _prepare(destination, plan)
+    kept = _kept(destination, plan, reporter)
+    missing = [index for index in range(len(plan.shards)) if index not in kept]
+    _check_room(destination, plan, missing)
+    _write(destination, plan, missing, reporter)
+    schema = _schema(destination, plan, f"{dataset}: {images.place}", reporter)
+    write_text(join(destination, SCHEMA_NAME), write_schema(schema))
+    return {
+        "destination": destination,
+        "shards": len(plan.shards),
+        "written": len(missing),
+        "images": schema.total,
+        "bytes": sum(shard.bytes for shard in schema.shards),
+        "classes": list(schema.classes),
+        "class_counts": list(schema.class_counts),
+        "left_out": images.left_out,
+    }
+
+
+def _prepare(destination: str, plan: ShardPlan) -> None:
+    """Make the destination, or check that it was begun with the same images."""
+    manifest = join(destination, MANIFEST_NAME)
+    try:
+        tf.io.gfile.makedirs(destination)
+        there = tf.io.gfile.listdir(destination)
+    except tf.errors.OpError as error:
+        raise ConsoleError(f"{destination} cannot be made or read: {error.message}.") from error
+    if MANIFEST_NAME in there:
+        changes = differences(read_bytes(manifest).decode("utf-8", "replace"), manifest, plan)
+        if changes:
+            raise DataError(
+                f"{destination} was begun with other images or options: {'; '.join(changes)}.",
+                remedy="Write to another folder, or delete this one and start again.",
+            )
+        return
+    foreign = next((name for name in sorted(there) if name == SCHEMA_NAME or name.endswith(".tfrecord")), None)
+    if foreign is not None:
+        raise DataError(
+            f"{destination} already holds {foreign}, of which there is no {MANIFEST_NAME}.",
+            remedy="Write to another folder.",
+        )
+    write_text(manifest, write_manifest(plan))
+
+
+def _path(destination: str, plan: ShardPlan, index: int) -> str:
+    return join(destination, shard_name(index, len(plan.shards)))
+
+
+def _kept(destination: str, plan: ShardPlan, reporter: Reporter) -> set[int]:
+    """Return the shards that are there and hold what they should."""
+    there = [index for index in range(len(plan.shards)) if tf.io.gfile.exists(_path(destination, plan, index))]
+    count = _Count(reporter, "checking shards that are there", sum(len(plan.shards[index]) for index in there))
+    kept = set()
+    for index in there:
+        try:
+            check_records(_path(destination, plan, index), plan.shards[index], count.one)
+            kept.add(index)
+        except DamagedShardError as error:
+            reporter.note(f"{_path(destination, plan, index)} is damaged and written again: {error}.")
+    return kept
+
+
+def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
+    """Refuse to begin what the disk has no room for; of a remote folder that is not known.
+
+    Raises:
+        ConsoleError: There is too little.
+    """
+    if is_remote(destination):
+        return
+    needed = sum(item.bytes + _OVERHEAD_BYTES for index in missing for item in plan.shards[index])
+    free = shutil.disk_usage(destination).free
+    if needed > free:
+        raise ConsoleError(
+            f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
+            remedy="Free space, or write elsewhere.",
+        )
+
+
+def _write(destination: str, plan: ShardPlan, missing: list[int], reporter: Reporter) -> None:
+    """Write the shards that are missing; an image counts half when it is written and half when it is read back."""
+    total = sum(len(plan.shards[index]) for index in missing)
+    count = _Count(reporter, "writing and reading back", total, share=2)
+    for index in missing:
+        write_shard(_path(destination, plan, index), plan.shards[index], count.one)
+    # An interrupted start may have left what this one had no reason to write again.
+    for name in tf.io.gfile.listdir(destination):
+        if name.endswith(".tfrecord.part"):
+            tf.io.gfile.remove(join(destination, name))
+
+
+def _schema(destination: str, plan: ShardPlan, source: str, reporter: Reporter) -> Schema:
+    settings, classes = plan.settings, len(plan.settings.classes)
+    shards: list[Shard] = []
+    whole = sum(tf.io.gfile.stat(_path(destination, plan, index)).length for index in range(len(plan.shards)))
+    for index, items in enumerate(plan.shards):
+        with open_file(_path(destination, plan, index)) as stream:
+            size, crc32 = checksum(stream)
+        labels = tuple(item.class_number for item in items)
+        counts = count_classes(labels, classes)
+        shards.append(
+            Shard(
+                file=shard_name(index, len(plan.shards)),
+                examples=len(items),
+                bytes=size,
+                crc32=crc32,
+                class_counts=counts,
+                labels=labels,
+            )
+        )
+        done = sum(shard.bytes for shard in shards)
+        reporter.progress("computing checksums", done // 1_000_000, whole // 1_000_000, "MB")
+    labels = tuple(label for shard in shards for label in shard.labels)
+    return Schema(
+        version=VERSION,
+        source=source,
+        classes=settings.classes,
+        label=settings.label,
+        total=len(labels),
+        class_counts=count_classes(labels, classes),
+        image_formats=dict(sorted(Counter(item.format for group in plan.shards for item in group).items())),
+        features=features_of(settings.label, classes),
+        seed=settings.seed,
+        shards=tuple(shards),
+    )
+
+
+class _Count:
+    """Counts images for the reporter.
+
+    Args:
+        reporter: Told.
+        what: What is done with them.
+        total: Images.
+        share: How many times each is counted.
+    """
+
+    def __init__(self, reporter: Reporter, what: str, total: int, share: int = 1) -> None:
+        self._tell = partial(reporter.progress, what)
+        self._total, self._share, self._seen = total, share, 0
+
+    def one(self) -> None:
+        """Count one image once."""
+        self._seen += 1
+        self._tell(self._seen // self._share, self._total, "images")

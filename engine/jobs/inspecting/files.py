@@ -1,0 +1,140 @@
+"""The files that images are in: their sizes and formats, what is wrong with them, and their bytes as they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
+from ...data.images.check import checkers, examine
+from ...data.places import locate
+from ...data.sources import image_csv, image_folder
+from ...data.sources.tfrecord import open_schema
+from ...data.tfrecord.schema import join
+from .spread import spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...config.run_config import RunConfig
+    from ...data.images.check import Facts
+    from ...data.images.examples import Source
+    from ..job import Reporter
+
+_NAMED = 10
+"""Most bad files that are named."""
+
+_AT_ONCE = 8
+_MOST_READ = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Images as they are on the disk.
+
+    Args:
+        paths: The files.
+        contents: A `tf.data.Dataset` of (the bytes of an encoded image, how it is to be turned as EXIF counts).
+    """
+
+    paths: tuple[str, ...]
+    contents: Any
+
+
+def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[str], None]) -> dict[str, Any]:
+    """Look at every file of an `image-csv` or `image-folder`.
+
+    Args:
+        config: The configuration.
+        reporter: Told how far it is.
+        on_fetch: Called with a sentence before the files are listed.
+
+    Returns:
+        ``images``: how many are ``usable``, their ``bytes`` in all, the spread of ``height`` and ``width``, how many
+        of each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
+        used, and of the ``first`` ones ``file`` and ``problem``.
+
+    Raises:
+        DataError: The table or the folders cannot be used.
+    """
+    source = _source(config, on_fetch)
+    facts = _examined(source.paths, reporter)
+    bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
+    good = [fact for fact in facts if not fact.problem]
+    sides = {side: spread(np.array([getattr(fact, side) for fact in good])) for side in ("height", "width") if good}
+    size = 0
+    for fact in good:
+        with suppress(OSError):  # a remote file
+            size += Path(fact.path).stat().st_size
+    return {
+        "images": {
+            "usable": len(good),
+            "bytes": size,
+            "formats": dict(Counter(fact.format for fact in good).most_common()),
+            "turned": sum(fact.orientation != 1 for fact in good),
+            **sides,
+        },
+        "bad": {
+            "count": len(bad),
+            "first": [{"file": name, "problem": problem} for name, problem in bad[:_NAMED]],
+        },
+    }
+
+
+def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
+    """Return some images of a dataset as they are on the disk; None when they are not files.
+
+    Args:
+        config: The configuration.
+        reporter: Told what is being read.
+    """
+    if config.dataset == "tfrecord":
+        return _encoded_records(locate(TfrecordOptions.model_validate(config.data.options).path))
+    if config.dataset not in {"image-csv", "image-folder"}:
+        return None
+    facts = _examined(_source(config, lambda _: None).paths[:_MOST_READ], reporter)
+    # The other formats are decoded with Pillow, and are few.
+    plain = [fact for fact in facts if not fact.problem and fact.decoder != "pillow"]
+    if not plain:
+        return None
+    paths, orientations = [fact.path for fact in plain], [fact.orientation for fact in plain]
+    contents = tf.data.Dataset.from_tensor_slices((paths, orientations)).map(
+        lambda path, orientation: (tf.io.read_file(path), orientation), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    return Encoded(tuple(paths), contents)
+
+
+def _encoded_records(folder: str) -> Encoded:
+    features = {
+        "image": tf.io.FixedLenFeature([], tf.string),
+        "orientation": tf.io.FixedLenFeature([], tf.int64, 1),
+    }
+
+    def parse(record: Any) -> Any:
+        values = tf.io.parse_single_example(record, features)
+        return values["image"], tf.cast(values["orientation"], tf.int32)
+
+    paths = [join(folder, shard.file) for shard in open_schema(folder).shards]
+    records = tf.data.TFRecordDataset(paths, num_parallel_reads=tf.data.AUTOTUNE)
+    return Encoded(tuple(paths), records.map(parse, num_parallel_calls=tf.data.AUTOTUNE))
+
+
+def _source(config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
+    if config.dataset == "image-csv":
+        return image_csv.read_source(ImageCsvOptions.model_validate(config.data.options), config.loss, on_fetch)
+    return image_folder.read_source(ImageFolderOptions.model_validate(config.data.options), on_fetch)
+
+
+def _examined(paths: Sequence[str], reporter: Reporter) -> list[Facts]:
+    facts = []
+    with checkers(_AT_ONCE) as pool:
+        for fact in pool.map(examine, paths):
+            facts.append(fact)
+            reporter.progress("checking images", len(facts), len(paths), "images")
+    return facts

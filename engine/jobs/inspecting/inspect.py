@@ -1,0 +1,102 @@
+"""Looks at a dataset: how many examples, of what, how they are spread, what is wrong with them, how fast they come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...config.data_options import DATA_OPTIONS
+from ...config.run_config import parse_config
+from ...data.examples import Task
+from ...data.input_speed import remember
+from ...data.sources.load import load_examples
+from ...errors import ConsoleError
+from .classes import class_balance
+from .files import describe_images
+from .ratings import describe_ratings
+from .samples import picture_samples
+from .texts import describe_texts, unknown_share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...config.run_config import RunConfig
+    from ...data.examples import Examples
+    from ..job import Reporter
+
+_PICTURES = 12
+
+
+def perform(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
+    """Look at the dataset of a configuration.
+
+    Files that cannot be used are found and told, and so is what would keep a run from starting.
+
+    Args:
+        reporter: Told how far it is.
+        config: The configuration as plain values.
+        speed: Also measure the input pipeline.
+
+    Returns:
+        ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
+        ``unknown_words``, ``notices``, the files themselves (``images``, ``bad``, ``texts``, ``ratings``, where there
+        are such), ``speed`` when it was asked for, and as ``trouble`` why the dataset cannot be loaded, or None.
+    """
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")  # nothing here needs one, and a run may be using it
+    settings = parse_config(config)
+    found: dict[str, Any] = {"trouble": None}
+    told = _once(reporter.note)
+    try:
+        if settings.dataset in {"image-csv", "image-folder"}:
+            found |= describe_images(settings, reporter, told)
+        if settings.dataset in {"text-csv", "text-pairs"}:
+            found["texts"] = describe_texts(settings)
+        examples = load_examples(_tolerant(settings), told)
+        found |= _describe(examples)
+        if speed:
+            from .speed import measure
+
+            found["speed"] = measure(settings, examples, reporter)
+            remember(settings, found["speed"]["parts"])
+    except ConsoleError as error:
+        return found | {"trouble": {"what": error.what, "why": error.why, "remedy": error.remedy}}
+    return found
+
+
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that tells each sentence once: files are looked at more than once."""
+    told: set[str] = set()
+
+    def tell_new(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            tell(text)
+
+    return tell_new
+
+
+def _tolerant(config: RunConfig) -> RunConfig:
+    """Leave out bad files, as far as the dataset can: showing them is the purpose."""
+    section = DATA_OPTIONS.get(config.dataset)
+    if section is None or "skip_bad" not in section.model_fields:
+        return config
+    data = config.data.model_copy(update={"options": config.data.options | {"skip_bad": True}})
+    return config.model_copy(update={"data": data})
+
+
+def _describe(examples: Examples) -> dict[str, Any]:
+    signature = examples.signature
+    is_text = signature.task is Task.TRANSLATION or "text" in signature.inputs
+    return {
+        "task": signature.task.value,
+        "train": examples.train_count,
+        "validation": examples.validation_count,
+        "inputs": {name: {"shape": list(part.shape), "dtype": part.dtype} for name, part in signature.inputs.items()},
+        "sizes": dict(signature.sizes),
+        "classes": class_balance(examples),
+        **({"ratings": describe_ratings(examples)} if signature.task is Task.RATINGS else {}),
+        "pictures": picture_samples(examples, _PICTURES),
+        "unknown_words": unknown_share(examples) if is_text else {},
+        "notices": list(examples.notices),
+    }

@@ -1,0 +1,248 @@
+"""How fast the input pipeline is on this machine: each part apart, and all of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from ...data.images.decode import Decoding, decode_bytes
+from ...input.pipeline import build_pipeline
+from ...storage.files import make_private_folder
+from ...storage.paths import runs_folder
+from .files import encoded_images
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...config.run_config import RunConfig
+    from ...data.examples import Examples
+    from ..job import Reporter
+    from .files import Encoded
+
+SECONDS = 3.0
+"""About how long each part is measured."""
+
+_SAMPLE_BYTES = 256 << 20
+"""Most memory for the examples that are held to measure one part without the others."""
+
+_MOST_READ = 4000
+_SHORT_S = 0.5
+_BATCH = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """How fast one part is.
+
+    Args:
+        name: ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs).
+        what: The same in words.
+        per_s: Examples a second.
+        examples: How many were measured.
+    """
+
+    name: str
+    what: str
+    per_s: float
+    examples: int
+
+
+def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: float = SECONDS) -> dict[str, Any]:
+    """Measure the parts of a pipeline one after another.
+
+    Args:
+        config: The configuration.
+        examples: Its dataset.
+        reporter: Told how far it is.
+        seconds: About how long each part is measured.
+
+    Returns:
+        ``unit``, what is counted; ``parts``, each a `Rate` as a dictionary; ``limit``, the name of the slowest part of
+        the first epoch; ``cache``, where later epochs come from; ``advice``, sentences.
+
+    Raises:
+        DataError: The pipeline cannot be built with this configuration.
+    """
+    # What is measured is one pass of the examples, whatever else the configuration makes of an epoch.
+    config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none"})
+    watch = _Stopwatch(reporter, seconds)
+    rates = _source_rates(encoded_images(config, reporter), config, watch)
+    held = _held(examples, config)
+    prepared = build_pipeline(held, _with_cache(config, "off"), 1).train
+    is_changed = config.augmentation.is_active
+    what = ("augmenting", "augmenting and batching") if is_changed else ("batching", "shuffling and batching")
+    rates.append(watch.rate(*what, prepared, config.batch_size))
+    slowest = min(rates, key=lambda rate: rate.per_s)
+    home = runs_folder().parent
+    make_private_folder(home)
+    with TemporaryDirectory(prefix="inspect-", dir=home) as folder:
+        cache = build_pipeline(examples, config, 1, cache_folder=Path(folder, "whole")).cache.kind
+        part = _part(examples, config, round(slowest.per_s * seconds))
+        pipeline = build_pipeline(part, _with_cache(config, cache), 1, cache_folder=Path(folder, "part"))
+        rates += watch.epochs(pipeline.train, pipeline.steps_per_epoch, config.batch_size, keeps=cache != "off")
+    return {
+        "unit": "images" if len(examples.signature.shape) == 3 else "examples",
+        "parts": [asdict(rate) for rate in rates],
+        "limit": slowest.name,
+        "cache": cache,
+        "advice": _advice(rates, slowest, cache, config),
+    }
+
+
+def _source_rates(source: Encoded | None, config: RunConfig, watch: _Stopwatch) -> list[Rate]:
+    """Measure what comes before decoded images: reading their files, and decoding what was read."""
+    if source is None:
+        return []
+    _forget(source.paths)
+    lengths = source.contents.map(lambda content, _: tf.strings.length(content)).batch(_BATCH)
+    reading = watch.rate("reading", "reading files", lengths, _BATCH, again=False)
+    contents, orientations, size = [], [], 0
+    for content, orientation in source.contents:
+        contents.append(content.numpy())
+        orientations.append(orientation.numpy())
+        if (size := size + len(contents[-1])) > _SAMPLE_BYTES or len(contents) >= _MOST_READ:
+            break
+    options = config.data.options
+    decoding = Decoding(tuple(options.get("image_size", (128, 128))), options.get("resize", "stretch"))
+    images = tf.data.Dataset.from_tensor_slices((contents, orientations)).map(
+        lambda content, orientation: decode_bytes(content, decoding, orientation), num_parallel_calls=tf.data.AUTOTUNE
+    )
+    return [reading, watch.rate("decoding", "decoding, resizing", images.batch(_BATCH), _BATCH)]
+
+
+def _held(examples: Examples, config: RunConfig) -> Examples:
+    """Return some training examples that are in memory already."""
+    each = sum(
+        (part.shape.num_elements() or 1) * part.dtype.size for part in tf.nest.flatten(examples.train.element_spec)
+    )
+    count = max(config.batch_size, min(_MOST_READ, _SAMPLE_BYTES // max(each, 1)))
+    part = _part(examples, config, count)
+    train = part.train.cache()
+    for _ in train.batch(_BATCH):
+        pass
+    return replace(part, train=train)
+
+
+def _part(examples: Examples, config: RunConfig, count: int) -> Examples:
+    """Return the first so many training examples, at least a batch and at most all, without any for validation."""
+    count = max(count, config.batch_size)
+    if examples.train_count is not None:
+        count = min(count, examples.train_count)
+    return replace(examples, train=examples.train.take(count), train_count=count, validation=None, validation_count=0)
+
+
+def _with_cache(config: RunConfig, cache: str) -> RunConfig:
+    return config.model_copy(update={"data": config.data.model_copy(update={"cache": cache})})
+
+
+class _Stopwatch:
+    """Counts what datasets give in a time.
+
+    Args:
+        reporter: Told.
+        seconds: The time.
+    """
+
+    def __init__(self, reporter: Reporter, seconds: float) -> None:
+        self._reporter = reporter
+        self._seconds = seconds
+
+    def rate(self, name: str, what: str, batches: Any, batch: int, *, again: bool = True) -> Rate:
+        """Measure how fast batches come.
+
+        Args:
+            name: Of the part.
+            what: The part in words.
+            batches: A dataset of batches.
+            batch: Examples a batch; the last one may have fewer.
+            again: Whether to go over it again while there is time; the first batch, before which a dataset sets itself
+                up, is then left out.
+        """
+        elements = iter((batches.repeat() if again else batches).with_options(_options()))
+        if again:
+            next(elements)
+        counted, seconds = self._count(what, elements, batch, None)
+        return Rate(name, what, counted / seconds, counted)
+
+    def epochs(self, batches: Any, steps: int, batch: int, *, keeps: bool) -> list[Rate]:
+        """Measure the first epoch, and the ones that follow as long as there is time.
+
+        Args:
+            batches: An endless dataset of batches.
+            steps: Batches an epoch.
+            batch: Examples a batch.
+            keeps: Whether later epochs come from what the first one kept.
+        """
+        elements = iter(batches)
+        counted, seconds = self._count("first epoch", islice(elements, steps), batch, steps)
+        first = Rate("first", "first epoch", counted / seconds, counted)
+        if counted < steps * batch or not keeps:
+            return [first]
+        # The second epoch's beginning was fetched ahead during the first one's end.
+        self._count("later epochs", islice(elements, steps), batch, None)
+        counted, seconds = self._count("later epochs", elements, batch, None)
+        return [first, Rate("later", "later epochs", counted / seconds, counted)]
+
+    def _count(self, what: str, elements: Any, batch: int, steps: int | None) -> tuple[int, float]:
+        """Count examples until there are no more or time is over; a first epoch gets three times as long."""
+        began = now = time.perf_counter()
+        ends_at = began + self._seconds * (3 if steps else 1)
+        counted = 0
+        total = None if steps is None else steps * batch
+        for element in elements:
+            counted += min(batch, int(tf.shape(tf.nest.flatten(element)[0])[0]))
+            now = time.perf_counter()
+            self._reporter.progress(f"measuring {what}", counted, total, "examples")
+            if now > ends_at:
+                break
+        self._reporter.progress(f"measuring {what}", counted, counted, "examples")
+        return counted, max(now - began, 1e-9)
+
+
+def _options() -> Any:
+    """Return the options of the run's own pipeline: nothing tunes itself."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return options
+
+
+def _forget(paths: Sequence[str]) -> None:
+    """Ask the system to drop files from memory, so that they are read from the disk; without it they may not be."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for path in paths:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError:
+            continue  # a remote one
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+def _advice(rates: Sequence[Rate], slowest: Rate, cache: str, config: RunConfig) -> list[str]:
+    """Say which part limits the pipeline, and what to do about it."""
+    by_name = {rate.name: rate.per_s for rate in rates}
+    advice = [f"The first epoch is limited by {slowest.what}: {slowest.per_s:,.0f}/s."]
+    if next(rate.examples / rate.per_s for rate in rates if rate.name == "first") < _SHORT_S:
+        advice = ["The first epoch is so short that setting the pipeline up takes much of it."]
+    if slowest.name == "reading" and config.dataset != "tfrecord":
+        advice.append("Shards are read faster than single files, above all from a bucket: tpu-console tfrecord.")
+    if cache == "off" and "decoding" in by_name:
+        advice.append("Every epoch reads and decodes anew; data.cache=disk keeps what was decoded beside the run.")
+    if "later" in by_name:
+        place = {"memory": "memory", "disk": "a file beside the run"}[cache]
+        times = by_name["later"] / by_name["first"]
+        faster = f", {times:.1f} times as fast" if times >= 1.1 else ""
+        advice.append(f"Later epochs come from {place}{faster}.")
+        if "augmenting" in by_name and slowest.name != "augmenting":
+            advice.append(
+                "They are limited by augmenting; fewer kinds of changes, or augmentation.placement=model, help."
+            )
+    return advice

@@ -1,0 +1,80 @@
+"""What texts are like: examples, how many words they have, and how many of those a model would not know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...config.data_options import TextCsvOptions, TextPairsOptions
+from ...data.sources.text_pairs import read_pairs
+from ...data.tables import read_table, read_text
+from ...data.vocabulary import PADDING, UNKNOWN, without_markup, words_of
+from .spread import histogram, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...config.run_config import RunConfig
+    from ...data.examples import Examples
+
+_SHOWN = 4
+_LOOKED_AT = 20_000  # examples in which unknown words are counted
+_BATCH = 1024
+
+
+def describe_texts(config: RunConfig) -> dict[str, Any]:
+    """Describe the texts of a `text-csv` or `text-pairs` as they stand in the file.
+
+    Args:
+        config: The configuration.
+
+    Returns:
+        Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
+        a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length that stays.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    if config.dataset == "text-pairs":
+        pairs = read_pairs((options := TextPairsOptions.model_validate(config.data.options)).path, options.limit)
+        return _described({"source": [a for a, _ in pairs], "target": [b for _, b in pairs]}, options.length)
+    table_options = TextCsvOptions.model_validate(config.data.options)
+    columns = {"text_column": table_options.text_column, "label_column": table_options.label_column}
+    table = read_table(table_options.path, read_text(table_options.path), columns).fillna("")
+    texts = [without_markup(text) for text in table[table_options.text_column]]
+    return _described({"text": texts}, table_options.length, table[table_options.label_column].tolist())
+
+
+def _described(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequence[str] = ()) -> dict[str, Any]:
+    total = len(next(iter(texts.values())))
+    chosen = range(0, total, max(1, total // _SHOWN))[:_SHOWN]
+    lengths = {name: np.array([len(words_of(text)) for text in column]) for name, column in texts.items()}
+    return {
+        "samples": [
+            {name: column[row] for name, column in texts.items()} | ({"label": labels[row]} if labels else {})
+            for row in chosen
+        ],
+        "words": {
+            name: {**spread(counts), "histogram": histogram(counts), "cut": float(np.mean(counts > cut_at))}
+            for name, counts in lengths.items()
+        },
+        "cut_at": cut_at,
+    }
+
+
+def unknown_share(examples: Examples) -> dict[str, dict[str, float]]:
+    """Return the share of words that are not in the vocabulary, by part of the dataset and then by input."""
+    parts = {"train": examples.train, "validation": examples.validation}
+    return {part: _unknown(dataset) for part, dataset in parts.items() if dataset is not None}
+
+
+def _unknown(dataset: Any) -> dict[str, float]:
+    unknown: dict[str, int] = {}
+    words: dict[str, int] = {}
+    for batch, *_ in dataset.take(_LOOKED_AT).batch(_BATCH):
+        for name, numbers in (batch if isinstance(batch, dict) else {"text": batch}).items():
+            values = numbers.numpy()
+            unknown[name] = unknown.get(name, 0) + int((values == UNKNOWN).sum())
+            words[name] = words.get(name, 0) + int((values != PADDING).sum())
+    return {name: unknown[name] / max(words[name], 1) for name in words}

@@ -1,0 +1,132 @@
+"""Predicts images given as numbers, for runs on the built-in datasets: NumPy files, or a CSV of one image a row."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...config.catalog import DATASETS
+from ...data.places import locate
+from ...data.tables import read_table, read_text, shown
+from ...errors import DataError, one_line
+from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..job import Reporter
+    from .table import Request
+    from .trained import TrainedRun
+
+_KEYS = ("images", "x", "x_test", "arr_0")
+
+
+def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict images given as numbers; rows are counted from 0.
+
+    Args:
+        trained: The run.
+        request: What is to be predicted.
+        reporter: Told how far it is.
+
+    Raises:
+        DataError: They cannot be read, or have another shape or range than the dataset's.
+    """
+    info = DATASETS[trained.config.dataset]
+    images = _read(request.only(), info.input_shape)
+    _check_range(images, 16.0 if info.name == "digits" else 255.0, info.name, reporter)
+    model = trained.load_model()
+    names = trained.class_names(class_count(model))
+    scale = np.float32(trained.scale())
+    batches = (images[start : start + BATCH] * scale for start in range(0, len(images), BATCH))
+    outputs = outputs_of(model, batches, len(images), reporter)
+    rows = ((str(index), *chosen(probabilities(output), names)) for index, output in enumerate(outputs))
+    return Table(("index", "label", "probability"), rows)
+
+
+def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    place = Path(locate(path))
+    if not place.is_file():
+        raise DataError(f"There is no file {shown(path)}.")
+    values = _from_numpy(place, path) if place.suffix in {".npy", ".npz"} else _from_csv(path, shape)
+    size = int(np.prod(shape))
+    if values.dtype.kind not in "biuf":
+        raise DataError(f"{shown(path)} holds no numbers but {values.dtype}.")
+    if values.ndim < 2 or not len(values) or values[0].size != size or not _fits(values.shape[1:], shape):
+        sides = "×".join(map(str, shape))
+        raise DataError(
+            f"{shown(path)} has shape {values.shape}; each image is to have {sides} numbers.",
+            remedy=f"Give an array of shape (images, {', '.join(map(str, shape))}), or (images, {size}).",
+        )
+    images = values.reshape(-1, *shape).astype(np.float32)
+    broken = np.flatnonzero(~np.isfinite(images).reshape(len(images), -1).all(axis=1))
+    if len(broken):
+        raise DataError(f"{shown(path)}: image {broken[0]:,} (counted from 0) has a value that is not a number.")
+    return images
+
+
+def _fits(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Tell whether only sides of one cell differ, or all sides were made one."""
+    return len(given) == 1 or [side for side in given if side > 1] == [side for side in wanted if side > 1]
+
+
+def _from_numpy(place: Path, path: str) -> NDArray[Any]:
+    try:
+        content = np.load(place, allow_pickle=False)
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataError(f"{shown(path)} is not a NumPy file that can be read.", why=one_line(error, 200)) from error
+    if isinstance(content, np.ndarray):
+        return content
+    with content as archive:
+        names = archive.files
+        key = names[0] if len(names) == 1 else next((name for name in _KEYS if name in names), None)
+        if key is None:
+            raise DataError(
+                f"{shown(path)} has {len(names)} arrays: {', '.join(names[:10])}.",
+                remedy="Name the one with the images 'images', or save it alone as .npy.",
+            )
+        try:
+            array: NDArray[Any] = archive[key]
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise DataError(f"{shown(path)}: the array '{key}' cannot be read.", why=one_line(error, 200)) from error
+    return array
+
+
+def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Read one image a row, with or without a head; a column of labels before the pixels is left out."""
+    import pandas as pd
+
+    text = read_text(path)
+    first = text.partition("\n")[0].split(",")
+    has_head = not all(_is_number(cell) for cell in first)
+    table = read_table(path, text, {}, **({} if has_head else {"header": None}))
+    if has_head and len(first) == int(np.prod(shape)) + 1:
+        table = table.iloc[:, 1:]
+    numbers = table.apply(pd.to_numeric, errors="coerce")
+    rows = np.flatnonzero(numbers.isna().any(axis=1).to_numpy())
+    if len(rows):
+        raise DataError(f"{shown(path)}: row {rows[0] + 1:,} (counted without the head) has a cell without a number.")
+    values: NDArray[np.float32] = numbers.to_numpy(np.float32)
+    return values
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_range(images: NDArray[np.float32], largest: float, name: str, reporter: Reporter) -> None:
+    least, most = float(images.min()), float(images.max())
+    if least < 0 or most > largest:
+        raise DataError(
+            f"The values go from {least:g} to {most:g}; those of {name} go from 0 to {largest:g}.",
+            remedy="Give the pixels as the dataset has them; the run's own scaling is applied here.",
+        )
+    if most <= 1:
+        reporter.note(f"No value is above 1, but those of {name} go up to {largest:g}: were they scaled already?")

@@ -1,0 +1,161 @@
+"""Predicts images: those that a table names, those of a folder, or single files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.data_options import ImageCsvOptions
+from ...data.images.check import check_images
+from ...data.images.decode import Decoding, decoded
+from ...data.images.examples import named
+from ...data.images.files import files_below, is_image_name, joined
+from ...data.places import locate
+from ...data.sources.image_csv import find_images, image_folder, read_ids
+from ...data.tables import shown
+from ...errors import DataError
+from .input_tables import check_there
+from .table import BATCH, Table, chosen, class_count, number, outputs_of, probabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from ...data.images.check import Facts
+    from ..job import Reporter
+    from .table import Request
+    from .trained import TrainedRun
+
+_TABLES = (".csv", ".csv.gz")
+_CHECKED_AT_ONCE = 512
+
+
+@dataclass(frozen=True, slots=True)
+class _Images:
+    """Images to predict.
+
+    Args:
+        names: What each row is called in the result.
+        paths: The files.
+        column: Heading of the names.
+    """
+
+    names: list[str]
+    paths: list[str]
+    column: str
+
+
+def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict images.
+
+    A run on a table of images gets the columns of that table: one a class where it had one a class, else the label.
+
+    Args:
+        trained: The run.
+        request: What is to be predicted.
+        reporter: Told how far it is.
+
+    Raises:
+        DataError: There are none, or some cannot be read.
+    """
+    images = _find(trained, request)
+    facts = _checked(images, request, reporter)
+    model = trained.load_model()
+    names = trained.class_names(class_count(model))
+    outputs = outputs_of(model, _batches(trained, facts), sum(not fact.problem for fact in facts), reporter)
+    columns, with_label = _columns(trained, names)
+    rows = ((name, *values[: len(columns)]) for name, values in _answers(images, facts, outputs, names, with_label))
+    return Table((images.column, *columns), rows, sum(bool(fact.problem) for fact in facts))
+
+
+def _find(trained: TrainedRun, request: Request) -> _Images:
+    first = locate(request.data[0])
+    if len(request.data) == 1 and first.lower().endswith(_TABLES):
+        return _in_table(trained, request, first)
+    column = trained.record.get("id_column") or "file"
+    if len(request.data) > 1 or not tf.io.gfile.isdir(first):
+        return _Images(list(request.data), [locate(path) for path in request.data], column)
+    files = [name for name in files_below(first) if is_image_name(name)]
+    if not files:
+        raise DataError(f"There is no image in {shown(first)}.")
+    ending = trained.record.get("suffix") or ""  # what the names in the training table left out
+    return _Images([name.removesuffix(ending) for name in files], [joined(first, name) for name in files], column)
+
+
+def _in_table(trained: TrainedRun, request: Request, path: str) -> _Images:
+    check_there(path)
+    column = trained.record.get("id_column") or ""
+    try:
+        table = read_ids(path, column)
+    except DataError as error:
+        wanted = f" The run's own table has its images in the column '{column}'." if column else ""
+        raise DataError(error.what, why=error.why, remedy=f"Correct the table.{wanted}") from error
+    names = table.iloc[:, 0].tolist()
+    folder = _folder(trained, request, path)
+    return _Images(names, find_images(folder, names, folder)[0], str(table.columns[0]))
+
+
+def _folder(trained: TrainedRun, request: Request, table: str) -> str:
+    """Return the folder of a table's images: the one given, the one beside it as in training, or its own."""
+    if request.images is not None:
+        folder = locate(request.images)
+        if not tf.io.gfile.isdir(folder):
+            raise DataError(f"There is no folder {shown(request.images)}.", remedy="Correct --images.")
+        return folder
+    beside = image_folder(ImageCsvOptions(path=table, images=str(trained.record.get("images") or "images")))
+    return beside if tf.io.gfile.isdir(beside) else table.rpartition("/")[0]
+
+
+def _checked(images: _Images, request: Request, reporter: Reporter) -> list[Facts]:
+    """Look at every file before the first is predicted; refuse bad ones unless they may be skipped."""
+    facts: list[Facts] = []
+    for start in range(0, len(images.paths), _CHECKED_AT_ONCE):
+        facts += check_images(images.paths[start : start + _CHECKED_AT_ONCE], lambda _: None)
+        reporter.progress("checking images", len(facts), len(images.paths), "images")
+    bad = [(name, fact.problem) for name, fact in zip(images.names, facts, strict=True) if fact.problem]
+    if not bad:
+        return facts
+    told = f"{len(bad):,} of {len(facts):,} images cannot be used: {named(bad)}"
+    if not request.skip_bad or len(bad) == len(facts):
+        raise DataError(f"{told}.", remedy="Replace them, or leave them unpredicted with --skip-bad.")
+    reporter.note(f"{told}. For them every class gets the same probability.")
+    return facts
+
+
+def _batches(trained: TrainedRun, facts: Sequence[Facts]) -> Any:
+    options = trained.config.data.options
+    height, width = options.get("image_size", ImageCsvOptions.model_fields["image_size"].default)
+    decoding = Decoding((int(height), int(width)), options.get("resize", "stretch"))
+    scale = np.float32(trained.scale())
+    images = decoded([fact for fact in facts if not fact.problem], decoding).batch(BATCH)
+    return images.map(lambda batch: tf.cast(batch, tf.float32) * scale).prefetch(2)
+
+
+def _columns(trained: TrainedRun, names: tuple[str, ...]) -> tuple[tuple[str, ...], bool]:
+    """Return the columns of predictions, and whether they hold a label."""
+    columns = trained.record.get("label_columns")
+    if not columns:
+        return ("label", "probability"), True
+    return (tuple(columns), True) if len(columns) == 1 else (names, False)
+
+
+def _answers(
+    images: _Images,
+    facts: Sequence[Facts],
+    outputs: Iterator[NDArray[np.float32]],
+    names: tuple[str, ...],
+    with_label: bool,
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Go through the images: the name, and its label and probability or a probability a class."""
+    unknown = np.full(len(names), 1 / len(names), np.float32)
+    for name, fact in zip(images.names, facts, strict=True):
+        shares = unknown if fact.problem else probabilities(next(outputs))
+        if not with_label:
+            yield name, tuple(map(number, shares))
+        else:
+            yield name, ("", number(shares[0])) if fact.problem else chosen(shares, names)
+    next(outputs, None)  # the last progress is told after the last output was taken

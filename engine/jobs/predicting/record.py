@@ -1,0 +1,99 @@
+"""Reads a run's ``inputs.json``: what turns new data into the model's inputs."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...config.catalog import IMAGE_DATASETS
+from ...errors import DataError, one_line
+from ...storage.files import NotAFileError, TooLargeError, read_text
+from ...storage.paths import user_path
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_LARGEST = 128 << 20
+_Length = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore")
+
+
+class _Images(_Record):
+    id_column: str | None = None
+    suffix: str | None = None
+    images: str | None = None
+    label_columns: list[str] | None = None
+    classes: list[str] | None = None
+    class_names: list[str] | None = None
+
+
+class _Texts(_Record):
+    text_column: str
+    label_column: str
+    words: Annotated[list[str], Field(min_length=2)]
+    length: _Length
+    class_names: list[str] | None = None
+
+
+class _Sentences(_Record):
+    source: Annotated[list[str], Field(min_length=4)]
+    target: Annotated[list[str], Field(min_length=4)]
+    length: _Length
+
+
+class _Columns(_Record):
+    user: str
+    item: str
+    rating: str
+
+
+class _Ratings(_Record):
+    columns: _Columns
+    users: Annotated[list[str], Field(min_length=1)]
+    items: Annotated[list[str], Field(min_length=1)]
+    rated: str = ""
+
+
+_KINDS: dict[str, type[_Record]] = {"text-csv": _Texts, "text-pairs": _Sentences, "ratings-csv": _Ratings}
+
+
+def read_record(path: Path, dataset: str) -> dict[str, Any]:
+    """Read what turns new data into the model's inputs.
+
+    Args:
+        path: The run's ``inputs.json``.
+        dataset: The run's dataset.
+
+    Returns:
+        What it says; empty when an image dataset has none, whose configuration says it all.
+
+    Raises:
+        DataError: It is missing, is not a regular file, is too large, or does not say what the dataset needs.
+    """
+    shown = user_path(path)
+    try:
+        record = json.loads(read_text(path, _LARGEST))
+    except FileNotFoundError:
+        if dataset in IMAGE_DATASETS:
+            return {}
+        raise DataError(
+            f"The run {path.parent.name} has no {path.name}, which says how its words are numbered."
+        ) from None
+    except NotAFileError as error:
+        raise DataError(f"{shown} is not a file.") from error
+    except TooLargeError as error:
+        raise DataError(f"{shown} is larger than {_LARGEST >> 20} MiB, which no run writes.") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{shown} is damaged or cannot be read.", why=one_line(error, 200)) from error
+    try:
+        _KINDS.get(dataset, _Images).model_validate(record)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the file"
+        raise DataError(f"{shown} is damaged.", why=f"{place}: {first['msg'].lower()}.") from error
+    return dict(record)

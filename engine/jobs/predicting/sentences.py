@@ -1,0 +1,50 @@
+"""Translates a text file of one sentence a line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...data.tables import read_text, shown
+from ...errors import DataError
+from ...training.translations import Translator
+from .input_tables import check_there
+from .table import BATCH, Table, inputs_fit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..job import Reporter
+    from .table import Request
+    from .trained import TrainedRun
+
+
+def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Translate sentences; of a line with tabs only what stands before the first.
+
+    Args:
+        trained: The run.
+        request: What is to be translated.
+        reporter: Told how far it is.
+
+    Raises:
+        DataError: The file cannot be read, or holds no sentence.
+    """
+    path = request.only()
+    check_there(path)
+    sentences = [line.partition("\t")[0].strip() for line in read_text(path).splitlines()]
+    sentences = [sentence for sentence in sentences if sentence]
+    if not sentences:
+        raise DataError(f"{shown(path)} holds no sentence.")
+    translator = Translator(trained.load_model(), trained.record)
+    return Table(("source", "translation"), _translated(translator, sentences, reporter))
+
+
+def _translated(translator: Translator, sentences: Sequence[str], reporter: Reporter) -> Iterator[tuple[str, str]]:
+    for start in range(0, len(sentences), BATCH):
+        part = sentences[start : start + BATCH]
+        # The last batch is filled up: its shape stays that of the others, and nothing is compiled anew.
+        filled = [*part, *[""] * (BATCH - len(part))] if start else part
+        with inputs_fit():
+            translations = translator.translate(filled)
+        yield from zip(part, translations, strict=False)
+        reporter.progress("translating", start + len(part), len(sentences), "sentences")

@@ -1,0 +1,51 @@
+"""Predicts the labels of texts in a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...data.tables import shown
+from ...data.vocabulary import Vocabulary, without_markup
+from ...errors import DataError
+from .input_tables import open_table
+from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
+
+if TYPE_CHECKING:
+    from ..job import Reporter
+    from .table import Request
+    from .trained import TrainedRun
+
+
+def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict labels; the table's other columns are kept, and rows are numbered from 1 where it has none.
+
+    Args:
+        trained: The run.
+        request: What is to be predicted.
+        reporter: Told how far it is.
+
+    Raises:
+        DataError: The table cannot be read, or has no column of texts.
+    """
+    path, record = request.only(), trained.record
+    text_column, label_column = record["text_column"], record["label_column"]
+    table = open_table(path, [text_column])
+    empty = np.flatnonzero(table[text_column].isna().to_numpy())
+    if len(empty):
+        raise DataError(f"{shown(path)}: row {empty[0] + 1:,} has nothing in column '{text_column}'.")
+    texts = [without_markup(text) for text in table[text_column]]
+    kept = table.drop(columns=[text_column, *({label_column} & set(table.columns))]).fillna("")
+    if not len(kept.columns):
+        kept = kept.assign(row=range(1, len(table) + 1)).astype(str)
+    model = trained.load_model()
+    names = trained.class_names(class_count(model))
+    numbers = Vocabulary(record["words"]).encode(texts, record["length"])
+    batches = (numbers[start : start + BATCH] for start in range(0, len(numbers), BATCH))
+    outputs = outputs_of(model, batches, len(numbers), reporter)
+    rows = (
+        (*cells, *chosen(probabilities(output), names))
+        for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True)
+    )
+    return Table((*map(str, kept.columns), label_column, "probability"), rows)

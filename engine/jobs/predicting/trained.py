@@ -1,0 +1,191 @@
+"""A run that was trained: its model, and what it was told of its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from ...config.catalog import is_user_reference
+from ...config.run_config import load_config
+from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, one_line
+from ...models.saved_code import find_code, has_graph, is_own, move_graphs, read_architecture
+from ...runs.class_report import read_report
+from ...runs.run_directory import find_run
+from ...storage.paths import user_path
+from .record import read_record
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ...config.run_config import RunConfig
+    from ...models.saved_code import Architecture
+    from ...runs.run_directory import RunDirectory
+
+Checkpoint = Literal["last", "best"]
+
+_LARGEST = 512 << 20  # bytes; it may hold a large vocabulary
+_BY_HAND = "keras.models.load_model('{path}').predict(…), on data made as your function makes it."
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedRun:
+    """A run with a saved model.
+
+    Args:
+        run: Its folder.
+        config: Its configuration.
+        record: Its ``inputs.json``; empty where it has none.
+        architecture: What the saved model says of itself, with the run's own SavedModel in it.
+        runs_code: Whether loading it runs code in it, which was saved by a run of the user's own or is trusted.
+    """
+
+    run: RunDirectory
+    config: RunConfig
+    record: dict[str, Any]
+    architecture: Architecture
+    runs_code: bool
+
+    @property
+    def model_path(self) -> Path:
+        """The saved model."""
+        return self.architecture.path
+
+    def load_model(self) -> Any:
+        """Load the model.
+
+        Raises:
+            ConsoleError: It is damaged, or needs code that is not there.
+        """
+        import keras
+
+        try:
+            if self.config.model == "hub":
+                model = _with_saved_model(self.architecture, safe_mode=not self.runs_code)
+            else:
+                model = keras.saving.load_model(self.model_path, compile=False, safe_mode=not self.runs_code)
+        except Exception as error:
+            own = is_user_reference(self.config.model)
+            raise ConsoleError(
+                f"{user_path(self.model_path)} cannot be loaded.",
+                why=one_line(error, 300),
+                remedy=(
+                    "It has layers of your own: load it with keras.models.load_model(…, custom_objects=…)."
+                    if own
+                    else "Try the other one of --checkpoint last and best."
+                ),
+            ) from error
+        if not isinstance(model, keras.Model):
+            raise ConsoleError(f"{user_path(self.model_path)} holds no model, but a {type(model).__name__}.")
+        return model
+
+    def class_names(self, classes: int) -> tuple[str, ...]:
+        """Return the names of the model's classes, as the data had them when it was trained.
+
+        Args:
+            classes: How many the model tells apart.
+
+        Raises:
+            DataError: What the run noted does not fit its model.
+        """
+        names = tuple(map(str, self.record.get("classes") or self.record.get("class_names") or ()))
+        if not names:
+            report = read_report(self.run)
+            names = tuple(one.name for one in report.classes) if report is not None else ()
+        if names and len(names) != classes:
+            raise DataError(f"The run {self.run.run_id} has {len(names)} classes, but its model tells {classes} apart.")
+        return names or tuple(map(str, range(classes)))
+
+    def scale(self) -> float:
+        """Return what pixels are multiplied by for the model."""
+        if self.config.data.pixels == "raw":
+            return 1.0
+        return 1 / 16 if self.config.dataset == "digits" else 1 / 255
+
+
+def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
+    """Find a run and its model, which is not loaded yet. Nothing that the run's files name is imported.
+
+    Args:
+        name: Its name, a part of it, or the path of its folder; None for the newest.
+        checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
+        trust: Whether code in a model that no run of the user's own saved may run.
+
+    Raises:
+        UntrustedCodeError: The model holds code that may not run.
+        ConsoleError: There is no such run, it has no model or a damaged one, or its data was made by a function of the
+            user's.
+    """
+    run = find_run(name)
+    path = run.model if checkpoint == "last" else run.checkpoints / "best.keras"
+    if not path.exists():
+        other = run.checkpoints / "best.keras" if checkpoint == "last" else run.model
+        use = "best" if checkpoint == "last" else "last"
+        raise ConsoleError(
+            f"The run {run.run_id} has no {path.relative_to(run.path)}.",
+            why="It trains still, or it failed before it could save." if checkpoint == "last" else "None was kept.",
+            remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console show` says how it ended.",
+        )
+    config = _config(run, path)
+    if is_user_reference(config.dataset):
+        raise DataError(
+            f"The data of {run.run_id} comes from your function {config.dataset}.",
+            why="How it makes inputs of new data is not known here.",
+            remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(path))}",
+        )
+    record = read_record(run.inputs, config.dataset)
+    architecture = read_architecture(path)
+    if config.model == "hub":
+        if not has_graph(run.hub):
+            raise ConsoleError(
+                f"{user_path(run.hub)} is not there, the SavedModel that this run's model needs.",
+                remedy="Move or copy a run's folder as a whole.",
+            )
+        move_graphs(architecture, run.hub)
+    return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, trust=trust))
+
+
+def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
+    """Return whether a model has code, all of which may run.
+
+    Raises:
+        UntrustedCodeError: It has code that may not run.
+    """
+    code = find_code(architecture)
+    if not code or trust or is_own(architecture):
+        return bool(code)
+    more = (
+        f" {len(code) - 1} more layers have code, too."
+        if len(code) > 2
+        else " Another layer has code, too."
+        if code[1:]
+        else ""
+    )
+    raise UntrustedCodeError(
+        f"{code[0]}, and no run of yours on this machine saved it.{more}",
+        remedy="If you trust whoever made the run, let its code run: add --trust.",
+    )
+
+
+def _with_saved_model(architecture: Architecture, *, safe_mode: bool) -> Any:
+    """Load a model whose SavedModel may have moved since it was saved.
+
+    Keras notes the SavedModel's full path in the file, and would look there.
+    """
+    import keras
+
+    model = keras.saving.deserialize_keras_object(architecture.config, safe_mode=safe_mode)
+    model.load_weights(architecture.path)
+    return model
+
+
+def _config(run: RunDirectory, model: Path) -> RunConfig:
+    try:
+        return load_config(run.config)
+    except ConfigError as error:
+        if run.config.exists():
+            raise
+        raise DataError(
+            f"The run {run.run_id} was trained by a notebook or script.",
+            why="How it makes inputs of new data is not known here.",
+            remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(model))}",
+        ) from error

@@ -1,0 +1,133 @@
+"""Where training would run: the place, its accelerators, its limits, its packages, its terminal.
+
+Everything is read through `engine.machine.sources`, by probes that run side by side and are given up when they
+take too long. No framework is imported.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from .gpu import Gpus, find_gpus
+from .holders import Holders, find_holders
+from .packages import Packages, find_packages
+from .place import Kind, Place, find_place, read_metadata
+from .resources import Disk, Resources, find_disks, find_resources
+from .shell import Shell, find_shell
+from .sources import this_machine
+from .tpu import Tpu, find_tpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from .sources import Sources
+
+T = TypeVar("T")
+
+LIMIT_S = 2.2
+"""Longest time all probes together may take."""
+
+# Where Keras keeps its data sets and weights.
+_DATA_HOST = "storage.googleapis.com"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The facts. None stands for a probe that gave no answer; `unanswered` says why.
+
+    Args:
+        place: Where this is.
+        tpu: The TPU, if anything points to one.
+        gpus: The GPUs, if there are any.
+        holders: Who holds the TPU; asked only where there may be one.
+        resources: Cores and memory.
+        disks: Room on disks.
+        packages: Versions.
+        shell: The terminal.
+        has_internet: Whether `data_host` answers; asked only on Kaggle, where internet is a switch.
+        huge_pages: The setting of transparent huge pages, such as ``[always] madvise never``; empty for none.
+        unanswered: Why a probe gave no answer, by its name.
+    """
+
+    place: Place
+    tpu: Tpu | None
+    gpus: Gpus | None
+    holders: Holders | None
+    resources: Resources | None
+    disks: tuple[Disk, ...] | None
+    packages: Packages | None
+    shell: Shell
+    has_internet: bool | None
+    huge_pages: str
+    unanswered: Mapping[str, str]
+
+    data_host = _DATA_HOST
+
+
+def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Environment:
+    """Gather the facts.
+
+    Args:
+        sources: Where to read them; this machine by default.
+        limit_s: Longest time to wait for all probes together.
+    """
+    sources = sources or this_machine()
+    deadline = time.monotonic() + limit_s
+    unanswered: dict[str, str] = {}
+    metadata = _Probe("metadata", lambda: read_metadata(sources))
+    holders = _Probe("holders", lambda: find_holders(sources))
+    gpus = _Probe("gpus", lambda: find_gpus(sources))
+    resources = _Probe("resources", lambda: find_resources(sources))
+    disks = _Probe("disks", lambda: find_disks(sources))
+    packages = _Probe("packages", lambda: find_packages(sources))
+    internet = _Probe("internet", lambda: _reaches_data(sources))
+    attributes = metadata.answer(deadline, unanswered) or {}
+    place, tpu = find_place(sources, attributes), find_tpu(sources, attributes)
+    return Environment(
+        place=place,
+        tpu=tpu,
+        gpus=gpus.answer(deadline, unanswered),
+        holders=holders.answer(deadline, unanswered),
+        resources=resources.answer(deadline, unanswered),
+        disks=disks.answer(deadline, unanswered),
+        packages=packages.answer(deadline, unanswered),
+        shell=find_shell(sources),
+        has_internet=internet.answer(deadline, unanswered) if place.kind is Kind.KAGGLE else None,
+        huge_pages=sources.text("sys/kernel/mm/transparent_hugepage/enabled"),
+        unanswered=unanswered,
+    )
+
+
+def _reaches_data(sources: Sources) -> bool | None:
+    if find_place(sources, {}).kind is not Kind.KAGGLE:
+        return None
+    return sources.reaches(_DATA_HOST, 443)
+
+
+class _Probe(Generic[T]):
+    """Looks for one fact in a thread of its own, which is left behind when it hangs, on a dead network disk say."""
+
+    def __init__(self, name: str, look: Callable[[], T]) -> None:
+        self._name = name
+        self._look = look
+        self._found: list[T] = []
+        self._why = ""
+        self._thread = threading.Thread(target=self._run, name=f"probe {name}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._found.append(self._look())
+        except Exception as error:  # noqa: BLE001  one probe that fails must not take the others along
+            self._why = f"{type(error).__name__}: {error}"
+
+    def answer(self, deadline: float, unanswered: dict[str, str]) -> T | None:
+        """Wait for the fact until the deadline; say in `unanswered` why there is none."""
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        if self._found:
+            return self._found[0]
+        unanswered[self._name] = self._why or "it took too long"
+        return None

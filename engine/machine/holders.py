@@ -1,0 +1,126 @@
+"""Who holds the TPU: processes with its device files open, and the lock file of libtpu.
+
+One process at a time may load libtpu. It locks ``/tmp/libtpu_lockfile`` until it ends and then removes it; a file
+that another user left behind cannot be opened, which libtpu takes for a TPU in use. Source: OpenXLA's
+`xla/stream_executor/tpu/tpu_initialize_util.cc`. Nothing here opens a device, takes a lock, or ends a process.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sources import Sources
+
+LOCK = "tmp/libtpu_lockfile"
+_TPU_DEVICE = re.compile(r"/dev/(?:accel|vfio/)\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process that holds a device of the TPU.
+
+    Args:
+        pid: Its number.
+        command: Its command line.
+        user: The name of its user, or the number where there is no name.
+        evidence: What shows it, such as ``/proc/4242/fd/7 -> /dev/accel0``.
+    """
+
+    pid: int
+    command: str
+    user: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """The lock file, where there is one.
+
+    Args:
+        user: Its owner.
+        is_ours: Whether the one who asks may open it for writing.
+        is_locked: Whether a process has locked it.
+        pid: That process; 0 where it is none, or one outside this container.
+    """
+
+    user: str
+    is_ours: bool
+    is_locked: bool = False
+    pid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Holders:
+    """What was found.
+
+    Args:
+        processes: The processes that hold the TPU.
+        lock: The lock file, if there is one.
+        unseen: Processes of other users, into which this user cannot look.
+    """
+
+    processes: tuple[Holder, ...] = ()
+    lock: Lock | None = None
+    unseen: int = 0
+
+
+def find_holders(sources: Sources) -> Holders:
+    """Look through the open files of all processes, and at the lock file."""
+    found: dict[int, Holder] = {}
+    unseen = 0
+    for pid in sorted(int(folder.name) for folder in (sources.root / "proc").iterdir() if folder.name.isdigit()):
+        try:
+            evidence = _open_device(sources, pid)
+        except PermissionError:
+            unseen += 1
+            continue
+        except OSError:
+            continue  # it has ended meanwhile
+        if evidence:
+            found[pid] = _holder(sources, pid, evidence)
+    lock = _lock(sources)
+    if lock is not None and lock.pid and lock.pid not in found:
+        found[lock.pid] = _holder(sources, lock.pid, f"/proc/locks: process {lock.pid} locks /{LOCK}")
+    return Holders(tuple(found.values()), lock, unseen)
+
+
+def _open_device(sources: Sources, pid: int) -> str:
+    links = (sources.root / "proc" / str(pid) / "fd").iterdir()
+    for link in sorted(links, key=lambda link: (len(link.name), link.name)):
+        try:
+            target = str(link.readlink())
+        except FileNotFoundError:
+            continue
+        if _TPU_DEVICE.fullmatch(target):
+            return f"/proc/{pid}/fd/{link.name} -> {target}"
+    return ""
+
+
+def _holder(sources: Sources, pid: int, evidence: str) -> Holder:
+    command = sources.text(f"proc/{pid}/cmdline").replace("\0", " ").strip()
+    uid = re.search(r"^Uid:\s+(\d+)", sources.text(f"proc/{pid}/status"), re.MULTILINE)
+    return Holder(pid, command or "?", _user(sources, int(uid[1])) if uid else "an unknown user", evidence)
+
+
+def _lock(sources: Sources) -> Lock | None:
+    path = sources.root / LOCK
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    # Such as "1: POSIX  ADVISORY  WRITE 4242 00:2d:1234 0 EOF", the file's number last of the three.
+    locked = re.search(rf"POSIX\s+ADVISORY\s+WRITE\s+(-?\d+)\s+\S+:{facts.st_ino}\s", sources.text("proc/locks"))
+    may_write = sources.uid in (0, facts.st_uid) or bool(facts.st_mode & 0o002)
+    pid = max(0, int(locked[1])) if locked else 0  # 0 or -1: a process that this container cannot see
+    return Lock(_user(sources, facts.st_uid), may_write, locked is not None, pid)
+
+
+def _user(sources: Sources, uid: int) -> str:
+    for line in sources.text("etc/passwd").splitlines():
+        name, _, number = [*line.split(":"), "", "", ""][:3]
+        if number == str(uid):
+            return name
+    return f"user {uid}"

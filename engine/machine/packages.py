@@ -1,0 +1,112 @@
+"""Versions of the frameworks, from their packages' metadata: nothing is imported, so this takes milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .sources import Package, Sources
+
+# Packages that put files into the same folder tensorflow/: only one of them can be whole.
+TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")
+CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
+_OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly", "tensorflow-hub", "setuptools")
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """A requirement that what is installed does not meet.
+
+    Args:
+        owner: The package that requires, with its version.
+        requirement: What it requires, such as ``libtpu==0.0.10``.
+        found: The version that is installed; empty for none.
+    """
+
+    owner: str
+    requirement: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Packages:
+    """The installed packages that matter here.
+
+    Args:
+        found: By name.
+        python: Python's version.
+    """
+
+    found: Mapping[str, Package]
+    python: str
+
+    def version(self, name: str) -> str:
+        """Return a package's version; empty where it is not installed."""
+        package = self.found.get(name)
+        return package.version if package is not None else ""
+
+    @property
+    def libtpu(self) -> str:
+        """The TPU's runtime with its version; empty where there is none. Up to JAX 0.4 it was the nightly one."""
+        return next((f"{n} {self.version(n)}" for n in ("libtpu", "libtpu-nightly") if self.version(n)), "")
+
+    @property
+    def tensorflows(self) -> tuple[Package, ...]:
+        """The installed packages that are TensorFlow."""
+        return tuple(self.found[name] for name in TENSORFLOWS if name in self.found)
+
+    def misfits(self, owner: str, target: str, extra: str = "") -> tuple[Misfit, ...]:
+        """Compare what one package says it requires of another with what is installed.
+
+        Args:
+            owner: The package that requires.
+            target: The package that is required.
+            extra: Also take the requirements of this extra, such as ``tpu``.
+        """
+        if (package := self.found.get(owner)) is None:
+            return ()
+        have = self.version(target)
+        misfits = []
+        for text in package.requires:
+            requirement = _parse(text)
+            if requirement is None or _plain(requirement.name) != target or not _applies(requirement, extra):
+                continue
+            if not have or not requirement.specifier.contains(have, prereleases=True):
+                asked = f"{target}{requirement.specifier}"
+                misfits.append(Misfit(f"{owner} {package.version}", asked, have))
+        return tuple(misfits)
+
+    def asks(self, owner: str, target: str, extra: str = "") -> str:
+        """Return what one package says it requires of another, such as ``libtpu~=0.0.14``; empty for nothing."""
+        package = self.found.get(owner)
+        parsed = [_parse(text) for text in package.requires] if package is not None else []
+        of_target = [r for r in parsed if r is not None and _plain(r.name) == target and _applies(r, extra)]
+        return ", ".join(f"{target}{requirement.specifier}" for requirement in of_target)
+
+
+def find_packages(sources: Sources) -> Packages:
+    """Read the versions and requirements of the packages that have a say in training."""
+    looked = ((name, sources.package(name)) for name in (*TENSORFLOWS, *CUDA_PLUGINS, *_OTHERS))
+    return Packages({name: package for name, package in looked if package is not None}, sources.python)
+
+
+def _parse(text: str) -> Requirement | None:
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _applies(requirement: Requirement, extra: str) -> bool:
+    if requirement.marker is None:
+        return not extra
+    return requirement.marker.evaluate({"extra": extra}) and (not extra or "extra" in str(requirement.marker))

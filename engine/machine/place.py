@@ -1,0 +1,120 @@
+"""Where this is: a notebook service, a virtual machine with a TPU, a cluster, a plain machine.
+
+Sources of the names: Kaggle/docker-python (`tpu/Dockerfile`), googlecolab/backend-info, JAX's
+`_src/clusters/cloud_tpu_cluster.py`, and "TPUs in GKE" of Google's documentation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from .devices import tpu_pci_devices
+
+if TYPE_CHECKING:
+    from .sources import Sources
+
+# Attributes of the metadata server that a TPU VM has and another machine has not.
+_ATTRIBUTES = ("accelerator-type", "agent-worker-number", "worker-network-endpoints", "tpu-env")
+_PRODUCT = "sys/class/dmi/id/product_name"
+
+
+class Kind(StrEnum):
+    """The sorts of places that training is started from."""
+
+    COLAB = "Colab"
+    KAGGLE = "Kaggle"
+    GKE = "GKE"
+    KUBERNETES = "Kubernetes"
+    TPU_VM = "TPU VM"
+    GOOGLE_VM = "Google Cloud VM"
+    MACHINE = "plain machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this is, and what shows it.
+
+    Args:
+        kind: The sort of place.
+        detail: ``interactive`` or ``committed`` on Kaggle; empty elsewhere.
+        evidence: The variables and files that were read.
+    """
+
+    kind: Kind
+    detail: str = ""
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def is_notebook(self) -> bool:
+        """Whether a notebook service runs it, so that packages and restarts are the notebook's matter."""
+        return self.kind in (Kind.COLAB, Kind.KAGGLE)
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}, {self.detail}" if self.detail else self.kind.value
+
+
+def read_metadata(sources: Sources) -> dict[str, str]:
+    """Ask Google's metadata server about the TPU, on machines of Google's only.
+
+    Returns:
+        The attributes that it has; none anywhere else, in notebooks, and where ``TPU_SKIP_MDS_QUERY`` forbids it.
+    """
+    if _service(sources) is not None or "TPU_SKIP_MDS_QUERY" in sources.environ or not _is_googles(sources):
+        return {}
+    first = sources.metadata(_ATTRIBUTES[0])
+    if first is None:  # no TPU VM, or no server: the other questions would only take time
+        return {}
+    answers = {key: sources.metadata(key) for key in _ATTRIBUTES[1:]}
+    return {_ATTRIBUTES[0]: first.strip()} | {key: text.strip() for key, text in answers.items() if text is not None}
+
+
+def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
+    """Tell where this is.
+
+    Args:
+        sources: The machine.
+        metadata: What `read_metadata` gave.
+    """
+    if (service := _service(sources)) is not None:
+        return service
+    product = sources.text(_PRODUCT)
+    machine = (f"/{_PRODUCT}: {product}",) if product else ()
+    if "KUBERNETES_SERVICE_HOST" in sources.environ:
+        names = [
+            "KUBERNETES_SERVICE_HOST",
+            *(n for n in ("TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY") if n in sources.environ),
+        ]
+        is_gke = _is_googles(sources) or len(names) > 1
+        return Place(Kind.GKE if is_gke else Kind.KUBERNETES, "", (*(_said(sources, n) for n in names), *machine))
+    if not _is_googles(sources):
+        return Place(Kind.MACHINE, "", machine)
+    if metadata:
+        told = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
+        return Place(Kind.TPU_VM, "", (*machine, told))
+    if chips := tpu_pci_devices(sources.root):
+        return Place(Kind.TPU_VM, "", (*machine, f"/sys/bus/pci/devices/{min(chips)}: a TPU chip"))
+    return Place(Kind.GOOGLE_VM, "", machine)
+
+
+def _service(sources: Sources) -> Place | None:
+    """Tell Kaggle and Colab. Kaggle first: its images are made from Colab's and carry Colab's variables."""
+    environ = sources.environ
+    kaggle = [n for n in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE") if n in environ]
+    if kaggle:
+        run_type = environ.get("KAGGLE_KERNEL_RUN_TYPE", "")
+        detail = {"Interactive": "interactive", "Batch": "committed"}.get(run_type, "")
+        return Place(Kind.KAGGLE, detail, (_said(sources, kaggle[0]),))
+    colab = [n for n in ("COLAB_RELEASE_TAG", "COLAB_BACKEND_VERSION", "COLAB_GPU", "COLAB_TPU_ADDR") if n in environ]
+    if colab:
+        return Place(Kind.COLAB, "", (_said(sources, colab[0]),))
+    return None
+
+
+def _is_googles(sources: Sources) -> bool:
+    return "Google" in sources.text(_PRODUCT)
+
+
+def _said(sources: Sources, name: str) -> str:
+    return f"{name}={sources.environ[name]}"

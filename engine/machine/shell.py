@@ -1,0 +1,70 @@
+"""What variables tell of the terminal: encoding, colours, and whether it outlives a lost connection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .sources import Sources
+
+_TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """The terminal, as far as variables tell.
+
+    Args:
+        is_terminal: Whether standard output is one.
+        term: ``TERM``.
+        locale: The variable that decides the encoding, such as ``LANG=C.UTF-8``; empty where none is set.
+        is_utf8: Whether that is UTF-8; no locale at all counts, as Python then takes UTF-8.
+        colours: How many the terminal says it shows; 0 for none.
+        colour_evidence: The variables that say so.
+        ssh: The variable that shows a connection through SSH; empty for none.
+        multiplexer: ``tmux`` or ``screen`` where this runs inside one.
+        installed: Which of the two can be started.
+    """
+
+    is_terminal: bool
+    term: str
+    locale: str
+    is_utf8: bool
+    colours: int
+    colour_evidence: str
+    ssh: str
+    multiplexer: str
+    installed: tuple[str, ...]
+
+
+def find_shell(sources: Sources) -> Shell:
+    """Read the terminal's variables."""
+    environ = sources.environ
+    deciding = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(name)), "")
+    value = environ.get(deciding, "C.UTF-8").lower()
+    colours, evidence = _colours(sources)
+    multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
+    return Shell(
+        is_terminal=sources.is_terminal,
+        term=environ.get("TERM", ""),
+        locale=f"{deciding}={environ[deciding]}" if deciding else "",
+        is_utf8="utf-8" in value or "utf8" in value,
+        colours=colours,
+        colour_evidence=evidence,
+        ssh=next((name for name in ("SSH_CONNECTION", "SSH_TTY") if environ.get(name)), ""),
+        multiplexer=multiplexer,
+        installed=tuple(name for name in ("tmux", "screen") if sources.which(name)),
+    )
+
+
+def _colours(sources: Sources) -> tuple[int, str]:
+    environ = sources.environ
+    term = environ.get("TERM", "")
+    if environ.get("NO_COLOR"):
+        return 0, f"NO_COLOR={environ['NO_COLOR']}"
+    if term in ("", "dumb"):
+        return 0, f"TERM={term}" if term else "TERM is not set"
+    if (colorterm := environ.get("COLORTERM", "")) in ("truecolor", "24bit"):
+        return _TRUE_COLOURS, f"COLORTERM={colorterm}"
+    return (_MANY if "256" in term or "direct" in term else _FEW), f"TERM={term}"

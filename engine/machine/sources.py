@@ -1,0 +1,158 @@
+"""Everything that is read from the machine passes through here, so that a recorded machine can stand in for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import urllib.request
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..storage.paths import keras_home, runs_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_METADATA_S = 0.5
+_COMMAND_S = 1.5
+_CONNECT_S = 1.0
+# By address: a name server that does not answer would take longer than the limit allows.
+_METADATA = "http://169.254.169.254/computeMetadata/v1/instance/attributes/"
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """One installed package, as its metadata describes it.
+
+    Args:
+        name: Its name.
+        version: Its version.
+        requires: Requirements in the form of PEP 508.
+    """
+
+    name: str
+    version: str
+    requires: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """Room on the file system of a folder, in bytes."""
+
+    total_bytes: int
+    free_bytes: int
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Where facts come from.
+
+    Args:
+        environ: Environment variables.
+        root: Where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found.
+        uid: Number of the user who asks.
+        cpus: Processors this process may run on.
+        python: Python's version.
+        folders: Folders that need room, by what they are for.
+        package: Gives an installed package by its name, or None.
+        space: Gives the room of a folder, or None where it does not exist.
+        metadata: Gives an attribute of Google's metadata server, or None; ends within a second.
+        run: Gives what a program printed, or None when it is missing, fails or takes too long.
+        which: Gives the path of a program, or None.
+        reaches: Tells whether a host answers at a port; ends within a second, names apart.
+        is_terminal: Whether standard output is a terminal.
+    """
+
+    environ: Mapping[str, str]
+    root: Path
+    uid: int
+    cpus: int
+    python: str
+    folders: Mapping[str, Path]
+    package: Callable[[str], Package | None]
+    space: Callable[[Path], Space | None]
+    metadata: Callable[[str], str | None]
+    run: Callable[[Sequence[str]], str | None]
+    which: Callable[[str], str | None]
+    reaches: Callable[[str, int], bool]
+    is_terminal: bool
+
+    def text(self, path: str) -> str:
+        """Read a small file; empty where it is missing or may not be read.
+
+        Args:
+            path: Without the leading slash, such as ``proc/meminfo``.
+        """
+        try:
+            return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
+        except OSError:
+            return ""
+
+
+def this_machine() -> Sources:
+    """Make the sources of the machine this runs on."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return Sources(
+        environ=dict(os.environ),
+        root=Path("/"),
+        uid=os.getuid(),
+        cpus=len(affinity(0)) if affinity is not None else os.cpu_count() or 1,
+        python=".".join(str(part) for part in sys.version_info[:3]),
+        folders={"Keras cache": keras_home(), "runs": runs_folder()},
+        package=_package,
+        space=_space,
+        metadata=_metadata,
+        run=_run,
+        which=shutil.which,
+        reaches=_reaches,
+        is_terminal=sys.stdout.isatty(),
+    )
+
+
+def _package(name: str) -> Package | None:
+    try:
+        found = distribution(name)
+    except PackageNotFoundError:
+        return None
+    return Package(name, found.version, tuple(found.requires or ()))
+
+
+def _space(folder: Path) -> Space | None:
+    if not folder.exists():
+        return None
+    usage = shutil.disk_usage(folder)
+    return Space(usage.total, usage.free)
+
+
+def _metadata(key: str) -> str | None:
+    request = urllib.request.Request(_METADATA + key, headers={"Metadata-Flavor": "Google"})  # noqa: S310  fixed http
+    directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with directly.open(request, timeout=_METADATA_S) as answer:
+            text: str = answer.read(65536).decode("utf-8", "replace")
+            return text
+    except OSError:  # refused, silent, or no such attribute
+        return None
+
+
+def _run(command: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_COMMAND_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _reaches(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=_CONNECT_S):
+            return True
+    except OSError:
+        return False

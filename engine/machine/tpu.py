@@ -1,0 +1,166 @@
+"""The TPU of this machine: generation, chips, and its part of a slice of several hosts.
+
+Sources of the names: JAX's `_src/clusters/cloud_tpu_cluster.py` and `_src/cloud_tpu_init.py`, pytorch/xla's
+`core/xla_env_vars.py`, Kaggle/docker-python (`tpu/Dockerfile`), "TPU configurations" of Google's documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .devices import CHIPS, SLICE_HOSTS, count_hosts, numbered_devices, tpu_pci_devices
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .sources import Sources
+
+# The number in an accelerator type counts cores up to v5p, chips from v5e on.
+_CORES_IN_TYPE = {"v2": 2, "v3": 2, "v4": 2, "v5p": 2}
+_ALIASES = {"v5litepod": "v5e", "v5lite": "v5e", "tpu7x": "7x"}
+_ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
+
+
+@dataclass(frozen=True, slots=True)
+class Tpu:
+    """What is known of the TPU; figures that nothing told are 0 or empty.
+
+    Args:
+        kind: Generation, such as ``v5e``.
+        chips: Chips on this host.
+        accelerator_type: As Google names the whole slice, such as ``v5p-32``.
+        topology: Chips of the slice along each axis, such as ``2x2x4``.
+        hosts: Hosts of the slice.
+        host_index: This host's number among them; -1 where it is not told.
+        address: Where a TPU outside this machine listens.
+        devices: The device files.
+        evidence: The files, variables and attributes that were read.
+    """
+
+    kind: str = ""
+    chips: int = 0
+    accelerator_type: str = ""
+    topology: str = ""
+    hosts: int = 1
+    host_index: int = -1
+    address: str = ""
+    devices: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether chips were seen on this very machine."""
+        return self.chips > 0
+
+    @property
+    def device_text(self) -> str:
+        """The device files in a few words."""
+        return _span([name.removeprefix("/") for name in self.devices])
+
+    @property
+    def cores(self) -> int:
+        """Devices that a framework sees on this host; 0 where the generation is not known."""
+        return self.chips * CHIPS[self.kind].cores if self.kind in CHIPS else 0
+
+    @property
+    def all_chips(self) -> int:
+        """Chips of the whole slice by its type; 0 where that is not told."""
+        return _chips_of(self.accelerator_type)
+
+    def __str__(self) -> str:
+        if not self.is_here:
+            return f"TPU at {self.address}" if self.address else "a TPU is announced, none is seen"
+        name = f"TPU {self.kind}" if self.kind else "TPU"
+        text = f"{name}, {self.chips} chip{'s' if self.chips > 1 else ''}"
+        if self.cores > self.chips:
+            text += f" ({self.cores} devices)"
+        if self.hosts > 1:
+            index = f"host {self.host_index} of " if self.host_index >= 0 else "one host of "
+            text += f", {index}{self.hosts} of {self.accelerator_type or 'a slice'}"
+        return text
+
+
+def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
+    """Put together what device files, variables and metadata say of a TPU.
+
+    Args:
+        sources: The machine.
+        metadata: What `engine.machine.place.read_metadata` gave.
+
+    Returns:
+        None where nothing points to a TPU.
+    """
+    told = _Told(sources.environ, _tpu_env(metadata))
+    accelerator_type = told.first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get("accelerator-type", "")
+    address = next((sources.environ[name] for name in _ADDRESSES if sources.environ.get(name)), "")
+    on_pci = tpu_pci_devices(sources.root)
+    accel = numbered_devices(sources.root, "accel")
+    # A numbered vfio device may be any passed-through card: it counts where something else tells of a TPU.
+    vfio = numbered_devices(sources.root, "vfio/") if on_pci or accelerator_type else []
+    files = accel or vfio
+    if not (on_pci or files or accelerator_type or address):
+        return None
+    kinds = {chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}
+    chips = len({place.partition(".")[0] for place in on_pci}) or len(files)
+    hosts = count_hosts(told.first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", ""))
+    index = told.first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
+    evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {'/'.join(sorted(kinds))}"] if on_pci else []
+    evidence += [_span(files)] if files else []
+    evidence += told.evidence
+    evidence += [f"{name}={sources.environ[name]}" for name in _ADDRESSES if sources.environ.get(name)]
+    evidence += [f"metadata server: {', '.join(metadata)}"] if metadata else []
+    return Tpu(
+        kind="/".join(sorted(kinds)),
+        chips=chips,
+        accelerator_type=accelerator_type,
+        topology=told.first("TPU_TOPOLOGY", "TOPOLOGY"),
+        hosts=hosts,
+        host_index=int(index) if index.isdigit() else -1,
+        address=address,
+        devices=tuple(f"/{name}" for name in files),
+        evidence=tuple(evidence),
+    )
+
+
+def _span(files: Sequence[str]) -> str:
+    """Write device files in order, such as ``/dev/accel0 to /dev/accel3``."""
+    if len(files) > 2:
+        return f"/{files[0]} to /{files[-1]}"
+    return " and ".join(f"/{name}" for name in files)
+
+
+class _Told:
+    """Looks names up in the environment, then in the metadata's ``tpu-env``, and keeps what it found as evidence."""
+
+    def __init__(self, environ: Mapping[str, str], tpu_env: Mapping[str, str]) -> None:
+        self.evidence: list[str] = []
+        self._environ = environ
+        self._tpu_env = tpu_env
+
+    def first(self, *names: str) -> str:
+        for name in names:
+            if value := self._environ.get(name):
+                self.evidence.append(f"{name}={value}")
+                return value
+        return next((self._tpu_env[name] for name in names if self._tpu_env.get(name)), "")
+
+
+def _tpu_env(metadata: Mapping[str, str]) -> dict[str, str]:
+    """Read the attribute ``tpu-env``: a line such as ``TOPOLOGY: '2x2x4'`` for each variable."""
+    pairs = (line.partition(":") for line in metadata.get("tpu-env", "").splitlines() if ":" in line)
+    return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
+
+
+def _kind_of(accelerator_type: str) -> str:
+    name = accelerator_type.rpartition("-")[0].lower()
+    name = _ALIASES.get(name, name)
+    return name if name in CHIPS else ""
+
+
+def _chips_of(accelerator_type: str) -> int:
+    number = re.search(r"-(\d+)$", accelerator_type)
+    if number is None or not (kind := _kind_of(accelerator_type)):
+        return 0
+    return max(1, int(number[1]) // _CORES_IN_TYPE.get(kind, 1))

@@ -1,0 +1,135 @@
+"""Compiles a model: its optimizer, learning-rate schedule, loss and metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from ..data.examples import Task
+from ..data.vocabulary import PADDING
+from ..planning.plan import scaled_learning_rate
+
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+    from ..data.examples import Signature
+
+
+def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
+    """Return the optimizer with its learning-rate schedule.
+
+    Args:
+        config: The configuration.
+        replicas: Copies of the model.
+        steps_per_epoch: Steps an epoch, for the schedule's length.
+    """
+    options = config.optimizer
+    classes = {
+        "adam": keras.optimizers.Adam,
+        "adamw": keras.optimizers.AdamW,
+        "sgd": keras.optimizers.SGD,
+        "rmsprop": keras.optimizers.RMSprop,
+        "adagrad": keras.optimizers.Adagrad,
+        "adamax": keras.optimizers.Adamax,
+        "nadam": keras.optimizers.Nadam,
+        "lion": keras.optimizers.Lion,
+    }
+    settings: dict[str, Any] = {"learning_rate": _learning_rate(config, replicas, steps_per_epoch)}
+    if options.name in {"sgd", "rmsprop"}:
+        settings["momentum"] = options.momentum
+    if options.weight_decay:
+        settings["weight_decay"] = options.weight_decay
+    if options.clip_norm:
+        settings["clipnorm"] = options.clip_norm
+    return classes[options.name](**settings)
+
+
+def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
+    """Return a number or one of Keras's own schedules, so that the saved model loads without this package."""
+    options = config.optimizer
+    peak = scaled_learning_rate(config, replicas)
+    schedules = keras.optimizers.schedules
+    warmup = round(options.warmup_epochs * steps_per_epoch)
+    decay = max(1, config.epochs * steps_per_epoch - warmup)
+    if options.schedule == "linear":
+        return schedules.PolynomialDecay(peak, decay, end_learning_rate=peak * options.final_fraction)
+    if options.schedule == "exponential":
+        return schedules.ExponentialDecay(peak, decay, options.final_fraction)
+    if options.schedule == "constant" and not warmup:
+        return peak
+    # A cosine that ends where it begins is a constant with a warm-up.
+    alpha = options.final_fraction if options.schedule == "cosine" else 1.0
+    if not warmup:
+        return schedules.CosineDecay(peak, decay, alpha=alpha)
+    return schedules.CosineDecay(0.0, decay, alpha=alpha, warmup_target=peak, warmup_steps=warmup)
+
+
+def compile_model(
+    model: Any,
+    config: RunConfig,
+    signature: Signature,
+    replicas: int,
+    steps_per_epoch: int,
+    *,
+    uses_strategy: bool = False,
+) -> None:
+    """Compile a model for one step an execution; `engine.training.steps_per_execution` decides on more.
+
+    Args:
+        model: The model.
+        config: The configuration.
+        signature: What is known of the examples.
+        replicas: Copies of the model.
+        steps_per_epoch: Steps an epoch.
+        uses_strategy: Whether a strategy of TensorFlow trains them.
+    """
+    is_translation = signature.task is Task.TRANSLATION
+    model.compile(
+        optimizer=make_optimizer(config, replicas, steps_per_epoch),
+        loss=_translation_loss() if is_translation else _loss(config),
+        # The weight of a place in a sentence is 1 for a word and 0 for padding.
+        **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
+        # XLA is not asked for under a strategy of TensorFlow: Keras's TPU and GPU builds fail in it (keras#19448).
+        jit_compile=False if uses_strategy else "auto",
+    )
+
+
+def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
+    """Build metrics, loss and optimizer of a compiled model from shapes alone.
+
+    On JAX and under a strategy, `fit` takes a batch away for it and begins anew. That fills the shuffle's buffer twice,
+    and moves the order of the examples on: a run on several replicas would not see what a run on one sees. It is
+    Keras's own function for it (`Trainer._symbolic_build`), given shapes in the batch's place.
+
+    Args:
+        model: The compiled model, in the scope of its strategy.
+        element_spec: Of the training batches.
+        batch_size: Examples each replica takes.
+    """
+    import tensorflow as tf
+
+    build = getattr(model, "_symbolic_build", None)
+    if build is None:  # a Keras that does it in another way
+        return
+
+    def of_batch(spec: Any) -> Any:
+        return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
+
+    build(data_batch=tf.nest.map_structure(of_batch, element_spec))
+    if hasattr(model, "_maybe_symbolic_build"):  # the trainer of TensorFlow takes the batch all the same
+        model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
+
+
+def _translation_loss() -> Any:
+    """Return the mean over the words of a batch; padding counts neither above nor below the line."""
+    return keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
+
+
+def _loss(config: RunConfig) -> Any:
+    if not config.label_smoothing:
+        return config.effective_loss
+    classes = {
+        "binary_crossentropy": keras.losses.BinaryCrossentropy,
+        "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
+    }
+    return classes[config.effective_loss](label_smoothing=config.label_smoothing)

@@ -1,0 +1,99 @@
+"""Training in one phase or two: the second one also trains layers of a pretrained base, more gently.
+
+Both phases are one run: epochs, steps and seconds go on, and so do the best epoch and its checkpoint. Patience that
+runs out in the first phase ends that phase; in the second it ends the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from .applications import unfreeze_layers
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..config.run_config import RunConfig
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingPhase:
+    """One call of `fit`.
+
+    Args:
+        config: The run's configuration with the optimizer and the number of epochs of this phase.
+        last_epoch: The run's epoch, counted from 1, that ends it.
+        is_fine_tuning: Whether layers of the base are trained as well.
+    """
+
+    config: RunConfig
+    last_epoch: int
+    is_fine_tuning: bool = False
+
+
+def training_phases(config: RunConfig) -> list[TrainingPhase]:
+    """Return the phases of a run: one, or two where `fine_tuning` asks for it.
+
+    The learning-rate schedule, warm-up included, is gone through in each of them.
+    """
+    first = config.fine_tuning.after_epochs
+    if not first:
+        return [TrainingPhase(config, config.epochs)]
+    gentle = config.optimizer.model_copy(update={"learning_rate": config.fine_tuning.learning_rate})
+    return [
+        TrainingPhase(config.model_copy(update={"epochs": first}), first),
+        TrainingPhase(
+            config.model_copy(update={"epochs": config.epochs - first, "optimizer": gentle}), config.epochs, True
+        ),
+    ]
+
+
+def unfreeze(model: Any, config: RunConfig) -> str:
+    """Make the base's layers trainable from `fine_tuning.from_layer` on; say what was done.
+
+    Batch normalisation stays frozen, and keeps its own statistics: `engine.models.applications` built it in so.
+
+    Args:
+        model: The model, perhaps with layers of augmentation in front; it has to be compiled again.
+        config: The configuration.
+
+    Raises:
+        DataError: The base has no layer of that number.
+    """
+    base = _base(model, config.model)
+    if isinstance(base, keras.Model):
+        unfreeze_layers(base, config.fine_tuning.from_layer, "fine_tuning.from_layer")
+        trained = sum(layer.trainable for layer in base.layers)
+        what = f"{trained} of the {len(base.layers)} layers of {base.name} are"
+    else:
+        base.trainable = True
+        what = f"the {len(base.trainable_weights)} weights of the SavedModel are"
+    return f"Fine-tuning begins: {what} trained as well, at a learning rate of {config.fine_tuning.learning_rate:g}."
+
+
+def _base(model: Any, name: str) -> Any:
+    """Find the base: the model or SavedModel directly inside the model that its builder gave a name."""
+    inner = [layer for layer in model.layers if isinstance(layer, (keras.Model, keras.layers.TFSMLayer))]
+    same = [layer for layer in inner if layer.name == name]  # augmentation stands in front of the whole model
+    return _base(same[0], name) if same else inner[0]
+
+
+class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is untyped
+    """Keras's early stopping, which remembers the best epoch from one `fit` to the next.
+
+    Without that, a second phase that makes things worse would end with its own best weights.
+    """
+
+    _KEPT = ("best", "best_weights", "best_epoch")
+    _goes_on = False
+
+    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Begin to wait anew."""
+        kept = {name: getattr(self, name) for name in self._KEPT} if self._goes_on else {}
+        super().on_train_begin(logs)
+        for name, value in kept.items():
+            setattr(self, name, value)
+        self._goes_on = True

@@ -1,0 +1,297 @@
+"""Code inside saved models: what counts as code, and which of it was saved by the user's own runs.
+
+A ``.keras`` file can hold Python code (`Lambda` layers), name modules to import, and name a SavedModel, whose graph can
+read and write files. Keras's `safe_mode` refuses some of this, depending on its version: Keras 3.7 imports any module
+that a file names. So this module decides by itself, on the file's ``config.json``: whatever is not a class of
+Keras that only computes is code.
+
+Weights, vocabularies and a SavedModel's variables are data, not code. When a run saves a model with code in it, the
+program notes a digest of that code in the user's data folder, outside any run. Code with a known digest was saved by a
+run of the user's own, wherever its folder is now.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import sys
+import zipfile
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConsoleError, one_line
+from ..storage.files import NotAFileError, make_private_folder, open_regular, write_whole
+from ..storage.paths import runs_folder, user_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_CONFIG = "config.json"
+_PICKLED_WEIGHTS = "model.weights.npz"
+_LARGEST_CONFIG = 64 << 20
+_LARGEST_EXPANSION = 100
+"""Keras stores members uncompressed; one that grows more than this many times is there to fill the memory."""
+
+_LONGEST_NAME = 200
+
+_PLAIN_VALUES = {"__keras_tensor__", "__tensor__", "__numpy__", "__bytes__", "__ellipsis__", "__slice__"}
+_PROGRAM_LAYERS = ("TorchModuleWrapper", "JaxLayer", "FlaxLayer")
+_FUNCTION_MODULES = ("builtins", "keras.activations", "keras.losses", "keras.metrics")
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """What a ``.keras`` file says of its model, without the weights.
+
+    Args:
+        path: The file.
+        config: Its ``config.json``, without how the model was compiled.
+        has_pickled_weights: Whether its weights are in NumPy's format, which older versions of Keras unpickle.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    has_pickled_weights: bool
+
+
+def read_architecture(path: Path) -> Architecture:
+    """Read what a ``.keras`` file says of its model; nothing of it is run or imported.
+
+    Raises:
+        ConsoleError: It is not a regular file, is damaged, or declares sizes that no real model has.
+    """
+    try:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
+            _check_sizes(archive)
+            config = json.loads(archive.read(_CONFIG))
+            names = archive.namelist()
+    except NotAFileError as error:
+        raise ConsoleError(f"{user_path(path)} is not a file.", remedy="Replace it with the run's model.") from error
+    except RecursionError as error:
+        raise _damaged(path, f"{_CONFIG} in it is nested too deeply") from error
+    except KeyError as error:
+        raise _damaged(path, f"There is no {_CONFIG} in it") from error
+    except (OSError, ValueError, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:
+        raise _damaged(path, one_line(error, 300)) from error
+    if not isinstance(config, dict):
+        raise _damaged(path, f"{_CONFIG} in it is not a JSON object")
+    return Architecture(path, {**config, "compile_config": None}, _PICKLED_WEIGHTS in names)
+
+
+def find_code(architecture: Architecture) -> tuple[str, ...]:
+    """Return the code in a model: for each layer that has some, the beginning of a sentence that names it and the file.
+
+    Keras's own layers, models, initializers, metrics and the like are no code, whichever options they have. Code is:
+
+    - a `Lambda` layer, a Python lambda, and a layer that wraps a program of JAX or PyTorch;
+    - a `TFSMLayer`: the graph of a SavedModel can read and write files;
+    - a class or function from outside Keras, and a function of Keras that is not an activation, loss or metric;
+    - a vocabulary that is read from a file somewhere else;
+    - pickled weights.
+    """
+    file = user_path(architecture.path)
+    found: dict[str | None, str] = {}
+    if architecture.has_pickled_weights:
+        found[None] = f"Weights in {file} are pickled, which can run code"
+    for thing, owner in _objects(architecture.config):
+        if owner not in found and (what := _code(thing, owner, file)):
+            found[owner] = what
+    return tuple(found.values())
+
+
+def is_own(architecture: Architecture) -> bool:
+    """Return whether the code of a model was saved by one of the user's own runs on this machine."""
+    return not architecture.has_pickled_weights and all(
+        digest and (_store() / digest).is_file() for digest in _digests(architecture)
+    )
+
+
+def remember_own(path: Path) -> None:
+    """Note the code of a model that this program has just saved, if it has any, so that `is_own` knows it.
+
+    Nothing is noted when the data folder cannot be written: the user is then asked about the model.
+    """
+    with suppress(ConsoleError, OSError):
+        architecture = read_architecture(path)
+        if not find_code(architecture):
+            return
+        make_private_folder(_store())
+        for digest in _digests(architecture):
+            if digest and not (_store() / digest).exists():
+                write_whole(_store() / digest, "")
+
+
+def move_graphs(architecture: Architecture, folder: Path) -> None:
+    """Write a folder into every layer that says where a SavedModel is."""
+    for thing, _ in _objects(architecture.config):
+        if thing["class_name"] == "TFSMLayer" and isinstance(thing.get("config"), dict):
+            thing["config"]["filepath"] = str(folder)
+
+
+def has_graph(folder: Path) -> bool:
+    """Return whether a folder holds the graph of a SavedModel."""
+    return _graph_digest(str(folder)) is not None
+
+
+def _store() -> Path:
+    return runs_folder().parent / "own-code"
+
+
+def _damaged(path: Path, why: str) -> ConsoleError:
+    return ConsoleError(
+        f"{user_path(path)} cannot be loaded.", why=f"{why}.", remedy="Try the other one of --checkpoint last and best."
+    )
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    for member in archive.infolist():
+        limit = max(_LARGEST_CONFIG, _LARGEST_EXPANSION * member.compress_size)
+        if member.file_size > (_LARGEST_CONFIG if member.filename == _CONFIG else limit):
+            name = _printable(member.filename)
+            raise ValueError(f"{name} in it declares {member.file_size:,} bytes, more than a real model has there")
+
+
+def _objects(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+    """Go through everything that Keras would make an object of, with the name of the layer that it belongs to."""
+    waiting = [(config, owner)]
+    while waiting:  # not recursive: the nesting is anybody's choice
+        value, owner = waiting.pop()
+        parts: Iterable[Any] = ()
+        if isinstance(value, dict):
+            if "class_name" in value:
+                inner = value.get("config")
+                if isinstance(inner, dict) and isinstance(inner.get("name"), str):
+                    owner = inner["name"]
+                yield value, owner
+            parts = value.values()
+        elif isinstance(value, list):
+            parts = value
+        waiting += [(part, owner) for part in reversed(list(parts))]
+
+
+def _code(thing: dict[str, Any], owner: str, file: str) -> str:
+    """Return what is code about an object, or nothing."""
+    name, inner = thing["class_name"], thing.get("config")
+    where = f"'{_printable(owner)}' in {file}"
+    if isinstance(name, str) and name in _PLAIN_VALUES:
+        return ""
+    if name == "__lambda__":
+        return f"Layer {where} holds Python code"
+    if name == "function":
+        is_known = thing.get("module") in _FUNCTION_MODULES and isinstance(inner, str) and inner in _known_functions()
+        return "" if is_known else f"Layer {where} calls the function {_reference(thing, inner)}"
+    import keras
+
+    found = _keras_class(thing)
+    if found is None:
+        return f"Layer {where} is of the class {_reference(thing, name)}, which is not part of Keras"
+    if issubclass(found, keras.layers.Lambda):
+        return f"Lambda layer {where} holds Python code"
+    if issubclass(found, keras.layers.TFSMLayer):
+        place = _printable(inner.get("filepath")) if isinstance(inner, dict) else ""
+        return f"TFSMLayer {where} runs the TensorFlow program in {place}"
+    if any(base.__name__ in _PROGRAM_LAYERS for base in found.__mro__):
+        return f"{found.__name__} {where} holds a program"
+    if isinstance(inner, dict) and isinstance(inner.get("vocabulary"), str):
+        return f"{found.__name__} layer {where} reads the file {_printable(inner['vocabulary'])}"
+    return ""
+
+
+def _keras_class(thing: dict[str, Any]) -> type | None:
+    """Return the class of Keras that an object is of, if it is one that models are made of; nothing is imported."""
+    import keras
+
+    module, name = thing.get("module"), thing["class_name"]
+    if not (isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] == "keras"):
+        return None  # also without a module: Keras reads that as its old format, which has other rules
+    if thing.get("registered_name") not in (None, name):
+        return None
+    bases = (
+        keras.Operation,  # layers and models too
+        keras.initializers.Initializer,
+        keras.regularizers.Regularizer,
+        keras.constraints.Constraint,
+        keras.losses.Loss,
+        keras.metrics.Metric,
+        keras.optimizers.Optimizer,
+        keras.optimizers.schedules.LearningRateSchedule,
+        keras.dtype_policies.DTypePolicy,
+    )
+    found = vars(_keras_module(module)).get(name)
+    return found if isinstance(found, type) and issubclass(found, bases) else None
+
+
+def _keras_module(name: str) -> ModuleType:
+    """Return a module of Keras that is there already, by the name it has inside Keras or in its public interface."""
+    import keras
+
+    if name in sys.modules:
+        return sys.modules[name]
+    module = keras  # Keras 3.7 has no entry of its own in `sys.modules` for keras.layers
+    for part in name.split(".")[1:]:
+        module = vars(module).get(part)
+        if not isinstance(module, ModuleType):
+            return ModuleType(name)
+    return module  # type: ignore[no-any-return]  # Keras is untyped
+
+
+@lru_cache(maxsize=1)
+def _known_functions() -> frozenset[str]:
+    import keras
+
+    modules = (keras.activations, keras.losses, keras.metrics)
+    names = {name for module in modules for name, value in vars(module).items() if inspect.isfunction(value)}
+    return frozenset(names - {"get", "serialize", "deserialize"})
+
+
+def _graph_folders(architecture: Architecture) -> list[str]:
+    graphs = (thing.get("config") for thing, _ in _objects(architecture.config) if thing["class_name"] == "TFSMLayer")
+    return [str(inner.get("filepath")) if isinstance(inner, dict) else "" for inner in graphs]
+
+
+def _digests(architecture: Architecture) -> list[str | None]:
+    """Return the digest of a model's code, and that of each SavedModel that it runs."""
+    return [_model_digest(architecture), *map(_graph_digest, _graph_folders(architecture))]
+
+
+def _model_digest(architecture: Architecture) -> str:
+    """Return the digest of a model's code, which does not depend on where its SavedModel is."""
+    blank = Architecture(architecture.path, json.loads(json.dumps(architecture.config)), has_pickled_weights=False)
+    move_graphs(blank, Path())
+    text = json.dumps(blank.config, sort_keys=True)
+    return f"model-{hashlib.sha256(text.encode()).hexdigest()}"
+
+
+def _graph_digest(folder: str) -> str | None:
+    """Return the digest of a SavedModel's graph; None when there is none to be read."""
+    digest, count = hashlib.sha256(), 0
+    try:
+        for path in sorted(Path(folder).glob("saved_model.*")):
+            content = hashlib.sha256()
+            with open_regular(path) as file:
+                while part := file.read(1 << 20):
+                    content.update(part)
+            digest.update(f"{path.name}:{content.hexdigest()}\n".encode())
+            count += 1
+    except OSError:
+        return None
+    return f"graph-{digest.hexdigest()}" if count else None
+
+
+def _reference(thing: dict[str, Any], name: object) -> str:
+    module = thing.get("module") or "(no module)"
+    registered = thing.get("registered_name")
+    also = f" ({_printable(registered)})" if registered not in (None, name) else ""
+    return f"{_printable(module)}.{_printable(name)}{also}"
+
+
+def _printable(value: object) -> str:
+    """Write a value from a file that may be hostile: short, and without escape codes for the terminal."""
+    text = "".join(character if character.isprintable() else "?" for character in str(value)[:_LONGEST_NAME])
+    return text if len(text) < _LONGEST_NAME else f"{text[:-1]}…"

@@ -1,0 +1,247 @@
+"""Whether the input or the accelerator limits a run: how long training waits for batches while it runs.
+
+Keras takes batches inside a compiled function, where Python sees nothing. So a stage at the end of the input pipeline
+takes the time: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds how long each request took to a sum.
+It costs about two microseconds of CPU a batch, where a stage of tf.data functions costs about a hundred. A parallel map
+in front of it is timed along, for another 13 or so in its threads; `engine.input.pipeline` has one for large batches only.
+
+What is measured is the time in which a batch was asked for and not there yet. With one step an execution on one device
+training stands still meanwhile. Where batches are asked for ahead (several steps an execution, several replicas, JAX,
+a GPU) computation may go on beside it: the share is then near 0 while the input keeps up and near 100 % as soon as it
+does not, so that it tells which of the two sets the pace; time lost is at most that much.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from ..runs.events import EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..runs.events import Event
+    from ..runs.recorder import Channel
+
+INPUT_SHARE = 0.20
+"""From this share of waiting on the input limits: without it a run would take at most four fifths of its time."""
+
+ACCELERATOR_SHARE = 0.05
+"""Up to this share the accelerator limits: a perfect input would save a twentieth at most."""
+
+TELL_EVERY_S = 2.0
+"""Shortest time between two events within an epoch."""
+
+_SHORTEST_S = 0.5  # what is left at an epoch's end and is shorter goes into the next event
+_JUDGED_S = 1.0  # a shorter epoch alone is no reason to advise anything
+_CPU, _TAG = "CPU:0", "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Batches that were taken, and how long they were waited for.
+
+    Args:
+        batches: Their number.
+        wait_s: Seconds between asking for them and having them.
+    """
+
+    batches: int = 0
+    wait_s: float = 0.0
+
+    def __add__(self, other: Taken) -> Taken:
+        return Taken(self.batches + other.batches, self.wait_s + other.wait_s)
+
+    def __sub__(self, other: Taken) -> Taken:
+        return Taken(self.batches - other.batches, self.wait_s - other.wait_s)
+
+
+class InputMeter:
+    """Reads what the stage at the end of a pipeline has counted.
+
+    Args:
+        counts: The resource that it counts in.
+    """
+
+    def __init__(self, counts: Any) -> None:
+        self._counts = counts
+
+    def read(self) -> Taken:
+        """Return what was taken since the dataset was made; safe in any thread, and done in about 0.1 ms."""
+        with tf.device(_CPU):
+            encoded = tf.raw_ops.StatsAggregatorSummary(iterator=self._counts)
+        for value in tf.compat.v1.Summary.FromString(encoded.numpy()).value:
+            if value.tag == _TAG:
+                return Taken(int(value.histo.num), value.histo.sum / 1e6)
+        return Taken()
+
+
+def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
+    """Put the stage at the end of a dataset that counts batches and the time they are waited for.
+
+    Args:
+        dataset: Ends in a prefetch, after which the time a request takes is a wait and no work. Its options switch
+            tuning off, with which TensorFlow would put another prefetch behind the stage.
+
+    Returns:
+        A dataset of the same elements, number and options, and its meter. Without a meter it is the same dataset:
+        where it is copied to another machine, such as a remote TPU's host, which has no access to the counts, and
+        with a TensorFlow that no longer has the stage.
+    """
+    if any(
+        "/job:" in device.name and "/job:localhost" not in device.name for device in tf.config.list_logical_devices()
+    ):
+        return dataset, None
+    flat = tf.nest.flatten(dataset.element_spec)
+    kept: dict[str, Any] = {
+        "output_types": [spec.dtype for spec in flat],
+        "output_shapes": [spec.shape for spec in flat],
+    }
+    try:
+        with tf.device(_CPU):
+            counts = tf.raw_ops.StatsAggregatorHandle(shared_name=f"input-{uuid.uuid4().hex}")
+            stage = tf.raw_ops.LatencyStatsDataset(
+                input_dataset=tf.data.experimental.to_variant(dataset), tag=_TAG, **kept
+            )
+            stage = tf.raw_ops.SetStatsAggregatorDataset(
+                input_dataset=stage, stats_aggregator=counts, tag="", counter_prefix="", **kept
+            )
+            counted = tf.data.experimental.from_variant(stage, dataset.element_spec)
+    except (AttributeError, tf.errors.OpError):
+        return dataset, None
+    return counted.with_options(dataset.options()), InputMeter(counts)
+
+
+def limit_of(share: float) -> str:
+    """Judge a run by the share of its time in which it waited for batches.
+
+    Returns:
+        ``input``, ``accelerator`` or ``balanced``, which is between `ACCELERATOR_SHARE` and `INPUT_SHARE`.
+    """
+    if share >= INPUT_SHARE:
+        return "input"
+    return "accelerator" if share <= ACCELERATOR_SHARE else "balanced"
+
+
+@dataclass(slots=True)
+class _Span:
+    """What was counted while training ran."""
+
+    taken: Taken = Taken()
+    seconds: float = 0.0
+
+    @property
+    def wait_s(self) -> float:
+        # A request that began before the span may end in it.
+        return min(self.taken.wait_s, self.seconds)
+
+    @property
+    def share(self) -> float:
+        return self.wait_s / self.seconds if self.seconds > 0 else 0.0
+
+
+class InputRate:
+    """Tells what limits a run, by what the run tells of itself; compiling, validating and saving are left out.
+
+    Args:
+        channel: The run; its events are listened to from now on.
+        meter: Of the training data.
+        remedy: Gives advice for an epoch that the input limits, by the epoch's number from 1.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        meter: InputMeter,
+        remedy: Callable[[int], str],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._channel = channel
+        self._meter = meter
+        self._remedy = remedy
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: float | None = None  # when counting went on, while training runs
+        self._base = Taken()
+        self._window, self._epoch = _Span(), _Span()
+        self._told_at = 0.0
+        self._told_epoch = 0
+        self._advised = False
+        channel.listen(self.hear)
+
+    def hear(self, event: Event) -> None:
+        """Take in what the run wrote; called in the thread that writes it."""
+        told: InputMeasured | None = None
+        advice = ""
+        if isinstance(event, Progress):
+            with self._lock:
+                if self._since is not None and self._clock() - self._told_at >= TELL_EVERY_S:
+                    told = self._tell(event)
+        elif isinstance(event, PhaseStarted):
+            with self._lock:
+                self._turn(is_running=event.phase == Phase.TRAINING)
+        elif isinstance(event, EpochEnded):
+            with self._lock:
+                told, advice = self._end_epoch(event)
+        if told is not None:
+            self._channel.emit(told)
+        if advice:
+            self._channel.notice(advice)
+
+    def _turn(self, *, is_running: bool) -> None:
+        """Begin to count where training begins, and stop where it stops."""
+        if not is_running:
+            self._count()
+            self._since = None
+        elif self._since is None:
+            self._since, self._base = self._clock(), self._meter.read()
+            self._told_at = max(self._told_at, self._since)
+
+    def _count(self) -> None:
+        if self._since is None:
+            return
+        now, taken = self._clock(), self._meter.read()
+        for span in (self._window, self._epoch):
+            span.taken += taken - self._base
+            span.seconds += now - self._since
+        self._since, self._base = now, taken
+
+    def _tell(self, event: Progress | EpochEnded) -> InputMeasured | None:
+        self._count()
+        window = self._window
+        if not window.taken.batches or window.seconds <= 0:
+            return None
+        self._window = _Span()
+        self._told_at, self._told_epoch = self._clock(), event.epoch
+        limit = limit_of(window.share)
+        return InputMeasured(
+            epoch=event.epoch,
+            step=event.step,
+            elapsed_s=event.elapsed_s,
+            batches=window.taken.batches,
+            wait_s=window.wait_s,
+            span_s=window.seconds,
+            limit=limit,
+            remedy=self._remedy(event.epoch) if limit == "input" else "",
+        )
+
+    def _end_epoch(self, event: EpochEnded) -> tuple[InputMeasured | None, str]:
+        """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
+        self._count()
+        is_worth = self._window.seconds >= _SHORTEST_S or self._told_epoch != event.epoch
+        told = self._tell(event) if is_worth else None
+        epoch, self._epoch = self._epoch, _Span()
+        if self._advised or event.epoch == 1 or epoch.seconds < _JUDGED_S or limit_of(epoch.share) != "input":
+            return told, ""
+        self._advised = True
+        return told, (
+            f"The input limits the run: in {epoch.share:.0%} of the training time of epoch {event.epoch} a batch was "
+            f"waited for. {self._remedy(event.epoch)}"
+        )

@@ -1,0 +1,149 @@
+"""What the machine does: its processors, memory and disks, within the limits that a container sets.
+
+In a container with a limit, the whole machine's figures are those of its neighbours: there the group's own counters
+are read, from the folder of the very file that sets the limit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+import psutil
+
+from ..machine.resources import find_resources
+from ..machine.sources import this_machine
+from ..runs.events import HostSampled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..machine.resources import Resources
+    from ..machine.sources import Sources
+
+_SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own
+_CORE_LIMITS = ("cpu.max", "cpu.cfs_quota_us")
+_MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
+
+
+class HostReader:
+    """Reads what this host does between one look and the next.
+
+    Args:
+        process: The host's number, from 0.
+        sources: Where files are read; by default this machine.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self, process: int = 0, sources: Sources | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._process = process
+        self._host = socket.gethostname()
+        self._sources = sources or this_machine()
+        self._clock = clock
+        self._resources = find_resources(self._sources)
+        self._core_limit = _limit_file(self._resources, _CORE_LIMITS)
+        self._memory_limit = _limit_file(self._resources, _MEMORY_LIMITS)
+        self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+        self._disks = self._physical_disks()
+        self._cpu = self._cpu_seconds()
+        self._disk = (clock(), self._disk_read_bytes())
+
+    def read(self) -> HostSampled:
+        """Tell what was done since the last look, without what only training knows."""
+        why_not: dict[str, str] = {}
+        used, limit = self._memory_bytes()
+        if used is None:
+            why_not["ram_bytes"] = "the container does not tell its use"
+        return HostSampled(
+            process=self._process,
+            host=self._host,
+            elapsed_s=None,
+            cpu_percent=self._cpu_percent(why_not),
+            ram_bytes=used,
+            ram_limit_bytes=limit,
+            disk_read_bytes_per_s=self._disk_rate(why_not),
+            why_not=why_not,
+        )
+
+    def _cpu_percent(self, why_not: dict[str, str]) -> float | None:
+        before, self._cpu = self._cpu, self._cpu_seconds()
+        if before is None or self._cpu is None:
+            why_not["cpu_percent"] = f"the container has {self._resources.cores:g} cores and does not tell its use"
+            return None
+        busy, whole = (now - then for now, then in zip(self._cpu, before, strict=True))
+        if whole <= 0:
+            why_not["cpu_percent"] = "no time has passed"
+            return None
+        return round(min(100.0, max(0.0, 100 * busy / whole)), 1)
+
+    def _cpu_seconds(self) -> tuple[float, float] | None:
+        """Return seconds in which a core was busy, and those in which one could have been."""
+        if self._core_limit is not None:
+            used_s = self._group_cpu_seconds(self._core_limit)
+            return None if used_s is None else (used_s, self._clock() * self._resources.cores)
+        # Of all cores the kernel keeps the sum: reading each of hundreds would cost a hundred times as much.
+        mine = [psutil.cpu_times()]
+        if len(self._cores) < (os.cpu_count() or 1):
+            mine = [times for number, times in enumerate(psutil.cpu_times(percpu=True)) if number in self._cores]
+        idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in mine)
+        # A guest's time is in that of its host already.
+        whole = sum(sum(times) - getattr(times, "guest", 0.0) - getattr(times, "guest_nice", 0.0) for times in mine)
+        return whole - idle, whole
+
+    def _group_cpu_seconds(self, limit: PurePosixPath) -> float | None:
+        if limit.name == "cpu.max":
+            told = re.search(r"^usage_usec (\d+)", self._sources.text(str(limit.with_name("cpu.stat"))), re.MULTILINE)
+            return int(told[1]) / 1e6 if told else None
+        accounts = str(limit.with_name("cpuacct.usage"))
+        for file in (accounts, accounts.replace("/cpu/", "/cpuacct/", 1)):
+            if (text := self._sources.text(file)).isdigit():
+                return int(text) / 1e9
+        return None
+
+    def _memory_bytes(self) -> tuple[int | None, int | None]:
+        """Return memory in use, without what the kernel only keeps of files, and memory there is."""
+        if self._memory_limit is None:
+            memory = psutil.virtual_memory()
+            return memory.total - memory.available, memory.total
+        version_2 = self._memory_limit.name == "memory.max"
+        file = self._memory_limit.with_name("memory.current" if version_2 else "memory.usage_in_bytes")
+        used = self._sources.text(str(file))
+        if not used.isdigit():
+            return None, self._resources.memory_bytes
+        name = "inactive_file" if version_2 else "total_inactive_file"
+        stat = self._sources.text(str(file.with_name("memory.stat")))
+        kept = re.search(rf"^{name} (\d+)", stat, re.MULTILINE)
+        return max(0, int(used) - (int(kept[1]) if kept else 0)), self._resources.memory_bytes
+
+    def _disk_rate(self, why_not: dict[str, str]) -> float | None:
+        (then, before), (now, after) = self._disk, (self._clock(), self._disk_read_bytes())
+        self._disk = (now, after)
+        if before is None or after is None or now <= then:
+            why_not["disk_read_bytes_per_s"] = "no disk's counters can be read here"
+            return None
+        return float(round(max(0, after - before) / (now - then)))
+
+    def _physical_disks(self) -> frozenset[str]:
+        """Find the disks that are hardware: a volume or a partition would count a disk's bytes twice."""
+        blocks = self._sources.root / "sys" / "block"
+        try:
+            return frozenset(block.name for block in blocks.iterdir() if (block / "device").exists())
+        except OSError:
+            return frozenset()
+
+    def _disk_read_bytes(self) -> int | None:
+        lines = (line.split() for line in self._sources.text("proc/diskstats").splitlines())
+        read = [int(line[5]) * _SECTOR_BYTES for line in lines if len(line) > 5 and line[2] in self._disks]
+        return sum(read) if read else None
+
+
+def _limit_file(resources: Resources, names: tuple[str, ...]) -> PurePosixPath | None:
+    """Return the file that set a limit, as `Sources.text` takes it; of several the narrowest, which comes last."""
+    files = [PurePosixPath(path.lstrip("/")) for path in resources.evidence]
+    return next((file for file in reversed(files) if file.name in names), None)

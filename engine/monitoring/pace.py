@@ -1,0 +1,79 @@
+"""How fast this host trains, from the events that its training thread writes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..runs.events import EpochEnded, FitStarted, Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..runs.events import Event
+
+_SHORTEST_S = 0.1  # below it a rate would be noise
+
+
+class HostPace:
+    """Hears a run's events, and tells examples a second between two looks.
+
+    Compilation and validation count as no time: the rate is that of training.
+
+    Args:
+        share: This host's share of the replicas.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._share = share
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._began: float | None = None
+        self._batch: int | None = None
+        self._validated_s = 0.0
+        self._told: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
+        self._newest: tuple[int, float] | None = None
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event, in the thread that writes it."""
+        if isinstance(event, Progress):
+            self._note(event.step, event.elapsed_s)
+        elif isinstance(event, EpochEnded):
+            self._validated_s += event.validation_s
+            self._note(event.step, event.elapsed_s)
+        elif isinstance(event, FitStarted):
+            with self._lock:
+                # A second `fit` of the run goes on with its seconds, and compiles anew.
+                self._began = self._clock() if self._began is None else self._began
+                self._batch = event.global_batch
+                self._told = self._newest = None
+
+    def elapsed_s(self) -> float | None:
+        """Return seconds since the run's first `fit` began, as `engine.runs.events.Progress` counts them; None before."""
+        with self._lock:
+            return None if self._began is None else round(self._clock() - self._began, 3)
+
+    def look(self) -> tuple[float | None, str]:
+        """Return examples a second since the last look, and why there is no figure."""
+        with self._lock:
+            if self._began is None:
+                return None, "training has not begun"
+            if not self._batch:
+                return None, "the batch size is not known"
+            if self._told is None or self._newest is None:
+                self._told = self._newest
+                return None, "no step of training has ended"
+            steps, seconds = (now - then for now, then in zip(self._newest, self._told, strict=True))
+            if seconds < _SHORTEST_S or steps <= 0:
+                return None, "no step of training has ended since"
+            self._told = self._newest
+            return round(steps * self._batch * self._share / seconds, 1), ""
+
+    def _note(self, step: int, elapsed_s: float) -> None:
+        with self._lock:
+            self._newest = (step, elapsed_s - self._validated_s)
+            if self._told is None:
+                # The first execution, which compiles, ends here: nothing before it is counted.
+                self._told = self._newest

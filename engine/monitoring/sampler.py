@@ -1,0 +1,85 @@
+"""The thread that samples devices and the host once a second while a run goes on."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self
+
+from .devices import DeviceReader, differs
+from .machine import HostReader
+from .pace import HostPace
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from ..accelerators.connect import Accelerator
+    from ..runs.events import HostSampled, MemorySampled
+    from ..runs.recorder import Channel
+
+
+class Sampler:
+    """Writes what this host does, and what its devices do when it changed, while a block runs.
+
+    Args:
+        channel: The run.
+        accelerator: Whose devices to look at; None where they are someone else's to choose, as in a notebook.
+        every_s: Seconds between two looks.
+    """
+
+    def __init__(self, channel: Channel, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:
+        self._channel = channel
+        self._every_s = every_s
+        self._devices = DeviceReader(accelerator) if accelerator is not None else None
+        self._host = HostReader(accelerator.process if accelerator is not None else 0)
+        self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0)
+        self._told: MemorySampled | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tpu-console-sampler", daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._channel.listen(self._pace.hear)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write nothing more; waits for a look that is going on."""
+        self._over.set()
+        self._thread.join(2.0)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        self._sample_devices()
+        while not self._over.wait(self._every_s):
+            self._channel.emit(self._host_sample())
+            self._sample_devices()
+        if self._devices is not None:
+            self._devices.close()
+
+    def _host_sample(self) -> HostSampled:
+        sample = self._host.read()
+        rate, why_not = self._pace.look()
+        reasons = {**sample.why_not, "images_per_s": why_not} if why_not else sample.why_not
+        return replace(sample, elapsed_s=self._pace.elapsed_s(), images_per_s=rate, why_not=reasons)
+
+    def _sample_devices(self) -> None:
+        if self._devices is None:
+            return
+        sample = self._devices.read()
+        if self._told is None or differs(self._told, sample):
+            self._told = sample
+            self._channel.emit(sample)
+
+
+def _share(accelerator: Accelerator) -> float:
+    """Return this host's share of the replicas."""
+    mine = sum(replica.process == accelerator.process for replica in accelerator.replicas)
+    return mine / len(accelerator.replicas)

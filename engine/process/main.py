@@ -1,0 +1,121 @@
+"""The host process of a run: ``python -P -m engine.process.main RUN_DIRECTORY``.
+
+The main thread beats, hears signals and requests; the engine's thread trains. SIGHUP is ignored, so that a
+closed terminal or laptop takes no run along. The first SIGINT or SIGTERM asks the run to stop and save, the
+second ends the process at once.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from ..config.run_config import load_config
+from ..errors import ConfigError
+from ..runs.events import RunFailed
+from ..runs.failures import explain
+from ..runs.heartbeat import TICK_S, Heart
+from ..runs.journal import JournalWriter
+from ..runs.run_directory import RunDirectory
+from ..storage.files import remove_drafts
+from .thread import EngineThread
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+OK, FAILED = 0, 1
+_LONGEST_EXIT_S = 5.0
+_NICENESS = 10
+
+
+def main(arguments: list[str]) -> int:
+    """Train the run of a directory; return the exit code."""
+    os.umask(0o077)
+    _give_way()
+    run = RunDirectory(Path(arguments[0]))
+    remove_drafts(run.path)
+    journal = JournalWriter(run.journal)
+    try:
+        config = load_config(run.config)
+    except ConfigError as error:
+        journal.write(RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name))
+        journal.close()
+        return FAILED
+    engine = EngineThread(run, config, journal, source="host")
+    try:
+        heart = Heart(run, journal, engine.request_stop)
+    except OSError as error:
+        journal.write(explain(error, run.log.name))
+        journal.close()
+        return FAILED
+    ended_by = _handle_signals(engine)
+    engine.start()
+    while engine.is_alive() and not ended_by:
+        engine.join(TICK_S)
+        try:
+            heart.tick()
+        except OSError as error:
+            with suppress(OSError):  # the log may be on the same full disk
+                print(f"heartbeat: {error}", file=sys.stderr, flush=True)
+    if engine.is_alive() and not journal.has_ended:
+        what = f"The run was ended at once by {ended_by[0]}, before it could save."
+        journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
+    journal.close()
+    return OK if engine.succeeded else FAILED
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process, with everything written.
+
+    Python would first collect every object of TensorFlow and JAX, which takes seconds on a busy machine, and wait for
+    threads of theirs, which may take for ever. Exit handlers, a person's own among them, have a limit.
+    """
+    watch = threading.Timer(_LONGEST_EXIT_S, os._exit, [code])
+    watch.daemon = True
+    watch.start()
+    # Should a handler hold the interpreter itself, the kernel's alarm ends it.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, 2 * _LONGEST_EXIT_S)
+    atexit._run_exitfuncs()  # noqa: SLF001  no public name, and since Python 3.0 this one
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):  # a full disk: what is printed there goes to the log
+            stream.flush()
+    os._exit(code)
+
+
+def _give_way() -> None:
+    """Let whoever watches go first: training takes every core, and a key press is to be answered all the same.
+
+    Where the kernel schedules sessions as groups, niceness counts only inside one, and the group has its own
+    (sched(7), autogroup).
+    """
+    os.nice(_NICENESS)
+    with suppress(OSError):  # a kernel without such groups
+        Path("/proc/self/autogroup").write_text(str(_NICENESS), encoding="ascii")
+
+
+def _handle_signals(engine: EngineThread) -> list[str]:
+    """Hear signals; the list returned gets the name of the one that ends the process at once."""
+    ended_by: list[str] = []
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if engine.stop_token.reason is None:
+            engine.request_stop(f"asked by {name}")
+        else:
+            ended_by.append(name)
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
+    return ended_by
+
+
+if __name__ == "__main__":
+    _leave(main(sys.argv[1:]))

@@ -1,0 +1,49 @@
+"""The thread that trains: the same in the host process and in the console itself."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+    from ..runs.journal import JournalWriter
+    from ..runs.run_directory import RunDirectory
+
+
+class EngineThread(threading.Thread):
+    """Runs build → compile → fit → save of one configuration in the background.
+
+    It is a daemon: a process that ends does not wait for it. Whatever it raises becomes the run's last event.
+
+    Args:
+        run: The run.
+        config: What to train.
+        journal: Where events go.
+        source: ``host`` or ``in-process``.
+
+    Attributes:
+        succeeded: Whether the run finished; False until it has.
+    """
+
+    def __init__(self, run: RunDirectory, config: RunConfig, journal: JournalWriter, source: str) -> None:
+        super().__init__(name="tpu-console-engine", daemon=True)
+        from ..runs.stop_token import StopToken
+
+        self.stop_token = StopToken()
+        self.succeeded = False
+        self._run = run
+        self._config = config
+        self._journal = journal
+        self._source = source
+
+    def run(self) -> None:
+        """Train; never raises."""
+        # Imported here, in the thread, because it loads TensorFlow and Keras.
+        from ..training.train import train_and_report
+
+        self.succeeded = train_and_report(self._run, self._config, self._journal, self.stop_token, source=self._source)
+
+    def request_stop(self, reason: str) -> None:
+        """Ask it to stop after the current execution and save; returns at once."""
+        self.stop_token.request(reason)

@@ -1,0 +1,67 @@
+"""Metrics over the course of a run, as columns that grow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from .plausible import MOST_METRICS
+from .series import Series
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+    import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Metrics over the course of a run; all columns have the same length.
+
+    Args:
+        step: Steps done in the run.
+        epoch: Epochs done, with the fraction of the current one.
+        elapsed_s: Seconds since `fit` began.
+        metrics: A column a metric; NaN where it was not reported.
+    """
+
+    step: Series = field(default_factory=Series)
+    epoch: Series = field(default_factory=Series)
+    elapsed_s: Series = field(default_factory=Series)
+    metrics: Mapping[str, Series] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def extended(
+        self,
+        step: Sequence[float] | npt.NDArray[np.float64],
+        epoch: Sequence[float] | npt.NDArray[np.float64],
+        elapsed_s: Sequence[float],
+        logs: Sequence[Mapping[str, float]],
+    ) -> Curves:
+        """Return the curves with points appended; all four have one entry a point.
+
+        Metrics beyond `MOST_METRICS` are left out: a column each would take all memory.
+        """
+        # Nearly always all points have the same names: a run of a million points is read at C's speed then.
+        sorts = dict.fromkeys(map(tuple, logs))
+        names = dict.fromkeys([*self.metrics, *chain.from_iterable(sorts)])
+        if len(names) > MOST_METRICS:
+            names = dict.fromkeys([*names][:MOST_METRICS])
+        everywhere = frozenset.intersection(*map(frozenset, sorts)) if sorts else frozenset()
+        nan = math.nan
+        metrics = {}
+        for name in names:
+            column = self.metrics.get(name)
+            if column is None:
+                column = Series([nan] * len(self))
+            there = name in everywhere
+            metrics[name] = column.extended(
+                [*map(itemgetter(name), logs)] if there else [log.get(name, nan) for log in logs]
+            )
+        return Curves(self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics)

@@ -1,0 +1,115 @@
+"""Says of any exception what happened, why, and what to do next."""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+import traceback
+from pathlib import Path
+
+from ..errors import ConsoleError
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full, plain_name
+from .events import RunFailed
+
+_OURS = str(Path(__file__).parents[1])
+_INSTALLED = tuple(
+    {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
+)
+
+_EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA begins to say that there is no memory
+
+# What `engine.data.images.decode` says of a file that only decoding finds damaged.
+_UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
+
+
+def explain(error: BaseException, log: str) -> RunFailed:
+    """Make a run's last event of what ended it.
+
+    Args:
+        error: What was raised.
+        log: The log's path relative to the run directory; it holds the traceback.
+    """
+    if isinstance(error, ConsoleError):
+        return RunFailed(error.what, error.why, error.remedy, log)
+    if is_disk_full(error):  # before memory: TensorFlow has one class for both
+        return _explain_full_disk(error, log)
+    if isinstance(error, MemoryError) or _is_tensorflow(error, "ResourceExhaustedError") or _is_jax_memory(error):
+        return RunFailed(
+            "The device ran out of memory.",
+            _first_line(error).removeprefix(f"{_EXHAUSTED}: "),
+            "Halve batch_size, or set precision=mixed_bfloat16, or use a smaller model.",
+            log,
+        )
+    if isinstance(error, ImportError):
+        return RunFailed(
+            f"{error.name or 'A package'} cannot be imported.",
+            _first_line(error),
+            f"Install it for this Python: {sys.executable} -m pip install -U keras tensorflow",
+            log,
+        )
+    where = own_line(error)
+    if _is_tensorflow(error, "OpError"):
+        if (image := _UNREADABLE_IMAGE.search(str(error))) is not None:
+            return RunFailed(image[1], "", "Replace the file, or remove it from the dataset.", log)
+        return RunFailed(
+            f"{type(error).__name__}: {_graph_message(str(error))}",
+            where,
+            "The labels, the model's output and the loss may not fit each other, or an example has another shape.",
+            log,
+        )
+    return RunFailed(
+        f"{type(error).__name__}: {_first_line(error)}",
+        where,
+        "Correct it there and start again." if where else "The log has the details.",
+        log,
+    )
+
+
+def _explain_full_disk(error: BaseException, log: str) -> RunFailed:
+    remedy = "Free space on that disk and start again; what was written before is kept."
+    # TensorFlow begins its message with the path.
+    named = re.search(r"(?:^|\s)(/[^;:]+)[;:]", str(error))
+    path = getattr(error, "filename", None) or (named[1] if named else None)
+    if path is None:
+        return RunFailed("The disk is full.", _first_line(error), remedy, log)
+    full = disk_full(Path(path).parent, plain_name(Path(path)), remedy=remedy)
+    return RunFailed(full.what, full.why, full.remedy, log)
+
+
+def own_line(error: BaseException) -> str:
+    """Show the last line of a traceback that is neither ours nor an installed package's, or an empty string."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
+    return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+
+
+def _is_tensorflow(error: BaseException, name: str) -> bool:
+    return any(cls.__name__ == name and cls.__module__.startswith("tensorflow") for cls in type(error).__mro__)
+
+
+def _is_jax_memory(error: BaseException) -> bool:
+    """Tell whether JAX found no memory, on a device or, for a TPU, already when it compiled."""
+    # Of all errors of XLA only the text says which; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
+    is_jax = any(
+        cls.__module__.startswith("jax") and cls.__name__.endswith("RuntimeError") for cls in type(error).__mro__
+    )
+    return is_jax and _EXHAUSTED in str(error)
+
+
+def _graph_message(text: str) -> str:
+    """Find the cause in a TensorFlow error, which comes after the graph's own traceback."""
+    lines = [line.strip() for line in text.splitlines()]
+    noise = ("File ", "[[", "Detected at", "Graph execution error", "<stack traces")
+    told = [re.sub(r"^\(\d+\) [A-Z_]+: +", "", line) for line in lines if line and not line.startswith(noise)]
+    told = [line for line in told if not re.match(r"\d+ (root|successful|derived)", line)]
+    return told[0][:300] if told else _first_line_of(text)
+
+
+def _first_line(error: BaseException) -> str:
+    return _first_line_of(str(error)) or type(error).__name__
+
+
+def _first_line_of(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")[:300]

@@ -1,0 +1,465 @@
+"""The run's journal: append-only JSON lines, one event a line.
+
+A line is ``{"v": 1, "t": <unix seconds>, "type": "<event class>", …fields}``. Numbers JSON cannot hold are
+written as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A line without its line feed is not there
+yet; a line that cannot be read, or whose type this version does not know, is counted and skipped.
+
+A journal may come from anybody. Readers open regular files only, never hold more than `LONGEST_LINE` bytes of a line,
+and give texts that are safe to show (`engine.sanitize`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import threading
+import time
+from dataclasses import dataclass, fields
+from functools import cache
+from operator import itemgetter
+from typing import IO, TYPE_CHECKING, Any, get_args
+
+import orjson
+
+from ..sanitize import TooDeepError, printable, printable_values
+from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, free_bytes
+from ..storage.files import is_disk_full, open_regular
+from .events import DURABLE, EpochEnded, Event, FitStarted, HostSampled, InputMeasured, MemorySampled, Noticed, Progress
+from .plausible import is_plausible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+VERSION = 1
+EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Event)}
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line from which on it is skipped as damaged."""
+
+FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0
+"""Unix times between which an event can lie: from 1970 to the last month of the year 9998, in every time zone."""
+
+_MULTI_LINE = {"RunFailed"}
+"""Types whose texts keep their line feeds: an error may list a problem a line."""
+
+_ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
+_READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
+_LARGEST_BACKLOG = 10_000
+_MEASUREMENTS = (Progress, HostSampled, MemorySampled, InputMeasured)
+
+_LAST_EVENT = 32 << 10  # a summary with the worst confusions and long metric names takes a tenth
+_BLOCK = 4096  # what file systems allocate
+_PER_EPOCH = _BLOCK  # an epoch takes a quarter of it; the progress that follows fills it up
+_LARGEST_RESERVE = 16 << 20
+_RESERVE_EVERY_S = 1.0
+
+
+def encode(event: Event, at: float) -> bytes:
+    """Write one event as a journal line, line feed included.
+
+    Args:
+        event: The event.
+        at: Unix time in seconds.
+    """
+    record = {"v": VERSION, "t": at, "type": type(event).__name__}
+    record |= {field.name: spelled_out(getattr(event, field.name)) for field in fields(event)}
+    try:
+        return orjson.dumps(record, option=_ORJSON)
+    except TypeError:
+        return orjson.dumps(_legible(record), option=_ORJSON)
+
+
+def spelled_out(value: Any) -> Any:
+    """Spell out the numbers that JSON cannot hold; leave the rest to orjson."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: spelled_out(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [spelled_out(inner) for inner in value]
+    return value
+
+
+def _legible(value: Any) -> Any:
+    """Spell out what is not Unicode in texts, such as a path with bytes that are no UTF-8."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_legible(key): _legible(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_legible(inner) for inner in value]
+    return value
+
+
+@cache
+def _adapter(name: str) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(EVENT_TYPES[name])
+
+
+def decode(record: Mapping[str, Any]) -> Event | None:
+    """Make an event of a journal record, or None when this version does not know it or it is damaged.
+
+    Fields that this version does not know are ignored.
+    """
+    name = record.get("type")
+    cls = EVENT_TYPES.get(name) if isinstance(name, str) else None
+    if cls is None:
+        return None
+    known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
+    try:
+        # The reader has cleaned texts that need it; this also bounds their length and how deeply values are nested.
+        known = printable_values(known, keeps_lines=name in _MULTI_LINE)
+        event: Event = _adapter(cls.__name__).validate_python(known)
+    except (ValueError, RecursionError):
+        return None
+    return event if is_plausible(event) else None
+
+
+@dataclass(slots=True)
+class _Line:
+    """A line that is not in the file yet; `is_begun` if a part of it is."""
+
+    data: bytes
+    kind: type[Event]
+    is_begun: bool = False
+
+
+class JournalWriter:
+    """Appends events to a journal; safe to call from any thread.
+
+    A line is one `write` to a file opened for appending, so a reader sees it at once and never half of one
+    from another writer.
+
+    While the disk is full, lines wait in memory and are written as soon as there is room. Epoch ends and the last
+    event do not wait: beside the journal lies a `Reserve`, which is given back bit by bit for them and for everything
+    that waits before them. If it is too small for all of that, measurements taken several times a second or once a
+    second (`Progress` and samples) are dropped, and nothing else.
+
+    Args:
+        path: The journal; created private to the user.
+        clock: Unix time in seconds.
+
+    Attributes:
+        trouble: Why lines wait; empty when none does.
+        is_full: Whether the disk was full at the last attempt, and has no room for a new reserve yet.
+        dropped: Measurements that were dropped.
+        has_ended: Whether the last event of the run was written.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._waiting: list[_Line] = []
+        self._needs_sync = False
+        self.has_ended = False
+        self._epochs = self._epochs_left = 0
+        self._folder = path.parent
+        self._reserve: Reserve | None = None
+        self._next_reserve = 0.0
+        self._is_whole = False
+        self.trouble = ""
+        self.is_full = False
+        self.dropped = 0
+        if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            self._reserve = Reserve(path.with_name(RESERVE_NAME))
+            self._replenish()
+
+    @property
+    def waiting(self) -> int:
+        """Events that wait for room."""
+        return len(self._waiting)
+
+    def write(self, event: Event) -> None:
+        """Append one event. Never raises for a full disk: see `trouble`."""
+        line = _Line(encode(event, self._clock()), type(event))
+        with self._lock:
+            if self._fd < 0:
+                return
+            if isinstance(event, Progress) and len(self._waiting) > _LARGEST_BACKLOG:
+                self.dropped += 1
+                return
+            self._waiting.append(line)
+            self._count_epochs(event)
+            if isinstance(event, DURABLE):
+                self._needs_sync = True
+                self.has_ended |= not isinstance(event, EpochEnded)
+            if not self._drain() and isinstance(event, DURABLE):
+                self._drain_into_reserve()
+
+    def flush(self) -> None:
+        """Write what a full disk held up, and make epoch ends and final events durable."""
+        with self._lock:
+            if self._fd < 0:
+                return
+            if self._drain():
+                self._replenish()
+            if self._needs_sync and not self._waiting:
+                self._needs_sync = False
+                fd = os.dup(self._fd)
+            else:
+                return
+        # Outside the lock: an fsync may take long, and the training thread must not wait for it.
+        try:
+            os.fsync(fd)
+        except OSError:
+            self._needs_sync = False  # a pipe or a file system without fsync
+        finally:
+            os.close(fd)
+
+    def make_room(self, size: int) -> None:
+        """Give back some of the reserve, for a small file without which the run could not be watched."""
+        with self._lock:
+            if self._reserve is not None:
+                self._reserve.shrink_to(self._reserve.size - size)
+                self._is_whole = False
+
+    def close(self) -> None:
+        """Make everything durable, give the reserve back and close the file; further events are dropped."""
+        with self._lock:
+            if self._fd >= 0 and not self._drain():
+                self._drain_into_reserve(is_last=True)
+        self.flush()
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            if self._reserve is not None:
+                self._reserve.shrink_to(0)
+
+    def _count_epochs(self, event: Event) -> None:
+        """Keep the reserve as large as what may have to go into it: the epochs that are to come and the last event."""
+        if isinstance(event, FitStarted):
+            self._epochs = self._epochs_left = event.epochs
+            self._is_whole = False
+        elif isinstance(event, EpochEnded):
+            self._epochs_left = max(0, self._epochs - event.epoch)
+
+    def _drain(self) -> bool:
+        """Write what waits, in order; return whether nothing waits any more."""
+        while self._waiting:
+            line = self._waiting[0]
+            try:
+                written = os.write(self._fd, line.data)
+            except OSError as error:
+                self.trouble = error.strerror or str(error)
+                self.is_full |= is_disk_full(error)
+                return False
+            if written < len(line.data):
+                line.data, line.is_begun = line.data[written:], True
+            else:
+                self._waiting.pop(0)
+        self.trouble = ""
+        return True
+
+    def _drain_into_reserve(self, *, is_last: bool = False) -> None:
+        """Write what waits with as little of the reserve as that takes, for more epochs and the end are to come."""
+        if self._reserve is None or not self.is_full:
+            return
+        keep = 0 if is_last or self.has_ended else _LAST_EVENT
+        size = self._reserve.size
+        later = keep + self._epochs_left * _PER_EPOCH if keep else 0
+        if sum(len(line.data) for line in self._waiting) > size - later:
+            self._drop_measurements()
+        # A few blocks at a time: what is given back and not written to is open to every other process.
+        while size > keep and not self._drain():
+            size -= max(_BLOCK, -len(self._waiting[0].data) // _BLOCK * -_BLOCK)
+            self._reserve.shrink_to(size)
+        self._drain()
+
+    def _drop_measurements(self) -> None:
+        kept = [line for line in self._waiting if line.is_begun or line.kind not in _MEASUREMENTS]
+        self.dropped += len(self._waiting) - len(kept)
+        self._waiting = kept
+
+    def _replenish(self) -> None:
+        """Make the reserve whole, now and then, once nothing waits; only then is the disk no longer full."""
+        now = time.monotonic()
+        is_whole = self._is_whole and not self.is_full
+        if self._reserve is None or is_whole or now < self._next_reserve:
+            return
+        self._next_reserve = now + _RESERVE_EVERY_S
+        wanted = min(RESERVE_BYTES + self._epochs_left * _PER_EPOCH, _LARGEST_RESERVE)
+        try:
+            # Not the last bytes: other writers would find the disk full because of the reserve.
+            if self.is_full and (free_bytes(self._folder) or 0) < 2 * wanted:
+                return
+            self._reserve.grow(wanted)
+        except OSError as error:
+            if is_disk_full(error):
+                return  # tried again later; what is written now still fits
+        self._next_reserve, self._is_whole = 0.0, True
+        was_full, self.is_full = self.is_full, False
+        if was_full and not self.has_ended:
+            self._waiting.append(_Line(encode(self._recovery(), self._clock()), Noticed))
+            self._drain()
+
+    def _recovery(self) -> Noticed:
+        dropped, self.dropped = self.dropped, 0
+        lost = f"; {dropped:,} measurements between epoch ends were not recorded" if dropped else ""
+        return Noticed(f"The disk was full and has room again. Every epoch is recorded{lost}.")
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Read one line of a journal; None if it is damaged.
+
+    Args:
+        line: The line, with or without its line feed.
+
+    Returns:
+        The record, with a possible time ``t``, a ``type``, and texts that are safe to show.
+    """
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return _checked(value, line)
+
+
+def _checked(value: Any, line: bytes) -> dict[str, Any] | None:
+    """Return a parsed line as a record; None if it is none."""
+    if type(value) is not dict or type(value.get("type")) is not str:
+        return None
+    at: Any = value.get("t")
+    if type(at) not in (float, int) or not FIRST_TIME <= at <= LAST_TIME:
+        return None
+    return value if _is_clean(line) else _cleaned(value)
+
+
+def _cleaned(record: dict[str, Any]) -> dict[str, Any]:
+    """Return a record with texts that are safe to show; of one that is nested too deeply only what it is."""
+    try:
+        cleaned: dict[str, Any] = printable_values(record, LONGEST_LINE, keeps_lines=record["type"] in _MULTI_LINE)
+    except TooDeepError:
+        return {"v": VERSION, "t": record["t"], "type": printable(record["type"])}
+    return cleaned
+
+
+def _is_clean(lines: bytes) -> bool:
+    """Return, at the speed of a memory scan, whether all texts of journal lines are safe to show.
+
+    In valid JSON, control characters other than DEL can only be written with a backslash.
+    """
+    return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
+
+
+def journal_lines(path: Path) -> Iterator[bytes]:
+    """Go through the complete lines of a journal, line feeds included; lines that are too long are left out.
+
+    Raises:
+        FileNotFoundError: There is none yet.
+        OSError: It cannot be read, or is not a regular file.
+    """
+    with open_regular(path) as file:
+        while line := file.readline(LONGEST_LINE + 1):
+            if line.endswith(b"\n"):
+                yield line
+            elif len(line) <= LONGEST_LINE or not _skip_line(file):
+                return  # a line without its line feed is not there yet
+
+
+def _skip_line(file: IO[bytes]) -> bool:
+    """Go to the end of a long line; return whether it has one."""
+    while part := file.readline(_READ_BYTES):
+        if part.endswith(b"\n"):
+            return True
+    return False
+
+
+class JournalReader:
+    """Reads a growing journal from where it stopped.
+
+    Args:
+        path: The journal; it need not exist yet.
+
+    Attributes:
+        skipped: Lines that could not be read.
+        newer: The newest version seen that is newer than ours, or 0.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._tail = b""
+        self._is_in_long_line = False
+        self.skipped = 0
+        self.newer = 0
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the complete records appended since the last call, at most some megabytes of them.
+
+        Call again until it returns nothing to catch up with a long journal.
+
+        Raises:
+            OSError: The file is there and cannot be read, or is not a regular file.
+        """
+        # A part may hold no record at all: a piece of a long line, or nothing but garbage.
+        while chunk := self._next_chunk():
+            if self._is_in_long_line:
+                _, feed, chunk = chunk.partition(b"\n")
+                self._is_in_long_line = not feed
+            complete, feed, tail = (self._tail + chunk).rpartition(b"\n")
+            self._tail = tail
+            if len(tail) > LONGEST_LINE:
+                self._tail, self._is_in_long_line = b"", True
+                self.skipped += 1
+            if feed and (records := self._parse(complete)):
+                return records
+        return []
+
+    def _next_chunk(self) -> bytes:
+        try:
+            with open_regular(self._path) as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    # Replaced by a shorter file: begin again.
+                    self._offset, self._tail, self._is_in_long_line = 0, b"", False
+                file.seek(self._offset)
+                chunk = file.read(_READ_BYTES)
+        except FileNotFoundError:
+            return b""
+        self._offset += len(chunk)
+        return chunk
+
+    def _parse(self, complete: bytes) -> list[dict[str, Any]]:
+        lines = complete.split(b"\n")
+        try:
+            # One call for the whole chunk: several times faster than a call a line.
+            values: list[Any] = orjson.loads(b"[%b]" % b",".join(lines))
+        except orjson.JSONDecodeError:
+            values = []
+        if len(values) == len(lines) and _are_records(values):
+            if _is_clean(complete):
+                return values
+            return [value if _is_clean(line) else _cleaned(value) for value, line in zip(values, lines, strict=True)]
+        records = [record for line in lines if (record := parse_line(line)) is not None]
+        self.skipped += len(lines) - len(records)
+        self.newer = max([self.newer, *(int(r["v"]) for r in records if _is_newer(r.get("v")))])
+        return records
+
+
+def _are_records(values: list[Any]) -> bool:
+    """Return, at the speed of C, whether all of a part are records of this version, as they nearly always are."""
+    if {*map(type, values)} != {dict}:
+        return False
+    try:
+        versions, types = {*map(itemgetter("v"), values)}, {*map(itemgetter("type"), values)}
+        times = [*map(itemgetter("t"), values)]
+        if versions != {VERSION} or {*map(type, types)} != {str}:
+            return False
+        # What is no number cannot be compared with one.
+        return bool(min(times) >= FIRST_TIME and max(times) <= LAST_TIME)
+    except (KeyError, TypeError):
+        return False
+
+
+def _is_newer(version: object) -> bool:
+    return isinstance(version, int) and version > VERSION

@@ -1,0 +1,231 @@
+"""Whether a run lives, from its heartbeat: the file's modification time, and the process it names.
+
+No claim rests on clocks alone. The clock of this machine may be set while a run goes on, and on a shared disk the
+other machine or the file server may have another time. So an old heartbeat counts only after it was also *watched* not
+to change for a while on this machine's monotonic clock; and one that is seen to change is fresh whatever it says.
+
+`judge` is the rule. `HeartbeatWatch` gathers what it needs over several looks; `look_once` is for a command that looks
+only once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ..machine.process_identity import Sight, look_for
+from ..storage.files import open_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .run_directory import RunDirectory
+
+SILENT_S = 10.0
+"""Seconds without a heartbeat after which a run does not respond. It beats every second; a busy machine delays the
+beat by seconds, and nothing that works delays it by ten."""
+
+LOST_S = 60.0
+"""Seconds without a heartbeat after which a run is dead whose process cannot be seen from here. Only the heartbeat
+speaks for it, and a network file system that fails over stands still for half a minute or more; a run called dead is
+no longer followed, and its cache is deleted. A process that can be seen needs no such limit."""
+
+STARTING_S = 15.0
+"""Seconds in which a new folder may have no heartbeat yet. The first one is written within a second of the folder."""
+
+WATCH_S = 3.0
+"""Seconds for which an old heartbeat is watched before it counts as old: three beats."""
+
+CLOCK_TRUST_S = 86_400.0
+"""Age in seconds at which a single look believes the clocks without watching. Clocks that differ by a time zone do
+so by less than a day, and lists with runs that died elsewhere weeks ago must not wait for them each time."""
+
+_LARGEST_HEARTBEAT = 64 << 10
+
+
+class Liveness(StrEnum):
+    """Whether something trains in a run directory."""
+
+    STARTING = "starting"
+    ALIVE = "alive"
+    SILENT = "not responding"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is known of the life of a run.
+
+    Attributes:
+        liveness: Whether something trains.
+        silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
+        is_settled: Whether more watching cannot change this answer; an old heartbeat is taken for fresh until it was
+            watched for a while.
+        stop_waits: Whether a request to stop lies in the folder that the run has not read yet.
+        waiting: Events that wait in the run's memory because its disk is full; None if it is not.
+        beat_at: Unix time of the newest heartbeat on the clock of whoever wrote it; 0 if there is none.
+    """
+
+    liveness: Liveness
+    silent_s: int = 0
+    is_settled: bool = True
+    stop_waits: bool = False
+    waiting: int | None = None
+    beat_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What a viewer saw of a heartbeat's modification time.
+
+    Attributes:
+        age_s: By the clocks, how old the heartbeat was when this viewer first saw it; negative if it came from the
+            future.
+        still_s: Seconds on the viewer's monotonic clock for which it has watched the heartbeat not to change.
+        has_changed: Whether the viewer has seen it change.
+    """
+
+    age_s: float
+    still_s: float = 0.0
+    has_changed: bool = False
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds without a heartbeat, as far as known: by the clocks up to the first look, then by watching."""
+        return self.still_s if self.has_changed else max(0.0, self.age_s) + self.still_s
+
+
+def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
+    """Decide whether a run with a heartbeat lives, and whether that is settled.
+
+    Args:
+        sight: What a look for its process shows.
+        watched: What was seen of its heartbeat.
+    """
+    if sight is Sight.GONE:
+        return Liveness.DEAD, True
+    if not watched.has_changed and watched.still_s < WATCH_S and abs(watched.age_s) >= SILENT_S:
+        return Liveness.ALIVE, False
+    if watched.silent_s < SILENT_S:
+        # A heartbeat from the future has no age that means anything; that it stands still does.
+        is_ahead = not watched.has_changed and watched.age_s <= -SILENT_S
+        return (Liveness.SILENT if is_ahead else Liveness.ALIVE), True
+    if sight is Sight.UNSEEN and watched.silent_s >= LOST_S:
+        return Liveness.DEAD, True
+    return Liveness.SILENT, True
+
+
+class HeartbeatWatch:
+    """Watches the heartbeat of one run; keep it as long as the run is watched.
+
+    Args:
+        run: The run; its folder need not exist.
+        clock: Seconds on a clock that never goes back.
+        now: Unix time in seconds.
+        clock_trust_s: Age in seconds at which a heartbeat is old without being watched.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+        clock_trust_s: float = math.inf,
+    ) -> None:
+        self.run = run
+        self._clock = clock
+        self._now = now
+        self._clock_trust_s = clock_trust_s
+        self._beat: dict[str, Any] = {}
+        self._beat_ns: int | None = None
+        self._age_s = self._still_s = 0.0
+        self._has_changed = False
+        self._opened_at = self._looked_at = clock()
+
+    def look(self) -> Life:
+        """Look at the heartbeat and for its process."""
+        try:
+            beat_ns, beat = _read(self.run)
+        except FileNotFoundError:
+            return Life(self._before_first_beat())
+        except OSError:
+            # A network file system that does not answer. What was seen before still counts.
+            if self._beat_ns is None:
+                return Life(Liveness.DEAD)
+            beat_ns, beat = self._beat_ns, self._beat
+        self._note(beat_ns, beat)
+        watched = Watched(self._age_s, self._still_s, self._has_changed)
+        if not self._has_changed and self._age_s >= self._clock_trust_s:
+            watched = Watched(self._age_s, max(watched.still_s, WATCH_S))
+        liveness, is_settled = judge(look_for(beat), watched)
+        return Life(
+            liveness,
+            silent_s=int(watched.silent_s) if liveness is Liveness.SILENT else 0,
+            is_settled=is_settled,
+            stop_waits=self.run.stop_request.exists(),
+            waiting=_waiting(beat),
+            beat_at=beat_ns / 1e9,
+        )
+
+    def _note(self, beat_ns: int, beat: dict[str, Any]) -> None:
+        clock = self._clock()
+        if self._beat_ns is None:
+            self._age_s = self._now() - beat_ns / 1e9
+        elif beat_ns != self._beat_ns:
+            self._has_changed, self._still_s = True, 0.0
+        else:
+            # Time in which this viewer did not look, suspended itself perhaps, shows nothing about the run.
+            self._still_s += min(clock - self._looked_at, WATCH_S)
+        self._looked_at = clock
+        self._beat_ns, self._beat = beat_ns, beat
+
+    def _before_first_beat(self) -> Liveness:
+        """Wait a while for whatever is to train here; a folder that is gone, or was left like this, is dead."""
+        try:
+            age_s = self._now() - self.run.path.stat().st_mtime
+        except OSError:
+            return Liveness.DEAD
+        return Liveness.STARTING if max(age_s, self._clock() - self._opened_at) < STARTING_S else Liveness.DEAD
+
+
+def _waiting(beat: Mapping[str, Any]) -> int | None:
+    digits = beat.get("waiting")
+    return int(digits) if isinstance(digits, str) and digits.isascii() and digits.isdecimal() else None
+
+
+def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
+    """Return a heartbeat's modification time in nanoseconds, and its content if that makes sense."""
+    # Opening the file, and not only asking for its status, makes a network file system ask its server.
+    with open_regular(run.heartbeat) as file:
+        content = file.read(_LARGEST_HEARTBEAT)
+        beat_ns = os.fstat(file.fileno()).st_mtime_ns
+    try:
+        beat = json.loads(content)
+    except (ValueError, RecursionError):
+        beat = None
+    return beat_ns, beat if isinstance(beat, dict) else {}
+
+
+def watch_once(run: RunDirectory) -> HeartbeatWatch:
+    """Begin to watch a run that will be looked at once or twice only; see `CLOCK_TRUST_S`."""
+    return HeartbeatWatch(run, clock_trust_s=CLOCK_TRUST_S)
+
+
+def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time.sleep) -> list[Life]:
+    """Look at runs, and again after `WATCH_S` at those whose heartbeat looks old or comes from the future.
+
+    Args:
+        runs: The runs.
+        wait: Called with the seconds before the second look.
+    """
+    watches = [watch_once(run) for run in runs]
+    lives = [watch.look() for watch in watches]
+    if all(life.is_settled for life in lives):
+        return lives
+    wait(WATCH_S)
+    return [life if life.is_settled else watch.look() for watch, life in zip(watches, lives, strict=True)]

@@ -1,0 +1,279 @@
+"""The run directory: the one channel between whatever trains and whatever watches.
+
+=====================  ==============================================================
+``config.toml``        the run's configuration (absent for a notebook's run)
+``events.jsonl``       the journal (`engine.runs.journal`)
+``console.log``        everything native code and tracebacks print
+``heartbeat.json``     who trains, written once and touched every second while it does
+``reserved-space``     space for the last events, should the disk be full; gone when the run ends
+``control/``           requests from consoles, one file each
+``checkpoints/``       ``best.keras``
+``tensorboard/``       event files
+``cache/``             decoded examples while training, where memory has no room for them
+``model.keras``        the saved model
+``hub/``               the SavedModel that a model on TensorFlow Hub's features reads
+``inputs.json``        what turns new data into the model's inputs
+``history.csv``        one row an epoch
+``summary.json``       the result
+``report.json``        how well each class is told
+=====================  ==============================================================
+
+Folders are private to the user (0700), files likewise (0600).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConsoleError, RunNotFoundError, did_you_mean
+from ..sanitize import printable
+from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
+from ..storage.files import is_disk_full, make_private_folder
+from ..storage.paths import runs_folder, user_path
+from .liveness import Liveness, look_once
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Liveness", "RunDirectory", "create_run", "find_run", "is_run", "list_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Paths in a run's folder, and what its heartbeat says.
+
+    Args:
+        path: The folder.
+    """
+
+    path: Path
+
+    @property
+    def run_id(self) -> str:
+        """The folder's name, by which a person names the run; safe to show."""
+        return printable(self.path.name)
+
+    @property
+    def config(self) -> Path:
+        """The run's configuration."""
+        return self.path / "config.toml"
+
+    @property
+    def journal(self) -> Path:
+        """The journal."""
+        return self.path / "events.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What native code and tracebacks print."""
+        return self.path / "console.log"
+
+    @property
+    def heartbeat(self) -> Path:
+        """Who trains."""
+        return self.path / "heartbeat.json"
+
+    @property
+    def control(self) -> Path:
+        """Requests from consoles."""
+        return self.path / "control"
+
+    @property
+    def checkpoints(self) -> Path:
+        """Kept models."""
+        return self.path / "checkpoints"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def cache(self) -> Path:
+        """Decoded examples; deleted when the run ends."""
+        return self.path / "cache"
+
+    @property
+    def model(self) -> Path:
+        """The saved model."""
+        return self.path / "model.keras"
+
+    @property
+    def hub(self) -> Path:
+        """The SavedModel inside a model that stands on TensorFlow Hub's features; `model` does not load without it."""
+        return self.path / "hub"
+
+    @property
+    def inputs(self) -> Path:
+        """What turns new data into the model's inputs."""
+        return self.path / "inputs.json"
+
+    @property
+    def history(self) -> Path:
+        """One row an epoch."""
+        return self.path / "history.csv"
+
+    @property
+    def summary(self) -> Path:
+        """The result."""
+        return self.path / "summary.json"
+
+    @property
+    def report(self) -> Path:
+        """How well each class is told."""
+        return self.path / "report.json"
+
+    @property
+    def stop_request(self) -> Path:
+        """A request to stop that the run has not read yet."""
+        return self.control / "stop.json"
+
+    @property
+    def reserved_space(self) -> Path:
+        """Space for the last events, should the disk be full."""
+        return self.path / RESERVE_NAME
+
+    def liveness(self) -> Liveness:
+        """Return whether something trains here; takes three seconds if the heartbeat looks old.
+
+        Whoever follows a run keeps an `engine.runs.liveness.HeartbeatWatch` instead.
+        """
+        return look_once([self])[0].liveness
+
+
+def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
+    """Make a new, empty run directory with a name of its own.
+
+    Args:
+        label: The preset's name; it becomes part of the folder's name.
+        folder: The folder of all runs; the user's by default.
+        now: Local time; the present by default.
+
+    Raises:
+        ConsoleError: The folder cannot be written.
+    """
+    folder = folder or runs_folder()
+    moment = now or datetime.now().astimezone()
+    stem = f"{moment:%Y%m%d-%H%M%S}-{_as_file_name(label)}"
+    try:
+        make_private_folder(folder)
+        for suffix in ["", *(f"-{n}" for n in range(2, 1000))]:
+            run = RunDirectory(folder / (stem + suffix))
+            try:
+                run.path.mkdir(mode=0o700)
+            except FileExistsError:
+                continue
+            with all_or_nothing(run):
+                run.control.mkdir(mode=0o700)
+                Reserve(run.reserved_space).grow(RESERVE_BYTES)
+            return run
+    except OSError as error:
+        raise cannot_begin(folder, error) from error
+    raise ConsoleError(f"There are a thousand runs named {stem} in {user_path(folder)}.")
+
+
+@contextmanager
+def all_or_nothing(run: RunDirectory) -> Iterator[None]:
+    """Remove a new run's folder if what the block does to prepare it fails."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
+    """Make the error that says why no run can be made in a folder.
+
+    Args:
+        folder: The folder of all runs.
+        error: What writing to it raised.
+    """
+    if is_disk_full(error):
+        remedy = "Free space, or set TPU_CONSOLE_HOME to a folder on another disk."
+        return disk_full(folder, "a new run", RESERVE_BYTES, remedy)
+    return ConsoleError(
+        f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
+        remedy="Change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
+    )
+
+
+def _as_file_name(label: str) -> str:
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in label).strip("-.")
+    return kept[:64] or "run"
+
+
+def list_runs(folder: Path | None = None) -> list[RunDirectory]:
+    """Return the runs of a folder, the newest first; folders that are not runs are left out."""
+    folder = folder or runs_folder()
+    try:
+        found = [entry for entry in folder.iterdir() if is_run(entry)]
+    except OSError:
+        return []
+    return [RunDirectory(path) for path in sorted(found, key=_start_key, reverse=True)]
+
+
+def _start_key(path: Path) -> tuple[str, int, str]:
+    """Sort by the time in the name; runs of the same second by their configuration, which is written once."""
+    for file in ("config.toml", "events.jsonl"):
+        try:
+            return (path.name[:15], (path / file).stat().st_mtime_ns, path.name)
+        except OSError:
+            continue  # a notebook's run has no configuration
+    return (path.name[:15], 0, path.name)
+
+
+def is_run(path: Path) -> bool:
+    """Tell whether a folder is a run: it has a journal or a configuration.
+
+    A folder that may not be looked into counts as one: the lists say then that it cannot be read.
+    """
+    try:
+        return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+
+
+def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
+    """Find a run by its folder's path, its name or an unambiguous part of it; the newest by default.
+
+    Raises:
+        RunNotFoundError: There is none, or several fit.
+    """
+    folder = folder or runs_folder()
+    if name and (os.sep in name or name in {".", ".."}):
+        path = Path(name).expanduser().resolve()
+        if not is_run(path):
+            what = "is not a run: it has no events.jsonl" if path.is_dir() else "is not there"
+            raise RunNotFoundError(f"{name} {what}.", remedy="`tpu-console runs` lists your runs.")
+        return RunDirectory(path)
+    runs = list_runs(folder)
+    if not runs:
+        raise RunNotFoundError(
+            f"There is no run in {user_path(folder)} yet.", remedy="Start one: tpu-console run digits-cnn"
+        )
+    if not name:
+        return runs[0]
+    exact = [run for run in runs if run.run_id == name]
+    if exact:
+        return exact[0]
+    if (folder / name).is_dir():
+        raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
+    matching = [run for run in runs if name in run.run_id]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        names = ", ".join(run.run_id for run in matching[:5])
+        raise RunNotFoundError(f"'{name}' fits {len(matching)} runs.", remedy=f"Say which: {names}")
+    raise RunNotFoundError(
+        f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
+        remedy="`tpu-console runs` lists your runs.",
+    )

@@ -1,0 +1,124 @@
+"""How long runs took on this machine, so that a plan can say how long the next one will.
+
+Every run that is saved leaves its pace behind, in ``paces.json`` beside the runs, by everything that decides how long a
+step takes: the model, the data, the devices. Epochs and their steps are counted anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..config.catalog import is_user_reference
+from ..config.user_code import source_mark
+from ..storage.keyed_store import Kept, today
+
+if TYPE_CHECKING:
+    from ..config.run_config import RunConfig
+    from .state import RunState
+
+_PACES = Kept("paces.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """What a run of one batch size took.
+
+    Args:
+        step_ms: Milliseconds a training step, the median over its epochs.
+        epoch_s: Seconds an epoch beyond its steps: validation, checkpoints, starting and ending.
+        rest_s: Seconds beyond its epochs: importing, loading, compiling, saving.
+        batch: Examples a replica and step.
+        day: When that was, such as ``2026-03-01``.
+    """
+
+    step_ms: float
+    epoch_s: float
+    rest_s: float
+    batch: int
+    day: str
+
+    def seconds(self, epochs: int, steps_per_epoch: int, batch: int) -> float:
+        """Return how long a run takes at this pace; with another batch, at as many examples a second.
+
+        Args:
+            epochs: Epochs.
+            steps_per_epoch: Steps of each.
+            batch: Examples a replica and step.
+        """
+        step_s = self.step_ms / 1e3 * batch / self.batch
+        return self.rest_s + epochs * (steps_per_epoch * step_s + self.epoch_s)
+
+
+class Stopwatch:
+    """Keeps how long a run took; made when the run begins, because a person's own files may change meanwhile.
+
+    Args:
+        config: Its configuration.
+        backend: Keras's backend.
+        devices: What it trains on, as `engine.planning.plan.devices_of` names it.
+    """
+
+    def __init__(self, config: RunConfig, backend: str, devices: str) -> None:
+        self._key = _key(config, backend, devices)
+        self._batch = config.batch_size
+
+    def keep(self, state: RunState) -> None:
+        """Keep what the run took; nothing where no epoch's steps were timed.
+
+        Args:
+            state: The run's state at its end.
+        """
+        timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
+        if not timed:
+            return
+        step_ms = timed[len(timed) // 2]
+        epochs_s = sum(epoch.seconds - epoch.compile_s for epoch in state.epochs)
+        took = Took(
+            step_ms=step_ms,
+            epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
+            rest_s=max(0.0, state.last_at - state.started_at - epochs_s),
+            batch=self._batch,
+            day=today(),
+        )
+        known = _PACES.get(self._key)
+        _PACES.put(self._key, {**(known if isinstance(known, dict) else {}), str(took.batch): asdict(took)})
+
+
+def recall(config: RunConfig, backend: str, devices: str) -> Took | None:
+    """Return how long a run like this one took, of those that differ in the batch the nearest; None without any.
+
+    Args:
+        config: The configuration.
+        backend: Keras's backend.
+        devices: What it will train on.
+    """
+    found = _PACES.get(_key(config, backend, devices))
+    try:
+        known = [Took(**values) for values in found.values()]
+        return min(known, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _key(config: RunConfig, backend: str, devices: str) -> str:
+    """Name everything that decides the time of a step, but the batch."""
+    parts = {"model", "model_options", "dataset", "augmentation", "precision", "steps_per_execution", "validation_freq"}
+    data = config.data.model_dump(mode="json", exclude={"train_limit"})
+    phases: list[Any] = [config.fine_tuning.model_dump(mode="json")]
+    if config.fine_tuning.after_epochs:  # the second phase takes longer, so its share of the epochs matters
+        phases.append(config.epochs)
+    own = [source_mark(name) for name in (config.model, config.dataset) if is_user_reference(name)]
+    values = [
+        own,
+        config.model_dump(mode="json", include=parts),
+        config.optimizer.name,
+        data,
+        phases,
+        [backend, devices, os.cpu_count()],
+    ]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]

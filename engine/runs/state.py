@@ -1,0 +1,308 @@
+"""What is known of a run, folded from its journal by one pure function.
+
+`reduce(state, event, at)` returns the next state. `fold` does the same for many journal records at once,
+taking the many progress records of a long run in bulk; both give equal states.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .curves import Curves
+from .events import (
+    AcceleratorReady,
+    CheckpointSaved,
+    DataReady,
+    EpochEnded,
+    Event,
+    FitStarted,
+    HostLost,
+    HostSampled,
+    InputMeasured,
+    MemorySampled,
+    ModelBuilt,
+    Noticed,
+    PhaseStarted,
+    Progress,
+    ReplicaMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+    Translated,
+)
+from .journal import decode
+from .plausible import MOST_COUNT, MOST_REPLICAS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+_MOST_NOTICES = 2000
+_MOST_HOSTS = 4096
+_TYPE = itemgetter("type")
+_LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poisson", "huber", "perplexity")
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """Everything a screen shows of a run.
+
+    Args:
+        started: The first event, or None when nothing is known yet.
+        started_at: Unix time of the first event.
+        phase: What the run is doing; empty before the first phase and after the last event.
+        phase_detail: What exactly.
+        phase_since: Unix time at which the phase began.
+        phase_s: Seconds spent in each phase that has ended.
+        accelerator: Devices and strategy, once connected.
+        data: Sizes of the data, once loaded.
+        model: The model's size, once built.
+        fit: The plan of training, once it began.
+        progress: The newest progress.
+        progress_at: Unix time of the newest progress.
+        train: Training metrics, one point a progress event.
+        validation: Validation metrics (named without ``val_``), one point a validated epoch.
+        epochs: The epochs that ended.
+        translated: The newest translations of a few sentences.
+        memory: The newest memory figures by replica number.
+        hosts: The newest figures of each host by its number.
+        host_curves: Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``,
+            ``disk_read_mb_per_s``, ``images_per_s``; NaN where one is missing.
+        input: The newest measure of the input.
+        input_curve: Its ``wait_percent`` over time.
+        lost: The hosts that are gone.
+        checkpoint: The newest checkpoint.
+        notices: What a person should know, oldest first; the newest 2000.
+        stop: The request to stop, when there was one.
+        end: The last event of a run that ended.
+        last_at: Unix time of the newest event.
+        skipped: Journal records that were not understood.
+    """
+
+    started: RunStarted | None = None
+    started_at: float = 0.0
+    phase: str = ""
+    phase_detail: str = ""
+    phase_since: float = 0.0
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    accelerator: AcceleratorReady | None = None
+    data: DataReady | None = None
+    model: ModelBuilt | None = None
+    fit: FitStarted | None = None
+    progress: Progress | None = None
+    progress_at: float = 0.0
+    train: Curves = field(default_factory=Curves)
+    validation: Curves = field(default_factory=Curves)
+    epochs: tuple[EpochEnded, ...] = ()
+    translated: Translated | None = None
+    memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
+    hosts: Mapping[int, HostSampled] = field(default_factory=dict)
+    host_curves: Mapping[int, Curves] = field(default_factory=dict)
+    input: InputMeasured | None = None
+    input_curve: Curves = field(default_factory=Curves)
+    lost: tuple[HostLost, ...] = ()
+    checkpoint: CheckpointSaved | None = None
+    notices: tuple[str, ...] = ()
+    stop: StopRequested | None = None
+    end: RunFinished | RunFailed | None = None
+    last_at: float = 0.0
+    skipped: int = 0
+
+    @property
+    def monitor(self) -> str:
+        """The metric that says which epoch is best: the run's own, else ``val_loss`` where measured, else ``loss``."""
+        if self.fit is not None and self.fit.monitor:
+            return self.fit.monitor
+        return "val_loss" if "loss" in self.validation.metrics else "loss"
+
+    @property
+    def steps_total(self) -> int | None:
+        """Steps of the whole run, or None when an epoch's length is unknown."""
+        if self.fit is None or self.fit.steps_per_epoch is None:
+            return None
+        return self.fit.epochs * self.fit.steps_per_epoch
+
+
+def lower_is_better(metric: str) -> bool:
+    """Tell whether a smaller value of a metric is better, by its name; every other one is taken to rise."""
+    return any(part in metric.lower() for part in _LOWER_IS_BETTER)
+
+
+def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
+    """Return the epoch with the best finite value of a metric, the earlier one of two equal, or None."""
+    valid = [e for e in epochs if math.isfinite(e.logs.get(monitor, math.nan))]
+    sign = 1 if lower_is_better(monitor) else -1
+    return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
+
+
+def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901  one case an event
+    """Return the state after one event.
+
+    Args:
+        state: The state before; it is not changed.
+        event: What happened.
+        at: When, as Unix time in seconds.
+    """
+    state = replace(state, last_at=at)
+    match event:
+        case Progress():
+            column = ([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s], [event.logs])
+            return replace(_with_points(state, *column), progress=event, progress_at=at)
+        case RunStarted():
+            return replace(state, started=event, started_at=at)
+        case PhaseStarted():
+            return replace(_phase_closed(state, at), phase=event.phase, phase_detail=event.detail, phase_since=at)
+        case EpochEnded():
+            return _with_epoch(state, event)
+        case Translated():
+            return replace(state, translated=event)
+        case MemorySampled():
+            memory = {**state.memory, **{memory.index: memory for memory in event.replicas}}
+            return replace(state, memory=memory) if len(memory) <= MOST_REPLICAS else state
+        case HostSampled():
+            return _with_host(state, event)
+        case InputMeasured():
+            return _with_input(state, event)
+        case HostLost():
+            return replace(state, lost=(*state.lost[1 - _MOST_HOSTS :], event))
+        case AcceleratorReady():
+            return replace(state, accelerator=event)
+        case DataReady():
+            return replace(state, data=event)
+        case ModelBuilt():
+            return replace(state, model=event)
+        case FitStarted():
+            return replace(state, fit=event)
+        case CheckpointSaved():
+            return replace(state, checkpoint=event)
+        case Noticed():
+            return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
+        case StopRequested():
+            return replace(state, stop=event)
+        case RunFinished() | RunFailed():
+            return replace(_phase_closed(state, at), end=event)
+
+
+def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
+    """Return the state after journal records, as `reduce` one by one would give it.
+
+    Args:
+        state: The state before; it is not changed.
+        records: Records as `engine.runs.journal.JournalReader` gives them.
+    """
+    if {*map(_TYPE, records)} == {"Progress"}:
+        return _with_progress(state, records)
+    run: list[Mapping[str, Any]] = []  # consecutive progress records
+    for record in records:
+        if record.get("type") == "Progress":
+            run.append(record)
+            continue
+        state, run = _with_record(_with_progress(state, run), record), []
+    return _with_progress(state, run)
+
+
+def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
+    event = decode(record)
+    if event is None:
+        return replace(state, skipped=state.skipped + 1)
+    return reduce(state, event, float(record["t"]))
+
+
+def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
+    """Add many progress records without making an event of each."""
+    if not records:
+        return state
+    try:
+        step, epoch, epoch_step, elapsed_s, logs = (
+            [*map(itemgetter(name), records)] for name in ("step", "epoch", "epoch_step", "elapsed_s", "logs")
+        )
+        if not {*map(type, chain(step, epoch, epoch_step, elapsed_s))} <= {int, float}:
+            raise TypeError
+        counts = np.array((step, epoch, epoch_step), dtype=np.float64)
+        if counts.min() < 0 or counts.max() > MOST_COUNT:
+            raise ValueError
+        after = _with_points(state, counts[0], counts[1], counts[2], elapsed_s, logs)
+        last = decode(records[-1])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        last = None
+    if not isinstance(last, Progress):
+        # One of them is damaged: take them one by one, and count what cannot be understood.
+        for record in records:
+            state = _with_record(state, record)
+        return state
+    at = float(records[-1]["t"])
+    return replace(after, progress=last, progress_at=at, last_at=at)
+
+
+def _with_points(
+    state: RunState,
+    step: Sequence[int] | NDArray[np.float64],
+    epoch: Sequence[int] | NDArray[np.float64],
+    epoch_step: Sequence[int] | NDArray[np.float64],
+    elapsed_s: Sequence[float],
+    logs: Sequence[Mapping[str, float]],
+) -> RunState:
+    steps = state.fit.steps_per_epoch if state.fit is not None else None
+    place = np.asarray(epoch, dtype=np.float64) - 1.0
+    if steps:
+        place += np.minimum(np.asarray(epoch_step, dtype=np.float64) / steps, 1.0)
+    return replace(state, train=state.train.extended(step, place, elapsed_s, logs))
+
+
+def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
+    logs = {name.removeprefix("val_"): value for name, value in event.logs.items() if name.startswith("val_")}
+    validation = state.validation
+    if state.train.step.last != event.step:
+        # The last progress event was written before the epoch's last step: the epoch ends the curve.
+        means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
+        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means])
+        state = replace(state, train=train)
+    if logs:
+        validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
+    return replace(state, epochs=(*state.epochs, event), validation=validation)
+
+
+def _with_host(state: RunState, event: HostSampled) -> RunState:
+    hosts = {**state.hosts, event.process: event}
+    if len(hosts) > _MOST_HOSTS:
+        return state
+    if event.elapsed_s is None:
+        return replace(state, hosts=hosts)
+    figures = {
+        "cpu_percent": event.cpu_percent,
+        "ram_percent": _percent(event.ram_bytes, event.ram_limit_bytes),
+        "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
+        "images_per_s": event.images_per_s,
+    }
+    logs = {name: math.nan if value is None else float(value) for name, value in figures.items()}
+    curves = state.host_curves.get(event.process, Curves())
+    step = state.progress.step if state.progress else 0
+    place = state.train.epoch.last or 0.0
+    curves = curves.extended([step], [place], [event.elapsed_s], [logs])
+    return replace(state, hosts=hosts, host_curves={**state.host_curves, event.process: curves})
+
+
+def _percent(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else 100 * part / whole
+
+
+def _with_input(state: RunState, event: InputMeasured) -> RunState:
+    share = 100 * event.wait_s / event.span_s if event.span_s > 0 else math.nan
+    place = state.train.epoch.last or float(event.epoch - 1)
+    curve = state.input_curve.extended([event.step], [place], [event.elapsed_s], [{"wait_percent": share}])
+    return replace(state, input=event, input_curve=curve)
+
+
+def _phase_closed(state: RunState, at: float) -> RunState:
+    if not state.phase:
+        return state
+    spent = state.phase_s.get(state.phase, 0.0) + max(0.0, at - state.phase_since)
+    return replace(state, phase="", phase_detail="", phase_s={**state.phase_s, state.phase: spent})

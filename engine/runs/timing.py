@@ -1,0 +1,123 @@
+"""How long a run still takes and how fast it goes, derived from its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .events import Phase
+
+if TYPE_CHECKING:
+    from .state import RunState
+
+_RECENT_POINTS = 50
+
+STALL_S = 60.0
+"""Shortest time without a step that is worth a word."""
+
+_STALL_STEPS = 20
+"""How many executions must fit into the time without a step."""
+
+_STALL_GAPS = 5
+"""How many of the longest gaps so far must fit: the first one holds compilation, others validation and pauses."""
+
+_GAP_POINTS = 10_000
+"""Progress of which the longest gap is sought: quick, and hours of training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Speed and remaining time.
+
+    Args:
+        step_ms: Milliseconds a training step, compilation and validation left out; None before it is known.
+        images_per_s: Examples a second over all replicas; None when unknown.
+        epoch_left_s: Seconds until the current epoch's steps are done; None when unknown.
+        run_left_s: Seconds until the last epoch is done, validations included; None when unknown.
+    """
+
+    step_ms: float | None = None
+    images_per_s: float | None = None
+    epoch_left_s: float | None = None
+    run_left_s: float | None = None
+
+
+def pace(state: RunState) -> Pace:
+    """Work out the pace from the last epochs and the last progress.
+
+    The first execution, which holds compilation, is never counted: see `engine.runs.events.EpochEnded`.
+    """
+    step_ms = _step_ms(state)
+    if step_ms is None or state.fit is None or state.progress is None or state.end is not None:
+        return Pace(step_ms=step_ms)
+    batch = state.fit.global_batch
+    images = batch / step_ms * 1e3 if batch else None
+    steps = state.fit.steps_per_epoch
+    if steps is None:
+        return Pace(step_ms=step_ms, images_per_s=images)
+    progress = state.progress
+    ended = state.epochs[-1].epoch if state.epochs else 0
+    in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
+    epoch_left = (steps - in_epoch) * step_ms / 1e3
+    epochs_left = state.fit.epochs - ended
+    run_left = (epochs_left * steps - in_epoch) * step_ms / 1e3 + _validation_left_s(state, epochs_left)
+    return Pace(step_ms, images, epoch_left, max(0.0, run_left))
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Training that has not moved for far longer than it usually takes to.
+
+    Args:
+        seconds: Whole seconds since the last step.
+        usual_s: Seconds an execution, which may be several steps, usually takes.
+    """
+
+    seconds: int
+    usual_s: float
+
+
+def stall(state: RunState, at: float) -> Stall | None:
+    """Return how long training has not moved, if that is far longer than ever before in this run; else None.
+
+    Only the training phase counts, which begins after the first execution: compilation, validation and saving are
+    phases of their own. In the first epoch's gap to the second nothing is known yet of what happens there.
+
+    Args:
+        state: The run.
+        at: Unix time in seconds on the clock of the machine that trains, such as the newest heartbeat's.
+    """
+    progress, fit, step_ms = state.progress, state.fit, _step_ms(state)
+    if state.phase != Phase.TRAINING or state.end is not None or progress is None or fit is None or step_ms is None:
+        return None
+    is_between_epochs = bool(state.epochs) and state.epochs[-1].epoch >= progress.epoch
+    if is_between_epochs and len(state.epochs) < 2:
+        return None
+    seconds = at - max(state.progress_at, state.phase_since)
+    usual_s = step_ms / 1e3 * max(1, fit.steps_per_execution)
+    times = state.train.elapsed_s.values
+    longest_gap_s = float(np.diff(times[-_GAP_POINTS:], prepend=0.0 if len(times) <= _GAP_POINTS else times[0]).max())
+    if seconds < max(STALL_S, _STALL_STEPS * usual_s, _STALL_GAPS * max(longest_gap_s, float(times[0]))):
+        return None
+    return Stall(int(seconds), usual_s)
+
+
+def _step_ms(state: RunState) -> float | None:
+    """Take the recent points of the current epoch, or else the last epoch that was timed."""
+    step = state.train.step.values[-_RECENT_POINTS:]
+    # What ended an epoch lies behind its validation: only points after it are of this one.
+    current = step > (state.epochs[-1].step if state.epochs else 0)
+    step, elapsed = step[current], state.train.elapsed_s.values[-_RECENT_POINTS:][current]
+    if len(step) >= 3 and step[-1] > step[0] and elapsed[-1] > elapsed[0]:
+        return float((elapsed[-1] - elapsed[0]) / (step[-1] - step[0]) * 1e3)
+    timed = [ended.step_ms for ended in state.epochs if ended.step_ms]
+    return timed[-1] if timed else None
+
+
+def _validation_left_s(state: RunState, epochs_left: int) -> float:
+    validated = [ended.validation_s for ended in state.epochs if ended.validation_s > 0]
+    if not validated:
+        return 0.0
+    return validated[-1] * epochs_left * len(validated) / len(state.epochs)

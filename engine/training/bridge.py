@@ -1,0 +1,252 @@
+"""`BridgeCallback`: writes what `model.fit` does to a run's journal.
+
+It is how every run of the console is watched, and it is public: in a notebook of one's own ::
+
+    from engine import BridgeCallback
+
+    model.fit(x, y, epochs=5, callbacks=[BridgeCallback("my-run")])
+
+makes a run that ``tpu-console attach`` shows live, and whose *stop* stops `fit` after the current execution.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from ..accelerators.backend import JAX
+from ..accelerators.dispatch import HeldBack
+from ..runs.events import EpochEnded, FitStarted, Phase, Progress
+from ..runs.recorder import Channel
+from .notebook import NotebookRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+PROGRESS_S = 0.1
+"""Shortest time between two progress events."""
+
+
+class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Reports training to a run directory.
+
+    Args:
+        run: A name: a run of that name is made when `fit` begins and ends with it. The engine passes a
+            `Channel` to a run it already made, and ends it itself.
+        global_batch: Examples a step over all replicas, for images/s; None when unknown.
+        replica_batch: Examples a step and replica; None when unknown.
+        execution_reason: Why so many steps are sent at once.
+        monitor: The metric that says which epoch is best; by default ``val_loss`` where measured, else ``loss``.
+        epochs: Epochs of the run, where the engine trains it in several `fit`; None to go by `fit`.
+        clock: Monotonic seconds.
+
+    Example::
+
+        model.fit(train, validation_data=validation, epochs=10, callbacks=[BridgeCallback("resnet-try")])
+    """
+
+    # Lets Keras run this callback beside training instead of waiting for the device after every execution.
+    async_safe = True
+
+    def __init__(
+        self,
+        run: str | Channel = "notebook",
+        *,
+        global_batch: int | None = None,
+        replica_batch: int | None = None,
+        execution_reason: str = "",
+        monitor: str = "",
+        epochs: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._target = run
+        self._global_batch = global_batch
+        self._replica_batch = replica_batch
+        self.execution_reason = execution_reason
+        self._monitor = monitor
+        self._epochs = epochs
+        self._clock = clock
+        self._notebook: NotebookRun | None = None
+        self._lock = threading.Lock()
+        self._channel: Channel
+        self._trained: Any = None
+        self._held: HeldBack | None = None
+        self._goes_on = False
+        self._reset()
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ended, over every `fit` of the run."""
+        return self._epoch
+
+    def _reset(self) -> None:
+        self._began = self._clock()
+        self._step = 0  # steps of the epochs that ended
+        self._epoch = 0
+        self._epoch_step = 0
+        self._epoch_began = self._began
+        self._next_progress = 0.0
+        self._first_execution_s: float | None = None
+        self._steps_behind = 1  # from the number Keras gives an execution to the steps done after it
+        self._untimed_s = 0.0  # of this epoch: compilation and validation
+        self._untimed_steps = 0
+        self._compile_s = 0.0
+        self._test_began: float | None = None
+        self._validation_s = 0.0
+        self._told_nan = False
+
+    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Open the run, if it is this callback's to open, and say what will be done."""
+        if isinstance(self._target, Channel):
+            self._channel = self._target
+        else:
+            self._notebook = NotebookRun(self._target)
+            self._channel = self._notebook.channel
+        # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.
+        self._trained = self.model
+        self._held = HeldBack.of(self.model) if keras.backend.backend() == JAX else None
+        if self._goes_on:
+            self._first_execution_s = None  # the model was compiled anew; steps and seconds go on
+            self._steps_behind = 1
+        else:
+            self._reset()
+        self._goes_on = self._notebook is None
+        params = self.params or {}
+        self._channel.emit(
+            FitStarted(
+                epochs=self._epochs or int(params.get("epochs") or 1),
+                steps_per_epoch=_positive(params.get("steps")),
+                global_batch=self._global_batch,
+                replica_batch=self._replica_batch,
+                steps_per_execution=int(getattr(self.model, "steps_per_execution", 1) or 1),
+                execution_reason=self.execution_reason,
+                monitor=self._monitor,
+            )
+        )
+        self._channel.enter(Phase.COMPILING)
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Start the epoch's clock."""
+        if self._held is not None:
+            self._held.wait()
+        self._epoch = epoch + 1
+        self._epoch_step = 0
+        self._epoch_began = self._clock()
+        self._untimed_s = self._validation_s = self._compile_s = 0.0
+        self._untimed_steps = 0
+
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Note where training stands; called once an execution, possibly from several threads at once."""
+        now = self._clock()
+        with self._lock:
+            first = self._first_execution_s is None
+            if first and batch == 0:
+                # Before 3.11 Keras names an execution by its first step, since then by its last.
+                self._steps_behind = int(getattr(self._trained, "steps_per_execution", 1) or 1)
+            epoch_step = batch + self._steps_behind
+            if epoch_step <= self._epoch_step:
+                return  # an older execution whose report came late
+            self._epoch_step = epoch_step
+            if first:
+                self._compile_s = self._first_execution_s = now - self._epoch_began
+                self._untimed_s += self._compile_s
+                self._untimed_steps = self._epoch_step
+            due = now >= self._next_progress
+            if due:
+                self._next_progress = now + PROGRESS_S
+        if first:
+            self._channel.enter(Phase.TRAINING)
+        if due:
+            self._channel.emit(
+                Progress(
+                    epoch=self._epoch,
+                    epoch_step=epoch_step,
+                    step=self._step + epoch_step,
+                    elapsed_s=now - self._began,
+                    logs=_numbers(logs),
+                )
+            )
+        if self._channel.should_stop():
+            self._trained.stop_training = True
+
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Validation begins."""
+        if self._held is not None:
+            self._held.wait()  # for the last training steps, whose time is not validation's
+        self._test_began = self._clock()
+        self._channel.enter(Phase.VALIDATING)
+
+    def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Validation ends."""
+        if self._test_began is not None:
+            self._validation_s += self._clock() - self._test_began
+            self._test_began = None
+        self._channel.enter(Phase.TRAINING)
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Report the epoch, and stop here when that was asked for while validating."""
+        now = self._clock()
+        seconds = now - self._epoch_began
+        self._step += self._epoch_step
+        timed_steps = self._epoch_step - self._untimed_steps
+        timed_s = seconds - self._untimed_s - self._validation_s
+        step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None
+        batch = self._global_batch
+        self._channel.emit(
+            EpochEnded(
+                epoch=epoch + 1,
+                step=self._step,
+                epoch_steps=self._epoch_step,
+                elapsed_s=now - self._began,
+                seconds=seconds,
+                compile_s=self._compile_s,
+                validation_s=self._validation_s,
+                step_ms=None if step_s is None else step_s * 1e3,
+                images_per_s=batch / step_s if batch and step_s else None,
+                learning_rate=self._learning_rate(),
+                logs=_numbers(logs),
+            )
+        )
+        if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._told_nan:
+            self._told_nan = True
+            self._channel.notice(
+                f"The loss is not a number since epoch {epoch + 1}. Lower the learning rate, or clip gradients with "
+                "optimizer.clip_norm; stopping now saves quota."
+            )
+        if self._channel.should_stop():
+            self._trained.stop_training = True
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """End the run, if it is this callback's to end."""
+        if self._notebook is not None:
+            self._notebook.finish(_numbers(logs))
+            self._notebook = None
+
+    def _learning_rate(self) -> float | None:
+        optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is None:
+            return None
+        try:
+            return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        except (AttributeError, TypeError, ValueError):
+            return None
+
+
+def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
+    """Take the metrics that are single numbers; Keras passes others on as they are."""
+    numbers = {}
+    for name, value in (logs or {}).items():
+        try:
+            numbers[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return numbers
+
+
+def _positive(value: Any) -> int | None:
+    return int(value) if value else None

@@ -1,0 +1,254 @@
+"""Class by class, how well the final model does on the validation data: computed once, after training.
+
+The counts are gathered by a metric in one `evaluate`: it runs wherever the model runs, with any number of replicas,
+sees exactly the batches that validation saw, and needs no second pass for the labels.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from ..data.examples import Task
+from ..errors import one_line
+from ..runs.class_report import ClassReport, ClassScore, Mistake
+from ..runs.events import Phase
+from ..storage.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from ..config.run_config import RunConfig
+    from ..data.examples import Examples
+    from ..runs.recorder import Channel
+
+MOST_EXAMPLES = 200_000
+"""Examples looked at; more would say the same and take longer than a person waits at the end."""
+
+_LONGEST_AFTER_STOP_S = 5.0
+_MOST_MISTAKES = 10
+_CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy")
+
+
+def report_classes(
+    channel: Channel, model: Any, validation: Any, examples: Examples, config: RunConfig
+) -> ClassReport | None:
+    """Score every class with the model as it was saved, and keep the result as the run's ``report.json``.
+
+    The model is compiled anew for it, so this comes last. What goes wrong here is told and fails no run.
+
+    Args:
+        channel: The run. Asked to stop, it gets a report only where validation took a few seconds at most.
+        model: The model, in the scope of its strategy.
+        validation: Batches of (inputs, labels), or None.
+        examples: Where they come from.
+        config: The configuration.
+
+    Returns:
+        The report; None where the labels are no classes, without validation data, or when it was given up.
+    """
+    if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(channel):
+        return None
+    channel.enter(Phase.VALIDATING, "each class")
+    try:
+        report = _evaluated(channel, model, validation, examples)
+        if report is not None:
+            write_whole(channel.run.report, json.dumps(report.as_dict()) + "\n")
+    except Exception as error:  # noqa: BLE001  whatever it is, a trained and saved run does not fail for its report
+        channel.notice(f"There are no scores class by class: {one_line(error, 200)}")
+        return None
+    return report
+
+
+def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool:
+    """Tell whether a label is one class: a number, or a share for each class."""
+    if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES}:
+        return True
+    label = validation.element_spec[1]
+    is_class = getattr(label, "shape", None) is not None and label.shape.rank in {1, 2}
+    return examples.signature.task is Task.OWN and config.loss in _CLASS_LOSSES and is_class
+
+
+def _is_in_a_hurry(channel: Channel) -> bool:
+    """Whoever asked to stop waits for the end: a machine that is taken away, or a person."""
+    if channel.stop_token.reason is None:
+        return False
+    if channel.team is not None:
+        return True  # how long validation took differs from host to host, and all have to decide alike
+    from .summary import state_of
+
+    measured = [epoch.validation_s for epoch in state_of(channel).epochs if epoch.validation_s]
+    return not measured or measured[-1] > _LONGEST_AFTER_STOP_S
+
+
+def _evaluated(channel: Channel, model: Any, validation: Any, examples: Examples) -> ClassReport | None:
+    classes = _count_classes(model, validation.element_spec[1].shape, examples.signature.classes)
+    if classes is None:
+        return None
+    confusion = Confusion(classes)
+    model.compile(loss=_no_loss, metrics=[confusion], jit_compile=model.jit_compile)
+    seen, most = _limited(validation, examples.validation_count)
+    watch = _Watch(channel)
+    model.evaluate(seen, verbose=0, callbacks=[watch])
+    if watch.gave_up:
+        return None
+    counts = confusion.counts()
+    names = examples.class_names if len(examples.class_names) == classes else [str(n) for n in range(classes)]
+    is_partial = most is not None and int(counts.sum()) >= most
+    return report_on(counts[:, :-1], names, not_numbers=counts[:, -1], is_partial=is_partial)
+
+
+def _count_classes(model: Any, label_shape: Any, known: int) -> int | None:
+    """Return the number of classes; None where labels and outputs are not one class an example.
+
+    Args:
+        model: The model.
+        label_shape: Of a batch of labels.
+        known: Classes by the dataset; 0 where it does not say.
+    """
+    try:
+        shape = model.output_shape
+    except (AttributeError, ValueError):
+        shape = (None, known)  # a subclassed model does not say
+    if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
+        return None
+    classes = 2 if shape[1] == 1 else shape[1]  # a single output is the probability of the second of two classes
+    is_one_class = label_shape.rank == 1 or label_shape[1] in {1, classes}
+    return classes if classes > 1 and is_one_class else None
+
+
+def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
+    """Return no more batches than it takes, and the examples in them where it may be fewer than there are."""
+    if count is not None and count <= MOST_EXAMPLES:
+        return validation, None
+    batch = int(next(iter(validation))[1].shape[0])
+    batches = -(-MOST_EXAMPLES // batch)
+    return validation.take(batches), batches * batch
+
+
+def _no_loss(_labels: Any, outputs: Any) -> Any:
+    """Return zeros: Keras evaluates nothing without a loss, and the run's own has been told already."""
+    return keras.ops.zeros((keras.ops.shape(outputs)[0],))
+
+
+class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Ends the evaluation when the run is asked to stop meanwhile."""
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self._was_asked = channel.stop_token.reason is not None
+        self.gave_up = False
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
+        """Look after every batch."""
+        if self._channel.stop_token.reason is not None and not self._was_asked:
+            self.gave_up = self.model.stop_evaluating = True
+
+
+class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
+    """Counts which class was taken for which.
+
+    Labels are class numbers or a value for each class, outputs a value for each class or one probability.
+
+    Args:
+        classes: Number of classes.
+    """
+
+    def __init__(self, classes: int) -> None:
+        super().__init__(name="confusion", dtype="float32")
+        self._classes = classes
+        # The last column counts outputs that are no numbers.
+        self.table = self.add_weight(shape=(classes, classes + 1), initializer="zeros", name="table")
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # noqa: ARG002  each counts once
+        """Count a batch."""
+        ops, classes = keras.ops, self._classes
+        outputs = ops.cast(y_pred, "float32")
+        is_number = ops.all(ops.isfinite(outputs), axis=-1)
+        single = ops.shape(outputs)[-1] == 1
+        guess = ops.cast(outputs[:, 0] > 0.5, "int32") if single else ops.cast(ops.argmax(outputs, axis=-1), "int32")
+        guess = ops.where(is_number, guess, classes)
+        label = y_true
+        if len(label.shape) == 2:
+            label = label[:, 0] if label.shape[1] == 1 else ops.argmax(label, axis=-1)
+        rows = ops.one_hot(ops.cast(label, "int32"), classes, dtype="float32")
+        columns = ops.one_hot(guess, classes + 1, dtype="float32")
+        self.table.assign_add(ops.matmul(ops.transpose(rows), columns))
+
+    def result(self) -> Any:
+        """Return the share told right."""
+        right = keras.ops.sum(keras.ops.diagonal(self.table))
+        return right / keras.ops.maximum(keras.ops.sum(self.table), 1.0)
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Return the table; its last column counts outputs that are no numbers."""
+        counts: npt.NDArray[np.int64] = np.rint(self.table.numpy()).astype(np.int64)
+        return counts
+
+
+def report_on(
+    matrix: npt.NDArray[np.int64],
+    names: Sequence[str],
+    *,
+    not_numbers: npt.NDArray[np.int64] | None = None,
+    is_partial: bool = False,
+) -> ClassReport:
+    """Score every class of a confusion matrix.
+
+    Args:
+        matrix: Counts, shape (classes, classes): a row for each label, a column for each guess.
+        names: The classes' names.
+        not_numbers: Examples of each class that got no guess; none by default.
+        is_partial: Whether there was more data than was looked at.
+    """
+    from sklearn.metrics import precision_recall_fscore_support
+
+    classes = len(names)
+    lost = np.zeros(classes, np.int64) if not_numbers is None else not_numbers
+    table = np.column_stack([matrix, lost])
+    labels, guesses = np.indices(table.shape)
+    scores = precision_recall_fscore_support(
+        labels.ravel(),
+        guesses.ravel(),
+        labels=np.arange(classes),
+        sample_weight=table.ravel(),
+        zero_division=np.nan,
+    )
+    examples = table.sum(axis=1)
+    recalls = scores[1][examples > 0]
+    total = int(examples.sum())
+    return ClassReport(
+        examples=total,
+        accuracy=float(np.trace(matrix) / total) if total else 0.0,
+        balanced_accuracy=float(recalls.mean()) if total else 0.0,
+        not_numbers=int(lost.sum()),
+        is_partial=is_partial,
+        classes=tuple(
+            ClassScore(name, _share(precision), _share(recall), _share(f1), int(count))
+            for name, precision, recall, f1, count in zip(names, *scores[:3], examples, strict=True)
+        ),
+        mistakes=_mistakes(matrix, examples, names),
+        matrix=tuple(tuple(row) for row in matrix.tolist()),
+    )
+
+
+def _share(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def _mistakes(
+    matrix: npt.NDArray[np.int64], examples: npt.NDArray[np.int64], names: Sequence[str]
+) -> tuple[Mistake, ...]:
+    wrong = matrix - np.diag(np.diag(matrix))
+    found = [
+        (int(wrong[row, column]), float(wrong[row, column] / examples[row]), row, column)
+        for row, column in np.argwhere(wrong)
+    ]
+    most = sorted(found, key=lambda one: (-one[0], -one[1], one[2], one[3]))[:_MOST_MISTAKES]
+    return tuple(Mistake(names[row], names[column], count, share) for count, share, row, column in most)

@@ -1,0 +1,112 @@
+"""The run that a `BridgeCallback` in someone's own notebook or script makes."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import socket
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..monitoring.sampler import Sampler
+from ..runs.events import RunFailed, RunFinished, RunStarted
+from ..runs.heartbeat import TICK_S, Heart
+from ..runs.journal import JournalWriter
+from ..runs.recorder import Channel
+from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+
+class NotebookRun:
+    """Makes the run, keeps its heart beating and samples the host while `fit` runs, and ends it.
+
+    Keras tells a callback nothing when `fit` is left by an exception or by the notebook's stop button, so the
+    heart looks whether the `fit` that made it is still on its thread's stack, and ends the run when not.
+
+    Args:
+        label: The run's name.
+
+    Raises:
+        ConsoleError: The run folder cannot be written.
+    """
+
+    def __init__(self, label: str) -> None:
+        run = create_run(label)
+        try:
+            with all_or_nothing(run):
+                journal = JournalWriter(run.journal)
+                heart = Heart(run, journal, self._request_stop)
+        except OSError as error:
+            raise cannot_begin(run.path.parent, error) from error
+        self.channel = Channel(run, journal)
+        self.channel.emit(RunStarted(label, "notebook", os.getpid(), socket.gethostname()))
+        self._began = time.monotonic()
+        self._fit = _fit_frame(inspect.currentframe())
+        self._thread = threading.get_ident()
+        self._over = threading.Event()
+        self._sampler = Sampler(self.channel)
+        self._sampler.start()
+        self._beat = threading.Thread(target=self._watch, args=(heart,), name="tpu-console-heart", daemon=True)
+        self._beat.start()
+
+    def finish(self, logs: dict[str, float]) -> None:
+        """End the run.
+
+        Args:
+            logs: The last epoch's metrics.
+        """
+        reason = self.channel.stop_token.reason
+        outcome = "stopped" if reason else "completed"
+        summary = {"final": logs, "seconds": time.monotonic() - self._began}
+        self._end(RunFinished(outcome, reason or "fit returned", summary))
+        self._beat.join(2.0)
+
+    def _request_stop(self, reason: str) -> None:
+        self.channel.stop_token.request(reason)
+
+    def _watch(self, heart: Heart) -> None:
+        while not self._over.wait(TICK_S):
+            try:
+                heart.tick()
+            except OSError:
+                continue  # a full disk now may have room later
+            if not _is_on_stack(self._thread, self._fit):
+                self._end(
+                    RunFailed(
+                        what="fit() was left before its last epoch.",
+                        why="An exception or an interrupt ended it in the notebook or script that called it.",
+                        remedy="See the output of the cell that called fit().",
+                        log="",
+                    )
+                )
+
+    def _end(self, event: RunFinished | RunFailed) -> None:
+        if self._over.is_set():
+            return
+        self._over.set()
+        self._sampler.stop()
+        self.channel.emit(event)
+        self.channel.journal.close()
+        self._fit = None  # lets go of fit's local variables
+
+
+def _fit_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the outermost-called `fit` that is running on this stack, or the caller's outermost frame."""
+    while frame is not None and frame.f_code.co_name != "fit":
+        frame = frame.f_back
+    return frame
+
+
+def _is_on_stack(thread: int, wanted: FrameType | None) -> bool:
+    if wanted is None:
+        return True  # called without fit: nothing to look for
+    frame = sys._current_frames().get(thread)  # noqa: SLF001  the documented way to look at another thread
+    while frame is not None:
+        if frame is wanted:
+            return True
+        frame = frame.f_back
+    return False

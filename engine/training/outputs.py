@@ -1,0 +1,215 @@
+"""What a run leaves behind: saved model, best checkpoint, history as a table, summary, TensorBoard files."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from ..errors import ConsoleError, one_line
+from ..models.saved_code import remember_own
+from ..runs.events import CheckpointSaved, EpochEnded, Phase
+from ..runs.journal import spelled_out
+from ..runs.state import lower_is_better
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full, make_private_folder, whole_file, write_whole
+from ..storage.paths import user_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from ..runs.recorder import Channel
+    from ..runs.run_directory import RunDirectory
+
+_NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
+
+
+def save_model(model: Any, path: Path) -> None:
+    """Save a model whole or not at all, and note its code, if it has any, as the user's own.
+
+    Raises:
+        ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
+    """
+    try:
+        make_private_folder(path.parent)
+        with whole_file(path) as draft, _undistributed():
+            model.save(draft)
+            remember_own(draft)
+    except Exception as error:
+        if is_disk_full(error):
+            raise disk_full(path.parent, path.name, _bytes_of(model), "Free space on that disk.") from error
+        if not isinstance(error, OSError):
+            raise
+        raise ConsoleError(
+            f"{user_path(path)} cannot be written: {error.strerror or error}.",
+            remedy="Check the folder's permissions.",
+        ) from error
+
+
+def _bytes_of(model: Any) -> int:
+    """Return how much a model takes on disk: its weights and the optimizer's state."""
+    optimizer = getattr(model, "optimizer", None)
+    variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
+    return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
+
+
+@contextmanager
+def _undistributed() -> Iterator[None]:
+    """Set Keras's distribution aside: under one, what saving computes would wait for all hosts to do the same."""
+    distribution = keras.distribution.distribution()
+    keras.distribution.set_distribution(None)
+    try:
+        yield
+    finally:
+        keras.distribution.set_distribution(distribution)
+
+
+class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Keeps the best epoch's model; a disk without room is told and does not end the run.
+
+    Args:
+        channel: The run.
+        monitor: The metric that says which epoch is best.
+    """
+
+    def __init__(self, channel: Channel, monitor: str) -> None:
+        super().__init__()
+        self._channel = channel
+        self._monitor = monitor
+        self._best = math.inf
+        self._is_failing = False
+        self._sign = 1.0 if lower_is_better(monitor) else -1.0
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Save the model when its metric is the best so far."""
+        value = (logs or {}).get(self._monitor, math.nan)
+        if not self._sign * value < self._best:
+            return  # also when it is NaN, or was not measured in this epoch
+        path = self._channel.run.checkpoints / "best.keras"
+        self._channel.enter(Phase.CHECKPOINTING)
+        try:
+            save_model(self.model, path)
+        except ConsoleError as error:
+            if not self._is_failing:  # on a full disk this repeats after every better epoch
+                self._channel.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")
+            self._is_failing = True
+        else:
+            self._is_failing = False
+            self._best = self._sign * value
+            relative = str(path.relative_to(self._channel.run.path))
+            self._channel.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
+        self._channel.enter(Phase.TRAINING)
+
+
+class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Keeps the newest epoch's model, for a run that may end without a word, such as one of several hosts.
+
+    Args:
+        channel: The run.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self._is_failing = False
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Save the model in place of the epoch's before."""
+        self._channel.enter(Phase.CHECKPOINTING)
+        try:
+            save_model(self.model, self._channel.run.checkpoints / "last.keras")
+        except ConsoleError as error:
+            if not self._is_failing:
+                self._channel.notice(f"The model after epoch {epoch + 1} was not saved. {error}")
+            self._is_failing = True
+        else:
+            self._is_failing = False
+        self._channel.enter(Phase.TRAINING)
+
+
+class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
+
+    Keras's callback also acts on every batch, which costs throughput on small models whatever its settings.
+    A failure, such as a disk without room, is told and does not end the run.
+
+    Args:
+        channel: The run.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        super().__init__()
+        self._channel = channel
+        self._folder = channel.run.tensorboard
+        self._failed = False
+        self._writers: dict[str, Any] = {}
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Write the epoch's metrics."""
+        if self._failed:
+            return
+        try:
+            self._write(epoch, logs or {})
+        except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its TensorBoard files
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        why = disk_full(self._folder, "an epoch") if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
+        self._channel.notice(f"TensorBoard files are no longer written. {why}")
+
+    def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
+        for name, value in logs.items():
+            part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
+            if part not in self._writers:
+                self._writers[part] = tf.summary.create_file_writer(str(self._folder / part))
+            with self._writers[part].as_default(step=epoch):
+                tf.summary.scalar(f"epoch_{tag}", value)
+        for writer in self._writers.values():
+            writer.flush()
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Close the files; another `fit` of the run goes on in new ones."""
+        for writer in self._writers.values():
+            try:
+                writer.close()
+            except Exception as error:  # noqa: BLE001  as above
+                if not self._failed:
+                    self._give_up(error)
+        self._writers.clear()
+
+
+def history_csv(epochs: Sequence[EpochEnded]) -> str:
+    """Write the epochs as CSV, one row an epoch, a column a metric."""
+    import pandas as pd
+
+    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "images_per_s", "learning_rate")
+    rows = [{name: getattr(epoch, name) for name in columns} | epoch.logs for epoch in epochs]
+    return str(pd.DataFrame(rows, columns=None if rows else list(columns)).to_csv(index=False))
+
+
+def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapping[str, Any]) -> None:
+    """Write ``history.csv`` and ``summary.json``.
+
+    Raises:
+        ConsoleError: They cannot be written.
+    """
+    try:
+        write_whole(run.history, history_csv(epochs))
+        write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")
+    except OSError as error:
+        remedy = "Every epoch is also in events.jsonl."
+        if is_disk_full(error):
+            raise disk_full(run.path, "history.csv and summary.json", remedy=remedy) from error
+        raise ConsoleError(
+            f"{user_path(run.path)} cannot be written: {os.strerror(error.errno or errno.EIO)}.", remedy=remedy
+        ) from error

@@ -1,0 +1,72 @@
+"""The result of a run in plain values, worked out from its own journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..preflight.efficiency import efficiency_of
+from ..runs.follower import RunFollower
+from ..runs.state import RunState, best_epoch
+
+if TYPE_CHECKING:
+    from ..runs.class_report import ClassReport
+    from ..runs.recorder import Channel
+
+
+def summarise(
+    channel: Channel, outcome: str, reason: str, classes: ClassReport | None = None
+) -> tuple[RunState, dict[str, Any]]:
+    """Return the run's state and what ``summary.json`` holds.
+
+    Args:
+        channel: The run, whose training has ended.
+        outcome: ``completed``, ``early`` or ``stopped``.
+        reason: One sentence.
+        classes: The scores class by class, where there are any.
+    """
+    state = state_of(channel)
+    return state, summary_of(state, outcome, reason, classes)
+
+
+def state_of(channel: Channel) -> RunState:
+    """Return what is known of a run by its journal so far."""
+    channel.journal.flush()
+    return RunFollower(channel.run).catch_up().state
+
+
+def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
+    """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric.
+
+    Args:
+        state: The run's state after training.
+        outcome: How it ended.
+        reason: One sentence.
+        classes: The scores class by class, where there are any.
+    """
+    monitor = state.monitor
+    best = best_epoch(state.epochs, monitor)
+    timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
+    efficiency = efficiency_of(state)
+    rates = sorted(epoch.images_per_s for epoch in state.epochs if epoch.images_per_s is not None)
+    return {
+        "run": state.started.label if state.started else "",
+        "outcome": outcome,
+        "reason": reason,
+        "accelerator": state.accelerator.accelerator if state.accelerator else "",
+        "replicas": len(state.accelerator.replicas) if state.accelerator else 0,
+        "versions": state.accelerator.versions if state.accelerator else {},
+        "parameters": state.model.parameters if state.model else 0,
+        "epochs": len(state.epochs),
+        "steps": state.epochs[-1].step if state.epochs else 0,
+        "seconds": state.last_at - state.started_at,
+        "phase_seconds": dict(state.phase_s),
+        "median_step_ms": timed[len(timed) // 2] if timed else None,
+        "median_images_per_s": rates[len(rates) // 2] if rates else None,
+        "best_case": {"tpu": efficiency.tpu, "step_ms": efficiency.best_step_ms, "reached": efficiency.share}
+        if efficiency is not None
+        else None,
+        "monitor": monitor,
+        "best": {"epoch": best.epoch, **best.logs} if best else None,
+        "final": state.epochs[-1].logs if state.epochs else None,
+        "classes": classes.brief() if classes is not None else None,
+    }

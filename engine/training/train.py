@@ -1,0 +1,358 @@
+"""Trains one configuration: connect → load → build → compile → fit → save, each phase told as it begins.
+
+Everything happens in the calling thread: Keras's dtype policy, seed and distribution scope belong to a thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import traceback
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..accelerators.backend import JAX, TENSORFLOW, choose_road, prepare
+from ..accelerators.hosts.membership import check_can_join, find_membership
+from ..accelerators.lean_import import without
+from ..errors import DataError, DiskFullError
+from ..input.cache import discard_cache, discard_leftovers
+from ..machine.devices import detect_hardware
+from ..machine.sources import this_machine
+from ..planning.plan import devices_of
+from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
+from ..runs.failures import explain
+from ..runs.recorder import Channel
+from ..runs.run_history import Stopwatch
+from ..runs.stop_token import StoppedError
+from ..storage.files import open_private, write_whole
+from .summary import state_of, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..accelerators.backend import Road
+    from ..accelerators.connect import Accelerator
+    from ..accelerators.hosts.membership import Membership
+    from ..config.run_config import RunConfig
+    from ..data.examples import Examples
+    from ..input.pipeline import Pipeline
+    from ..runs.class_report import ClassReport
+    from ..runs.journal import JournalWriter
+    from ..runs.run_directory import RunDirectory
+    from ..runs.stop_token import StopToken
+
+
+def train_and_report(
+    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: str
+) -> bool:
+    """Train, and write how it ended as the run's last event.
+
+    Args:
+        run: A prepared run directory.
+        config: What to train.
+        journal: Its journal.
+        stop_token: How the run is told to stop.
+        source: ``host`` or ``in-process``.
+
+    Returns:
+        Whether the run finished; False when it failed.
+    """
+    channel = Channel(run, journal, stop_token)
+    values = config.model_dump(mode="json")
+    channel.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
+    try:
+        channel.emit(_train(channel, config, source))
+    except StoppedError as stopped:
+        reason = stop_token.reason or str(stopped)
+        channel.emit(RunFinished("stopped", f"{reason}, before training began", {}))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
+        _log_traceback(run, error)
+        failed = explain(error, run.log.name)
+        if channel.team is not None:
+            channel.team.fail(error, failed)
+        channel.emit(failed)
+        return False
+    finally:
+        discard_cache(run)
+        journal.flush()
+    return True
+
+
+def _log_traceback(run: RunDirectory, error: BaseException) -> None:
+    # A disk that is full takes no traceback; the last event counts.
+    with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
+        traceback.print_exception(error, file=log)
+
+
+def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
+    hardware = detect_hardware()
+    road = choose_road(config, hardware)
+    stopwatch = Stopwatch(config, road.backend, devices_of(config, hardware, road))
+    if (membership := find_membership(config, this_machine())) is not None:
+        check_can_join(membership, road, source)
+    _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")
+    prepare(config, road)
+    with without("sklearn", *(["jax"] if road.backend == TENSORFLOW else [])):
+        import keras
+
+    from ..monitoring.sampler import Sampler
+
+    accelerator = _connect(channel, config, road, membership)
+    keras.config.set_dtype_policy(config.precision)
+    keras.utils.set_random_seed(config.seed)
+    data = _load(channel, config, accelerator)
+    with Sampler(channel, accelerator), accelerator.scope():
+        finished = _fit_and_save(channel, config, accelerator, data, stopwatch)
+    if channel.team is not None:
+        channel.team.finish()
+    return finished
+
+
+def _connect(channel: Channel, config: RunConfig, road: Road, membership: Membership | None) -> Accelerator:
+    """Join the other hosts, if there are any, and connect the devices."""
+    from ..accelerators import connect as accelerators
+
+    _enter(channel, Phase.CONNECTING)
+    if membership is not None:
+        _join(channel, config, membership)
+    accelerator = accelerators.connect(config, road)
+    if channel.team is not None:
+        accelerator = accelerator.with_hosts(channel.team.names)
+    channel.emit(accelerator.event(road.why))
+    return accelerator
+
+
+def _load(channel: Channel, config: RunConfig, accelerator: Accelerator) -> Pipeline:
+    """Load the examples and build their pipeline; tell what they are and what a person should know of them."""
+    from ..data.sources import load as datasets
+    from ..input import pipeline
+
+    def loading(detail: str) -> None:
+        _enter(channel, Phase.LOADING, detail)
+
+    loading(config.dataset)
+    examples = datasets.load_examples(config, loading)
+    for notice in examples.notices:
+        channel.notice(notice)
+    discard_leftovers(channel.run.path.parent)
+    data = pipeline.build_pipeline(
+        examples,
+        config,
+        len(accelerator.replicas),
+        accelerator.name,
+        cache_folder=channel.run.cache,
+        share=accelerator.share,
+        on_decoding=loading,
+    )
+    for notice in data.notices:
+        channel.notice(notice)
+    if data.examples.record:
+        write_whole(channel.run.inputs, json.dumps(data.examples.record))
+    channel.emit(_data_ready(data))
+    if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
+        raise DataError(
+            f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
+            remedy="Set early_stopping.monitor=loss, or return validation data.",
+        )
+    return data
+
+
+def _data_ready(data: Pipeline) -> DataReady:
+    examples = data.examples
+    return DataReady(
+        examples.train_count,
+        examples.validation_count,
+        examples.signature.shape,
+        examples.signature.classes,
+        data.remainder,
+        data.cache.reason,
+        data.placement.reason,
+    )
+
+
+def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
+    from ..accelerators.hosts.team import join
+
+    if membership.index:
+        channel.leaves_out = (Progress, EpochEnded, InputMeasured)
+    channel.team = join(membership, config, channel)
+
+
+def _fit_and_save(
+    channel: Channel, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
+) -> RunFinished:
+    from ..models.fine_tuning import training_phases, unfreeze
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+    from .bridge import BridgeCallback
+    from .class_scoring import report_classes
+
+    examples = data.examples
+    model = _build(channel, config, data)
+    train, meter = metered(data.train)
+    if meter is not None:
+        InputRate(channel, meter, partial(input_remedy, input_facts(config, data, accelerator)))
+    monitor = _monitor(config, has_validation=data.validation is not None)
+    bridge = BridgeCallback(
+        channel,
+        global_batch=data.global_batch,
+        replica_batch=config.batch_size,
+        monitor=monitor,
+        epochs=config.epochs,
+    )
+    stopping = _early_stopping(config)
+    callbacks = [bridge, *([stopping] if stopping else []), *_keepers(channel, config, monitor, examples)]
+    for phase in training_phases(config):
+        if phase.is_fine_tuning:
+            if channel.should_stop():
+                break
+            channel.notice(unfreeze(model, config))
+        bridge.execution_reason = _compile(channel, model, phase.config, accelerator, data)
+        if channel.should_stop() and not phase.is_fine_tuning:
+            raise StoppedError
+        if channel.team is not None:
+            channel.team.attach(model)
+        model.fit(
+            train,
+            initial_epoch=bridge.epochs_done,
+            epochs=phase.last_epoch,
+            steps_per_epoch=data.steps_per_epoch,
+            validation_data=data.validation,
+            validation_freq=config.validation_freq,
+            callbacks=callbacks,
+            shuffle=False,
+            verbose=0,
+        )
+    scores = partial(report_classes, channel, model, data.validation, examples, config)
+    return _save(channel, stopwatch, model, stopping, scores)
+
+
+def _build(channel: Channel, config: RunConfig, data: Pipeline) -> Any:
+    from ..input.augmentation.placement import with_augmentation
+    from ..input.pipeline import largest_pixel
+    from ..models import build as models
+
+    _enter(channel, Phase.BUILDING, config.model)
+    model = models.build_model(config, data.examples.signature, channel.run.hub)
+    if data.placement.in_model:
+        model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
+    channel.emit(models.describe(model))
+    return model
+
+
+def _compile(channel: Channel, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
+    """Compile the model, and choose how many steps are sent at once; return why so many."""
+    from ..models.compile import build_ahead, compile_model
+    from . import steps_per_execution as execution
+
+    channel.enter(Phase.COMPILING)
+    compile_model(
+        model,
+        config,
+        data.examples.signature,
+        len(accelerator.replicas),
+        data.steps_per_epoch,
+        uses_strategy=accelerator.uses_strategy,
+    )
+    if accelerator.uses_strategy or accelerator.backend == JAX:
+        build_ahead(model, data.train.element_spec, config.batch_size)
+    chosen = execution.choose_execution(
+        model,
+        config.steps_per_execution,
+        len(accelerator.replicas),
+        data.steps_per_epoch,
+        data.calibration,
+        accelerator.backend,
+    )
+    model.steps_per_execution = chosen.steps
+    return chosen.reason
+
+
+def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
+    """Return the callbacks that write files or tell samples at an epoch's end."""
+    from . import outputs
+    from . import translations as samples
+
+    if channel.team is not None and not channel.team.is_leader:
+        return []
+    keepers: list[Any] = [outputs.BestCheckpoint(channel, monitor)] if config.checkpoint.enabled else []
+    if config.tensorboard.enabled:
+        keepers.append(outputs.EpochSummaries(channel))
+    if channel.team is not None:
+        keepers.append(outputs.NewestCheckpoint(channel))
+    if "samples" in examples.record and channel.team is not None:
+        channel.notice("There are no sample translations: one host alone cannot translate with a model of all.")
+    elif "samples" in examples.record:
+        keepers.append(samples.TranslationSamples(channel, examples.record))
+    return keepers
+
+
+def _save(
+    channel: Channel,
+    stopwatch: Stopwatch,
+    model: Any,
+    stopping: Any,
+    score_classes: Callable[[], ClassReport | None],
+) -> RunFinished:
+    from . import outputs
+
+    outcome, reason = "completed", "all epochs are done"
+    if (asked := channel.stop_token.reason) is not None:
+        outcome, reason = "stopped", asked
+    elif stopping is not None and stopping.stopped_epoch:
+        outcome = "early"
+        reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+    if channel.team is not None and not channel.team.is_leader:
+        score_classes()  # with the others: it is a pass over the validation data
+        return RunFinished(outcome, f"{reason}; host 0 has the run", {})
+    channel.enter(Phase.SAVING)
+    try:
+        outputs.save_model(model, channel.run.model)
+    except DiskFullError as error:
+        raise _not_saved(channel, error) from error
+    state, summary = summarise(channel, outcome, reason, score_classes())
+    try:
+        outputs.write_outputs(channel.run, state.epochs, summary)
+    except DiskFullError as error:
+        channel.notice(str(error))  # the model is saved, and the journal has everything else
+    stopwatch.keep(state)
+    return RunFinished(outcome, reason, summary)
+
+
+def _not_saved(channel: Channel, error: DiskFullError) -> DiskFullError:
+    """Say what a run keeps whose model could not be saved at its end."""
+    state = state_of(channel)
+    kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
+    if state.checkpoint is not None:
+        kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
+    return DiskFullError(error.what, why=error.why, remedy=f"{kept} Free space on that disk before the next run.")
+
+
+def _enter(channel: Channel, phase: Phase, detail: str = "") -> None:
+    if channel.should_stop():
+        raise StoppedError
+    channel.enter(phase, detail)
+
+
+def _monitor(config: RunConfig, *, has_validation: bool) -> str:
+    """Return the metric that says which epoch is best."""
+    if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
+        return config.checkpoint.monitor
+    metric = config.metrics[0] if config.metrics else "loss"
+    return f"val_{metric}" if has_validation else metric
+
+
+def _early_stopping(config: RunConfig) -> Any:
+    from ..models.fine_tuning import Patience
+
+    options = config.early_stopping
+    if not options.patience:
+        return None
+    return Patience(
+        monitor=options.monitor,
+        patience=options.patience,
+        min_delta=options.min_delta,
+        restore_best_weights=options.restore_best_weights,
+    )

@@ -1,0 +1,114 @@
+"""Translates a few held-out sentences after each epoch, so that a person sees what the figures mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from ..accelerators.backend import JAX
+from ..data.vocabulary import PADDING, START, Vocabulary
+from ..errors import one_line
+from ..runs.events import Sample, Translated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from ..runs.recorder import Channel
+
+
+class Translator:
+    """Translates with a model that says the next word of a sentence: always the likeliest one.
+
+    Args:
+        model: From ``source`` and ``target`` to chances of each next word, as `engine.models.transformer` builds it.
+        record: What `engine.data.sources.text_pairs` says of the words.
+    """
+
+    def __init__(self, model: Any, record: Mapping[str, Any]) -> None:
+        self._source = Vocabulary(record["source"])
+        self._target = Vocabulary(record["target"])
+        self._length = int(record["length"])
+        self._next_words = _next_words(model)
+
+    def translate(self, sentences: Sequence[str]) -> list[str]:
+        """Translate sentences together, a word of each at a time; shapes stay the same throughout."""
+        source = self._source.encode(sentences, self._length)
+        said = np.full((len(sentences), self._length + 1), PADDING, np.int32)
+        said[:, 0] = START
+        for place in range(self._length):
+            said[:, place + 1] = self._next_words(source, said[:, :-1], np.int32(place))
+        return [self._target.decode(numbers[1:]) for numbers in said]
+
+
+def _next_words(model: Any) -> Callable[..., Any]:
+    """Compile a function from ``source``, ``target`` and a place in it to the likeliest word at that place.
+
+    It is compiled once for all places, with the choice inside: a chance for each word of the vocabulary is far more to
+    fetch than the word.
+    """
+
+    def likeliest(chances: Any, place: Any) -> Any:
+        return keras.ops.argmax(keras.ops.take(chances, place, axis=1), axis=-1)
+
+    if keras.backend.backend() == JAX:
+        import jax
+
+        @jax.jit  # type: ignore[untyped-decorator]  # JAX is not looked into
+        def compiled(trained: Any, other: Any, source: Any, target: Any, place: Any) -> Any:
+            given = {"source": source, "target": target}
+            chances, _ = model.stateless_call(trained, other, given, training=False)
+            return likeliest(chances, place)
+
+        def next_words(*given: Any) -> Any:
+            # Weights are given anew: inside a compiled function they would stay as they were at the first call.
+            weights = [
+                [one.value for one in part] for part in (model.trainable_variables, model.non_trainable_variables)
+            ]
+            return keras.ops.convert_to_numpy(compiled(*weights, *given))
+
+        return next_words
+    import tensorflow as tf
+
+    @tf.function(reduce_retracing=True)  # type: ignore[untyped-decorator]  # TensorFlow is untyped
+    def traced(source: Any, target: Any, place: Any) -> Any:
+        return likeliest(model({"source": source, "target": target}, training=False), place)
+
+    # Given as tensors: of numbers and arrays every new value would be traced anew.
+    return lambda *given: traced(*map(tf.constant, given)).numpy()
+
+
+class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Tells how a few held-out sentences are translated, after each epoch.
+
+    A failure, such as a model of one's own that reads something else, is told and does not end the run.
+
+    Args:
+        channel: The run.
+        record: What `engine.data.sources.text_pairs` says of the words, with the sentences.
+    """
+
+    def __init__(self, channel: Channel, record: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._channel = channel
+        self._record = record
+        self._translator: Translator | None = None
+        self._has_failed = False
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:  # noqa: ARG002  Keras's own
+        """Translate the sentences."""
+        if self._has_failed:
+            return
+        pairs = self._record["samples"]
+        try:
+            self._translator = self._translator or Translator(self.model, self._record)
+            predicted = self._translator.translate([source for source, _ in pairs])
+        except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its samples
+            self._has_failed = True
+            self._channel.notice(f"Sentences are not translated after epochs: {one_line(error, 200)}")
+            return
+        samples = tuple(
+            Sample(source, expected, said) for (source, expected), said in zip(pairs, predicted, strict=True)
+        )
+        self._channel.emit(Translated(epoch + 1, samples))

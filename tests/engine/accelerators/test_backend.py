@@ -1,0 +1,144 @@
+"""Which backend a run takes, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import run_python, small_config
+from tpu_console.engine.accelerators.backend import Road, choose_road
+from tpu_console.engine.errors import AcceleratorError, ConfigError
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import Severity, make_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOTHING = Hardware()
+V5E = Hardware(tpu="/dev/accel0", tpu_kind="v5e", tpu_chips=8)
+V3 = Hardware(tpu="/dev/accel0", tpu_kind="v3", tpu_chips=4)
+COLAB = {"tensorflow", "jax", "libtpu"}
+TPU_VM = {"tensorflow-tpu", "libtpu"}
+LAPTOP = {"tensorflow"}
+
+
+def road(
+    packages: set[str], hardware: Hardware = NOTHING, environ: dict[str, str] | None = None, **changes: Any
+) -> Road:
+    config = small_config(**{"accelerator": "auto"} | changes)
+    return choose_road(config, hardware, packages.__contains__, environ or {})
+
+
+def test_without_a_tpu_tensorflow_is_taken_because_it_is_faster() -> None:
+    assert road(LAPTOP).backend == "tensorflow"
+    assert road(COLAB, accelerator="sim:8") == Road("tensorflow", "auto: the faster one without a TPU", "sim:8")
+    assert road(COLAB, accelerator="cpu", backend="jax") == Road("jax", "asked for", "cpu")
+
+
+def test_colab_s_and_kaggle_s_tpu_is_reached_by_jax() -> None:
+    taken = road(COLAB, V5E)
+    assert (taken.backend, taken.accelerator, taken.missing) == ("jax", "tpu", "")
+    # Kaggle sets TPU_NAME=local, which names no other machine.
+    assert road(COLAB, V5E, {"TPU_NAME": "local"}).backend == "jax"
+
+
+def test_a_tpu_vm_with_tensorflow_tpu_takes_tpustrategy() -> None:
+    taken = road(TPU_VM, V3)
+    assert (taken.backend, taken.accelerator, taken.missing) == ("tensorflow", "tpu", "")
+    assert "tensorflow-tpu is installed" in taken.why
+    assert road(TPU_VM | {"jax"}, V3).backend == "jax"
+    assert road(TPU_VM | {"jax"}, V3, backend="tensorflow").backend == "tensorflow"
+
+
+def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
+    colab_v2 = {"COLAB_TPU_ADDR": "10.0.0.2:8470"}
+    assert road(TPU_VM | COLAB, NOTHING, colab_v2).backend == "tensorflow"
+    assert "10.0.0.2:8470" in road(TPU_VM | COLAB, NOTHING, colab_v2).why
+    asked = road(COLAB, NOTHING, accelerator="tpu:10.0.0.2:8470")
+    assert (asked.backend, asked.missing) == ("tensorflow", "TensorFlow is built without TPU operations here.")
+    with pytest.raises(ConfigError, match="reached by TensorFlow only"):
+        small_config(accelerator="tpu:10.0.0.2:8470", backend="jax")
+
+
+def test_a_hub_model_takes_tensorflow_and_says_so_at_once(tmp_path: Path) -> None:
+    hub: dict[str, Any] = {"model": "hub", "model_options": {"path": str(tmp_path)}}
+    assert road(COLAB | TPU_VM, V5E, **hub).backend == "tensorflow"
+    assert "SavedModel" in road(COLAB, V5E, accelerator="tpu", **hub).why
+    with pytest.raises(ConfigError, match="backend: cannot be jax: a SavedModel of TensorFlow Hub"):
+        small_config(backend="jax", **hub)
+
+
+def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked_for() -> None:
+    assert road(LAPTOP, V5E).accelerator == "auto"
+    asked = road(LAPTOP, V5E, accelerator="tpu")
+    assert asked.missing == "JAX's TPU packages (jax, libtpu) are not installed."
+    assert "tpu-console[tpu]" in asked.remedy
+
+
+def test_several_hosts_take_jax() -> None:
+    hosts = {"count": 2, "index": 0, "coordinator": "127.0.0.1:1234"}
+    assert road(COLAB, accelerator="cpu", hosts=hosts).backend == "jax"
+    assert road(TPU_VM | {"jax"}, V3, hosts=hosts).backend == "jax"
+    assert road(LAPTOP, accelerator="cpu", hosts=hosts).missing == "JAX is not installed."
+    with pytest.raises(ConfigError, match="with JAX only"):
+        small_config(hosts=hosts, backend="tensorflow")
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"hosts": {"count": 2, "index": 2}}, "hosts.index"),
+        ({"hosts": {"count": 0}}, "hosts.count"),
+        ({"hosts": {"count": 3}, "accelerator": "sim:8"}, "accelerator"),
+        ({"accelerator": "sim:0"}, "accelerator"),
+        ({"accelerator": "sim:100"}, "accelerator"),
+        ({"accelerator": "tpu:"}, "accelerator"),
+        ({"backend": "torch"}, "backend"),
+    ],
+)
+def test_what_cannot_be_is_told_with_its_key(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        small_config(**changes)
+    assert [problem.key for problem in caught.value.problems] == [key]
+
+
+def test_the_plan_counts_the_tpu_s_devices_and_says_which_backend() -> None:
+    plan = make_plan(small_config(accelerator="tpu", batch_size=8), V3)
+    assert (plan.accelerator, plan.replicas, plan.global_batch) == ("TPU v3, 8 devices", 8, 64)
+    assert plan.backend == "jax"
+    nothing = make_plan(small_config(accelerator="tpu", backend="jax"), NOTHING)
+    assert [advice.text for advice in nothing.advice if advice.severity is Severity.ERROR]
+
+
+PREPARE = """
+import os, sys, json
+from tpu_console.engine.accelerators.backend import choose_road, prepare
+from tpu_console.engine.machine.devices import Hardware
+from tests.helpers import small_config
+config = small_config(accelerator="sim:3", backend="jax")
+prepare(config, choose_road(config, Hardware()))
+import keras, jax
+print(keras.config.backend(), len(jax.devices()), jax.devices()[0].platform)
+other = small_config(accelerator="cpu", backend="tensorflow")
+try:
+    prepare(other, choose_road(other, Hardware()))
+except Exception as error:
+    print(type(error).__name__, error.what)
+"""
+
+
+@pytest.mark.slow
+def test_keras_and_jax_are_set_up_before_they_are_imported(tmp_path: Path) -> None:
+    first, second = run_python(PREPARE, cwd=tmp_path).splitlines()
+    assert first == "jax 3 cpu"
+    assert second.startswith("AcceleratorError The run needs Keras on tensorflow")
+
+
+def test_a_road_that_cannot_be_taken_is_an_error_with_the_install_line() -> None:
+    from tpu_console.engine.accelerators.connect import connect
+
+    config = small_config(accelerator="tpu")
+    with pytest.raises(AcceleratorError) as caught:
+        connect(config, road(LAPTOP, V5E, accelerator="tpu"))
+    assert "tpu-console[tpu]" in caught.value.remedy

@@ -1,0 +1,93 @@
+"""The calls of JAX's coordination service that have no public name: they must exist, and be missed when they do."""
+
+from __future__ import annotations
+
+import inspect
+import socket
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import jax
+import pytest
+from jax._src.lib import _jax
+
+from tests.engine.accelerators.host_parts import LOOPBACK, Hall, free_port, place
+from tpu_console.engine.accelerators.hosts.jax_service import Freshness, host_meeting, join_meeting, parse
+from tpu_console.engine.accelerators.hosts.roll_call import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def hall() -> Iterator[Hall]:
+    hall = Hall()
+    yield hall
+    hall.close()
+
+
+def test_hosts_join_one_by_one_and_read_what_the_others_write(hall: Hall) -> None:
+    first, third = hall.board(0), hall.board(2)
+    assert first.read("cards") == {}
+    third.put("cards/2", "a")
+    third.put("cards/2", "é")
+    assert first.read("cards") == {"2": "é"}
+    assert first.put_once("stop/0", "mine") == "mine"
+    second = hall.board(1)
+    assert second.put_once("stop/0", "theirs") == "mine", "the first text stays"
+    second.remove("cards/2")
+    assert third.read("cards") == {}
+
+
+def test_the_service_listens_at_the_address_of_the_configuration_only(hall: Hall) -> None:
+    hall.board(0)
+    others = [str(address) for _, _, _, _, (address, *_) in socket.getaddrinfo(socket.gethostname(), hall.port)]
+    for address in {"127.0.0.2", *others} - {LOOPBACK, "::1"}:
+        with pytest.raises(OSError, match=r"refused|unreachable"):
+            socket.create_connection((address, hall.port), 1.0)
+
+
+def test_a_meeting_that_is_not_open_yet_is_an_error_and_no_abort() -> None:
+    port = free_port()
+    with pytest.raises(OSError, match="refused"):
+        join_meeting(place(1, port=port))
+    with closing(socket.create_server((LOOPBACK, port))), pytest.raises(OSError, match="refused"):
+        join_meeting(place(1, port=port))
+
+
+def test_a_meeting_is_closed_once() -> None:
+    meeting = host_meeting(place(port=free_port()))
+    meeting.close()
+    meeting.close()
+
+
+def test_silence_is_measured_from_the_last_change() -> None:
+    now = [0.0]
+    freshness = Freshness(lambda: now[0])
+    assert freshness.look({"1": "a", "2": ""}) == {"1": 0.0, "2": 0.0}
+    now[0] = 7.0
+    assert freshness.look({"1": "b", "2": ""}) == {"1": 0.0, "2": 7.0}
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"what": 1}', '{"remedy": "x"}', "null"])
+def test_what_no_host_wrote_is_passed_over(text: str) -> None:
+    assert parse(Verdict, text) is None
+
+
+def test_the_private_calls_take_what_is_passed() -> None:
+    # Without these, `host_meeting` says that this JAX cannot train on several hosts.
+    assert {"recoverable", "heartbeat_timeout", "shutdown_timeout"} <= set(
+        _jax.get_distributed_runtime_service.__doc__.replace(":", " ").split()
+    )
+    assert "allow_overwrite" in _jax.DistributedRuntimeClient.key_value_set.__doc__
+    assert hasattr(_jax.DistributedRuntimeClient, "key_value_dir_get")
+    assert "coordinator_bind_address" in inspect.signature(jax.distributed.initialize).parameters
+
+
+def test_jax_offers_no_public_call_for_these_yet() -> None:
+    public = {name for name in dir(jax.distributed) if not name.startswith("_")}
+    assert public == {"initialize", "is_initialized", "shutdown"}, (
+        "a new call may replace one of engine.accelerators.hosts.jax_service"
+    )
+    known = set(inspect.signature(jax.distributed.initialize).parameters)
+    assert not known & {"recoverable", "missed_heartbeat_callback", "error_callback"}, "the watcher may be replaced"

@@ -1,0 +1,231 @@
+"""Several real host processes on this machine: they train what one would, one is lost, and all stop together."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.engine.accelerators.host_parts import LOOPBACK, free_port
+from tests.helpers import Host, all_of, events_of, small_config, the, wait_until
+from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    EpochEnded,
+    FitStarted,
+    HostLost,
+    HostSampled,
+    Progress,
+    RunFailed,
+    RunFinished,
+    StopRequested,
+)
+from tpu_console.engine.runs.heartbeat import request_stop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Start = Callable[..., list[Host]]
+
+pytestmark = pytest.mark.slow
+
+TOLERANCE = 1e-3
+"""Largest difference of an epoch's loss, relative, as in `test_backends`."""
+
+_GLOBAL_BATCH = 64
+_FOREVER = 100_000
+_NAME = socket.gethostname()
+
+
+def config(replicas: int, **changes: Any) -> RunConfig:
+    values = {
+        "model": "cnn",
+        "model_options": {"filters": [8, 16], "padding": "same", "hidden": [32], "dropout": 0.0, "batch_norm": False},
+        "batch_size": _GLOBAL_BATCH // replicas,
+        "epochs": 4,
+        "accelerator": f"sim:{replicas}",
+        "backend": "jax",
+        "optimizer": {"name": "adam", "learning_rate": 2e-3},
+    }
+    return small_config(**values | changes)
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start the hosts of a run, one replica each; none outlives the tests."""
+    started: list[Host] = []
+
+    def start(count: int, **changes: Any) -> list[Host]:
+        place = {"count": count, "coordinator": f"{LOOPBACK}:{free_port()}"}
+        for index in range(count):
+            hosts = place | {"index": index} if count > 1 else {}
+            folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
+            started.append(
+                Host(config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})), folder)
+            )
+        return started[-count:]
+
+    yield start
+    for host in started:
+        host.kill()
+
+
+def trains(hosts: list[Host]) -> None:
+    """Wait until two epochs are over and every host has told what it does."""
+
+    def told() -> bool:
+        ended = [host.run.run_id for host in hosts if all_of(host.run, RunFailed)]
+        assert not ended, [events_of(host.run)[-1] for host in hosts]
+        seen = {sample.process for sample in all_of(hosts[0].run, HostSampled)}
+        return len(all_of(hosts[0].run, EpochEnded)) >= 2 and len(seen) == len(hosts)
+
+    wait_until(told, "training", 180.0)
+
+
+def port_of(host: Host) -> int:
+    """The port that the hosts were given."""
+    return int(load_config(host.run.config).hosts.coordinator.rpartition(":")[2])
+
+
+def listening(host: Host) -> set[str]:
+    """Where a process listens at the two ports of its run."""
+    assert host.process is not None
+    port = port_of(host)
+    found = psutil.Process(host.process.pid).net_connections("tcp")
+    ends = [one.laddr for one in found if one.status == psutil.CONN_LISTEN and one.laddr.port in {port, port + 1}]
+    return {f"{end.ip.removeprefix('::ffff:')}:{end.port}" for end in ends}
+
+
+@pytest.fixture(scope="module")
+def ended(start: Start) -> list[RunDirectory]:
+    """A run of one process with two replicas, and the two of a run on two hosts."""
+    hosts = [*start(1, replicas=2), *start(2)]
+    for host in hosts:
+        assert host.wait() == 0, host.run.log.read_text(errors="replace")[-3000:]
+    return [host.run for host in hosts]
+
+
+def test_two_hosts_train_what_one_does(ended: list[RunDirectory]) -> None:
+    alone, first, _ = (all_of(run, EpochEnded) for run in ended)
+    assert len(alone) == len(first) == 4
+    for name in ("loss", "val_loss"):
+        losses = [epoch.logs[name] for epoch in alone]
+        assert [epoch.logs[name] for epoch in first] == pytest.approx(losses, rel=TOLERANCE)
+        assert losses[-1] < 0.6 * losses[0], "it has to learn, or agreeing would prove little"
+    assert the(ended[1], FitStarted).global_batch == the(ended[0], FitStarted).global_batch == _GLOBAL_BATCH
+
+
+def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]) -> None:
+    _, first, second = ended
+    ready = the(first, AcceleratorReady)
+    assert (ready.strategy, ready.backend) == ("DataParallel", "jax")
+    assert [(replica.process, replica.host) for replica in ready.replicas] == [(0, _NAME), (1, _NAME)]
+    assert the(first, RunFinished).outcome == "completed"
+    end = the(second, RunFinished)
+    assert (end.outcome, end.reason) == ("completed", "all epochs are done; host 0 has the run")
+    assert not all_of(second, (EpochEnded, Progress))  # type: ignore[arg-type]
+    for run, is_there in ((first, True), (second, False)):
+        assert [path.exists() for path in (run.model, run.history, run.summary, run.checkpoints)] == [is_there] * 4
+    assert first.report.exists()
+
+
+def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
+    hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
+    trains(hosts)
+    assert listening(hosts[0]) == {f"{LOOPBACK}:{port_of(hosts[0]) + 1}"}, (
+        "the meeting is over, and JAX listens here only"
+    )
+    hosts[1].kill()
+    assert hosts[0].wait() == 1
+    lost = the(hosts[0].run, HostLost)
+    assert (lost.process, lost.host) == (1, _NAME)
+    failed = the(hosts[0].run, RunFailed)
+    assert failed.what == f"Host 1 ({_NAME}) is gone. The run cannot go on without it."
+    assert failed.remedy == "checkpoints/last.keras has the model after the newest epoch."
+    assert events_of(hosts[0].run)[-1] == failed
+    import keras
+
+    model = keras.models.load_model(hosts[0].run.checkpoints / "last.keras", compile=False)
+    assert model.output_shape == (None, 10)
+
+
+def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
+    hosts = start(2, config={"epochs": _FOREVER})
+    trains(hosts)
+    hosts[0].kill()
+    hosts[1].wait()
+    wait_until(lambda: all_of(hosts[1].run, RunFailed), "the watcher wrote the last event")
+    failed = the(hosts[1].run, RunFailed)
+    assert failed.what == f"Host 0 ({_NAME}) is gone. The run cannot go on without it."
+    assert events_of(hosts[1].run)[-1] == failed
+
+
+def test_a_stop_at_any_of_four_hosts_stops_and_saves_all(start: Start) -> None:
+    hosts = start(4, config={"epochs": _FOREVER})
+    trains(hosts)
+    request_stop(hosts[2].run, "asked with tpu-console stop")
+    assert [host.wait() for host in hosts] == [0, 0, 0, 0]
+    why = f"asked with tpu-console stop, at host 2 ({_NAME})"
+    ends = [the(host.run, RunFinished) for host in hosts]
+    assert [end.outcome for end in ends] == ["stopped"] * 4
+    assert [end.reason for end in ends] == [why, *[f"{why}; host 0 has the run"] * 3]
+    assert the(hosts[0].run, StopRequested).reason == why
+    assert [host.run.model.exists() for host in hosts] == [True, False, False, False]
+    assert not all_of(hosts[0].run, HostLost)
+    assert [replica.process for replica in the(hosts[0].run, AcceleratorReady).replicas] == [0, 1, 2, 3]
+
+
+ENDLESS = """
+import threading
+
+def data():
+    print("loading", flush=True)
+    threading.Event().wait()  # a download that takes its time
+"""
+
+
+def test_a_stop_while_one_host_loads_ends_both_at_once(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
+    hosts = start(2, config={"dataset": f"{tmp_path / 'endless.py'}:data"})
+    wait_until(lambda: all("loading" in host.run.log.read_text(errors="replace") for host in hosts), "loading", 120.0)
+    request_stop(hosts[1].run, "asked with tpu-console stop")
+    assert [host.wait() for host in hosts] == [0, 0]
+    ends = [events_of(host.run)[-1] for host in hosts]
+    reason = f"asked with tpu-console stop, at host 1 ({_NAME}), before training began"
+    assert ends == [RunFinished("stopped", reason, {})] * 2
+    assert not all_of(hosts[0].run, HostLost)
+
+
+def test_hosts_take_shares_of_a_batch_and_change_their_images_in_their_own_way() -> None:
+    import numpy as np
+    import tensorflow as tf
+
+    from tpu_console.engine.accelerators.connect import Share
+    from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+    from tpu_console.engine.input.pipeline import build_pipeline
+
+    image = np.zeros((8, 8, 1), np.float32)
+    image[:3, :2] = 1.0  # so that no turn leaves it as it is
+    # Every image is the same, and its label tells which one it is.
+    train = tf.data.Dataset.range(128).map(lambda number: (tf.constant(image), tf.cast(number, tf.int32)))
+    signature = Signature(Task.CLASSES, {"image": Input((8, 8, 1))}, 128)
+    examples = Examples(train=train, validation=None, train_count=128, validation_count=0, signature=signature)
+    settings = config(2, augmentation={"rotation": 90.0, "placement": "pipeline"})
+
+    def first_batch(share: Share) -> tuple[Any, Any]:
+        images, labels = next(iter(build_pipeline(examples, settings, 2, share=share).train))
+        return images.numpy(), labels.numpy()
+
+    whole, (mine, my_labels), (theirs, their_labels) = (
+        first_batch(share) for share in (Share(), Share(0, 2), Share(1, 2))
+    )
+    assert len(my_labels) == len(their_labels) == _GLOBAL_BATCH // 2
+    np.testing.assert_array_equal(np.stack([my_labels, their_labels], 1).ravel(), whole[1])
+    assert np.mean([np.array_equal(*pair) for pair in zip(mine, theirs, strict=True)]) < 0.1
+    np.testing.assert_array_equal(mine, first_batch(Share(0, 2))[0], err_msg="the same host draws the same again")

@@ -1,0 +1,130 @@
+"""The way to a TPU by TensorFlow, up to the TPU itself: which one, and clear words where none answers."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import grpc
+import numpy as np
+import pytest
+
+from tests.helpers import LIMIT_S
+from tpu_console.engine.accelerators.tpu_address import what_is_wrong
+from tpu_console.engine.accelerators.tpu_strategy import (
+    Target,
+    choose_target,
+    connect_tpu,
+    describe_topology,
+    probe,
+    replicas,
+)
+from tpu_console.engine.errors import AcceleratorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.mark.parametrize(
+    ("asked", "environ", "is_here", "address", "why"),
+    [
+        ("10.0.0.2:8470", {"COLAB_TPU_ADDR": "1.2.3.4:8470"}, True, "grpc://10.0.0.2:8470", "asked for"),
+        ("grpc://10.0.0.2:8470", {}, False, "grpc://10.0.0.2:8470", "asked for"),
+        ("my-tpu", {}, True, "my-tpu", "asked for"),
+        ("", {"COLAB_TPU_ADDR": "1.2.3.4:8470", "TPU_NAME": "n"}, True, "grpc://1.2.3.4:8470", "COLAB_TPU_ADDR"),
+        ("", {"TPU_NAME": "n"}, True, "local", "the TPU of this machine"),
+        ("", {"TPU_NAME": "n"}, False, "n", "TPU_NAME"),
+    ],
+)
+def test_the_tpu_is_looked_for_in_tensorflow_s_order(
+    asked: str, environ: dict[str, str], is_here: bool, address: str, why: str
+) -> None:
+    assert choose_target(asked, environ, is_here=is_here) == Target(address, why)
+
+
+def test_without_any_tpu_nothing_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLAB_TPU_ADDR", "TPU_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert choose_target("", {}, is_here=False) is None
+    with pytest.raises(AcceleratorError, match="There is no TPU that TensorFlow can use"):
+        connect_tpu("")
+
+
+def test_a_topology_names_every_device_its_chip_and_core() -> None:
+    # A v3-8, as TensorFlow's Topology describes it: 4 chips in a square, two cores each.
+    coordinates = np.array([[[x, y, 0, core] for y in (0, 1) for x in (0, 1) for core in (0, 1)]])
+    found = replicas(coordinates, "TPU v3", "local")
+    assert [replica.index for replica in found] == list(range(8))
+    assert (found[3].device, found[3].coordinates, found[3].core) == ("/task:0/device:TPU:3", "1,0,0", 1)
+    assert describe_topology([2, 2, 1, 2], 1, 8) == "2×2×1 mesh of chips with 2 cores, 1 task of 8 devices"
+    assert describe_topology([2, 2, 4, 1], 4, 4) == "2×2×4 mesh of chips, 4 tasks of 4 devices"
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server
+
+
+def test_a_server_that_hangs_is_told_within_the_limit(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    assert what_is_wrong(f"grpc://127.0.0.1:{port}", limit_s=1.0) == f"127.0.0.1:{port} did not answer within 1 s."
+
+
+def test_a_port_where_nobody_listens_is_told(listening: socket.socket) -> None:
+    port = listening.getsockname()[1]
+    listening.close()
+    assert what_is_wrong(f"grpc://127.0.0.1:{port}") == f"127.0.0.1:{port}: connection refused."
+
+
+def test_a_name_and_a_port_that_cannot_be_are_told() -> None:
+    assert "no machine named nowhere.invalid" in what_is_wrong("grpc://nowhere.invalid:8470")
+    assert "no port number" in what_is_wrong("grpc://127.0.0.1:port")
+
+
+def test_a_server_that_speaks_something_else_is_told() -> None:
+    class Quiet(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class names it
+            """Say nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Quiet) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(AcceleratorError, match="cannot be used") as caught:
+            connect_tpu(f"127.0.0.1:{server.server_port}")
+        server.shutdown()
+    assert "speaks something else than gRPC" in caught.value.why
+    assert "Check the address" in caught.value.remedy
+
+
+@pytest.mark.slow
+def test_a_grpc_server_without_a_tpu_is_told() -> None:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        assert what_is_wrong(f"grpc://127.0.0.1:{port}") == ""
+        with pytest.raises(AcceleratorError) as caught:
+            probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=2 * LIMIT_S)
+        assert "none of a TPU" in caught.value.why
+    finally:
+        server.stop(None)
+
+
+@pytest.mark.slow
+def test_a_probe_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(AcceleratorError) as caught:
+        probe(Target("local", "the TPU of this machine"), limit_s=1)  # importing TensorFlow alone takes longer
+    assert caught.value.what == "The TPU at local (the TPU of this machine) did not answer within 1 s."
+
+
+@pytest.mark.slow
+def test_tensorflow_without_tpu_operations_is_told_with_the_remedy() -> None:
+    with pytest.raises(AcceleratorError) as caught:
+        probe(Target("local", "asked for"), limit_s=2 * LIMIT_S)
+    assert "built without TPU operations" in caught.value.why
+    assert "tensorflow-tpu" in caught.value.remedy

@@ -1,0 +1,129 @@
+"""Functions of a person's own: each way in which they fail shows the person's line."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tpu_console.engine.config.user_code import call_user_function, source_file
+from tpu_console.engine.errors import UserCodeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINE = """
+import neighbour_of_mine
+
+SIZE = 3
+
+def make(scale, *, extra=0):
+    return neighbour_of_mine.BASE * scale + extra
+
+def fail(*arguments):
+    limit = 4
+    raise ValueError("no such size")  # here
+
+def fail_deep(*arguments):
+    return int("x")  # there
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's folder, which is the current one; nothing of it stays imported."""
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    (tmp_path / "neighbour_of_mine.py").write_text("BASE = 10\n", encoding="utf-8")
+    package = tmp_path / "package_of_mine"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "models.py").write_text("def make():\n    return 'made'\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    return tmp_path
+
+
+def failure(reference: str, *arguments: object, **options: object) -> UserCodeError:
+    with pytest.raises(UserCodeError) as caught:
+        call_user_function(reference, *arguments, **options)
+    return caught.value
+
+
+def test_a_function_of_a_file_is_called_and_may_import_its_neighbours(folder: Path) -> None:
+    assert call_user_function("mine.py:make", 2, extra=1) == 21
+    assert call_user_function(f"{folder}/mine.py:make", 2) == 20
+
+
+def test_a_function_of_a_package_in_the_current_folder_is_called(folder: Path) -> None:
+    assert call_user_function("package_of_mine.models:make") == "made"
+
+
+@pytest.mark.parametrize(("name", "line"), [("fail", "raise ValueError"), ("fail_deep", 'return int("x")')])
+def test_a_function_that_raises_shows_its_line(folder: Path, name: str, line: str) -> None:
+    error = failure(f"mine.py:{name}", 1)
+    assert f"mine.py:{name} raised ValueError: " in error.what
+    number = next(i for i, text in enumerate(MINE.splitlines(), 1) if line in text)
+    assert error.why.startswith(f"File {folder}/mine.py, line {number}: {line}")
+    assert error.remedy
+
+
+def test_options_that_the_function_does_not_take_point_to_the_function(folder: Path) -> None:
+    error = failure("mine.py:make", 1, size=2)
+    assert "unexpected keyword argument 'size'" in error.what
+    assert error.why == f"File {folder}/mine.py, line 6"
+
+
+@pytest.mark.parametrize(
+    ("reference", "what"),
+    [
+        ("mine.py:mak", "mine.py has no function 'mak'; did you mean 'make'?"),
+        ("mine.py:SIZE", "mine.py:SIZE is a int, not a function."),
+        ("absent.py:make", "There is no file {folder}/absent.py."),
+        ("absent_package:make", "absent_package cannot be imported: ModuleNotFoundError"),
+        ("package_of_mine:make", "package_of_mine has no function 'make'; it defines no function"),
+    ],
+)
+def test_a_function_that_is_not_there_is_named(folder: Path, reference: str, what: str) -> None:
+    assert what.format(folder=folder) in failure(reference).what
+
+
+@pytest.mark.parametrize(
+    ("content", "kind", "number", "line"),
+    [
+        ("x = 1\ny = 1 / 0\n", "ZeroDivisionError", 2, "y = 1 / 0"),
+        ("import absent_of_mine\n", "ModuleNotFoundError", 1, "import absent_of_mine"),
+        ("def make(:\n    pass\n", "SyntaxError", 1, "def make(:"),
+    ],
+)
+@pytest.mark.parametrize("reference", ["broken.py:make", "broken:make"])
+def test_a_file_that_cannot_be_imported_shows_the_line(
+    folder: Path, reference: str, content: str, kind: str, number: int, line: str
+) -> None:
+    (folder / "broken.py").write_text(content, encoding="utf-8")
+    error = failure(reference)
+    assert f"cannot be imported: {kind}" in error.what
+    assert error.why == f"File {folder}/broken.py, line {number}: {line}"
+
+
+def test_a_file_named_like_an_installed_module_hides_nothing(folder: Path) -> None:
+    (folder / "json.py").write_text("def make():\n    return 'mine'\n", encoding="utf-8")
+    assert call_user_function("json.py:make") == "mine"
+    import json
+
+    assert json.loads("1") == 1
+
+
+def test_the_file_of_a_function_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    inner = tmp_path / "parcel_of_mine" / "inner"
+    inner.mkdir(parents=True)
+    for file in (inner.parent / "__init__.py", inner / "__init__.py", inner / "deep.py"):
+        file.write_text("raise SystemExit('it was imported')\n", encoding="utf-8")
+    assert source_file("parcel_of_mine.inner.deep:data") == inner / "deep.py"
+    assert source_file("parcel_of_mine.inner:data") == inner / "__init__.py"
+    assert source_file("parcel_of_mine/inner/deep.py:data") == inner / "deep.py"
+    assert source_file("json.decoder:JSONDecoder") is not None
+    for missing in ("parcel_of_mine.inner.gone:data", "json.decoder.gone:data", "gone:data", "gone.py:data"):
+        assert source_file(missing) is None

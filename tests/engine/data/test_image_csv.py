@@ -1,0 +1,299 @@
+"""Tables of images and labels: those of a real competition's layout are learnt, and what is wrong with one is named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import run_host, small_config, the
+from tests.images import BAD_FILES, PLANT_CLASSES, damage_inside, smooth, write_bad, write_odd, write_plant_pathology
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.runs.events import Noticed, RunFailed, RunFinished
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.data.examples import Examples
+
+SHARES = "categorical_crossentropy"
+
+
+def load(path: Path | str, *, loss: str = "sparse_categorical_crossentropy", **options: Any) -> Examples:
+    """Load a table at a small size."""
+    data = {"options": {"path": str(path), "image_size": [16, 24], **options}}
+    return load_examples(small_config(dataset="image-csv", model="cnn", model_options={}, loss=loss, data=data), print)
+
+
+def refusal(path: Path | str, **settings: Any) -> DataError:
+    """What is said of a table that cannot be used."""
+    with pytest.raises(DataError) as caught:
+        load(path, **settings)
+    return caught.value
+
+
+def table(folder: Path, content: str | bytes, images: tuple[str, ...] = ("a", "b", "c", "d")) -> Path:
+    """Write a table and the JPEGs it names."""
+    (folder / "images").mkdir(exist_ok=True)
+    for name in images:
+        smooth().save(folder / "images" / f"{name}.jpg")
+    path = folder / "train.csv"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def all_labels(examples: Examples) -> list[Any]:
+    parts = [examples.train, examples.validation]
+    return sorted(label.tolist() for part in parts for _, label in part.as_numpy_iterator())
+
+
+def test_one_hot_columns_are_shares_of_classes(tmp_path: Path) -> None:
+    examples = load(write_plant_pathology(tmp_path, per_class=10), loss=SHARES)
+    assert (examples.train_count, examples.validation_count) == (32, 8)
+    assert examples.signature.task is Task.PROBABILITIES
+    assert (examples.signature.shape, examples.signature.classes) == ((16, 24, 3), 4)
+    assert examples.class_names == PLANT_CLASSES
+    image, label = next(iter(examples.train))
+    assert image.shape == (16, 24, 3)
+    assert image.dtype.name == "uint8"
+    assert label.dtype.name == "float32"
+    assert sorted(label.numpy()) == [0, 0, 0, 1]
+
+
+def test_one_hot_columns_are_class_numbers_for_a_sparse_loss(tmp_path: Path) -> None:
+    examples = load(write_plant_pathology(tmp_path, per_class=3))
+    assert examples.signature.task is Task.CLASSES
+    assert all_labels(examples) == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+
+
+def test_each_image_keeps_its_label(tmp_path: Path) -> None:
+    for number in range(20):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        smooth().point([255 * (number % 2)] * 768).save(tmp_path / "images" / f"{number}.png")
+    rows = [f"{number},{'white' if number % 2 else 'black'}" for number in range(20)]
+    (tmp_path / "train.csv").write_text("\n".join(["file,color", *rows]))
+    examples = load(tmp_path / "train.csv")
+    assert examples.class_names == ("black", "white")
+    pairs = [*examples.train.as_numpy_iterator(), *examples.validation.as_numpy_iterator()]
+    assert len(pairs) == 20
+    assert all(image.min() == image.max() == 255 * label for image, label in pairs)
+
+
+def test_the_record_says_all_that_prediction_needs(tmp_path: Path) -> None:
+    record = load(write_plant_pathology(tmp_path, per_class=10), loss=SHARES, resize="crop").record
+    assert record == {
+        "format": "image-csv",
+        "image_size": [16, 24],
+        "resize": "crop",
+        "classes": list(PLANT_CLASSES),
+        "pixel_range": 255,
+        "class_counts": {"train": [8] * 4, "validation": [2] * 4},
+        "id_column": "image_id",
+        "label_columns": list(PLANT_CLASSES),
+        "images": "images",
+        "suffix": ".jpg",
+    }
+
+
+def test_a_table_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
+    examples = load(f"file://{write_plant_pathology(tmp_path, per_class=3)}")
+    assert examples.train_count == 8
+    assert len(list(examples.train)) == 8
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".JPG", ".jpeg", ".png", ".webp"])
+def test_names_are_found_with_and_without_their_ending(tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / "images" / "more"
+    folder.mkdir(parents=True)
+    for name in "abcd":
+        smooth().save(folder / f"{name}{suffix}")
+    path = tmp_path / "train.csv"
+    path.write_text(f"id,label\nmore/a,x\nmore/b{suffix},y\nmore/c,x\nmore/d,y\n")
+    examples = load(path)
+    assert examples.train_count == 2
+    assert examples.record["suffix"] == suffix
+
+
+def test_columns_can_be_chosen(tmp_path: Path) -> None:
+    path = table(tmp_path, "label,file,source\nx,a.jpg,web\ny,b.jpg,web\nx,c.jpg,book\ny,d.jpg,web\n")
+    examples = load(path, id_column="file", label_columns=["label"])
+    assert all_labels(examples) == [0, 0, 1, 1]
+    assert examples.record["suffix"] == ""
+
+
+def test_windows_line_ends_marks_blank_lines_and_spaces_do_no_harm(tmp_path: Path) -> None:
+    content = "\ufeffid, label\r\na, x\r\n\r\nb, y\r\nc, x \r\nd,y\r\n\r\n"
+    examples = load(table(tmp_path, content))
+    assert examples.class_names == ("x", "y")
+    assert all_labels(examples) == [0, 0, 1, 1]
+
+
+def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path: Path) -> None:
+    assert load(table(tmp_path, "id,label\na,10\nb,9\nc,9\nd,10\n")).class_names == ("9", "10")
+
+
+def test_classes_that_are_called_like_nothing_are_classes(tmp_path: Path) -> None:
+    assert load(table(tmp_path, "id,label\na,None\nb,NA\nc,None\nd,NA\n")).class_names == ("NA", "None")
+
+
+def test_classes_can_be_given_in_their_order(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,label\na,x\nb,y\nc,x\nd,y\n")
+    examples = load(path, classes=["z", "y", "x"])
+    assert all_labels(examples) == [1, 1, 2, 2]
+    assert examples.notices == ("No image is of the class 'z'.",)
+    error = refusal(path, classes=["xx", "y"])
+    assert f"{path}, 2 lines: 2, 4: the label 'x' is not in data.options.classes; did you mean 'xx'?" in error.what
+
+
+def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
+    path = table(tmp_path, "id,x,y\na,0.25,0.75\nb,1,0\nc,0.5,0.5\nd,0,1\n")
+    assert all_labels(load(path, loss=SHARES)) == [[0, 1], [0.25, 0.75], [0.5, 0.5], [1, 0]]
+    error = refusal(path)
+    assert "loss = 'sparse_categorical_crossentropy' cannot learn" in error.what
+    assert error.remedy == "Set loss = 'categorical_crossentropy'."
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("id,label\n", "has a head and no rows"),
+        ("id,label\n\n\n", "has a head and no rows"),
+        ("id\na\nb\n", "has no column of labels beside 'id'"),
+        ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: no label in column 'label'"),
+        ("id,label\na,x\n,y\n", "line 3: no image in column 'id'"),
+        ("id,label\na,x\n\na,y\nb,x\n", "line 4: an image that was named before, such as 'a'"),
+        ("id,label\na,x\nb,x\n", "every label in column 'label' is 'x'"),
+        ("id,x,y\na,1,0\nb,,1\n", "line 3: no label in column 'x'"),
+        ("id,x,y\na,1,0\nb,yes,1\n", "line 3: 'yes' in column 'x' is not a share from 0 to 1"),
+        ("id,x,y\na,1,0\nb,-1,2\n", "line 3: '-1' in column 'x' is not a share from 0 to 1"),
+        ("id,x,y\na,1,0\nb,1,1\n", "line 3: the shares of the classes add up to 2, not 1"),
+        ("id,x,y\na,1,0\nb,0,0\nc,0,0\n", "2 lines: 3, 4: the shares of the classes add up to 0, not 1"),
+        ("id,label\na,x\nb,y,z,1\n", "is not a CSV table"),
+        (b"id,label\na,x\nb,gr\xfcn\n", "line 3: not UTF-8 text"),
+        (b"\xff\xd8\xff\xe0 a photo", "line 1: not UTF-8 text"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_named_with_the_line(tmp_path: Path, content: str | bytes, said: str) -> None:
+    path = table(tmp_path, content)
+    error = refusal(path)
+    assert str(path) in error.what
+    assert said in error.what
+    assert "\n" not in error.what
+
+
+def test_of_many_bad_lines_the_first_ten_are_named(tmp_path: Path) -> None:
+    error = refusal(table(tmp_path, "id,label\n" + "".join(f"{number},\n" for number in range(15))))
+    assert "15 lines: 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 5 more: no label" in error.what
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"id_column": "imageid"}, "has no column 'imageid'; did you mean 'image_id'?"),
+        ({"label_columns": ["rusty"]}, "has no column of labels 'rusty'; did you mean 'rust'?"),
+        ({"label_columns": ["image_id"]}, "has no column of labels 'image_id'; valid: healthy,"),
+        ({"images": "pictures"}, "There is no folder of images (pictures) "),
+        ({"classes": ["a", "b"]}, "data.options.classes is for one column of labels"),
+    ],
+)
+def test_options_that_do_not_fit_the_table_name_the_nearest(tmp_path: Path, options: Any, said: str) -> None:
+    assert said in refusal(write_plant_pathology(tmp_path, per_class=1), **options).what
+
+
+def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
+    error = refusal(tmp_path / "train.csv")
+    assert str(tmp_path / "train.csv") in error.what
+
+
+def test_missing_images_are_counted_and_the_first_ten_named_with_where_they_were_looked_for(tmp_path: Path) -> None:
+    path = write_plant_pathology(tmp_path, per_class=4)
+    for number in range(13):
+        (tmp_path / "images" / f"Train_{number}.jpg").unlink()
+    error = refusal(path)
+    assert error.what.startswith(
+        f"13 of 16 images in {tmp_path}/images cannot be used: Train_0 is not there; Train_1 is"
+    )
+    assert error.what.endswith("Train_9 is not there; and 3 more.")
+    assert "skip_bad" in error.remedy
+
+
+def test_bad_images_are_refused_with_the_reason_of_each(tmp_path: Path) -> None:
+    error = refusal(bad_table(tmp_path))
+    assert f"{len(BAD_FILES)} of {len(BAD_FILES) + 4} images" in error.what
+    assert "empty.jpg is empty; text.jpg is not an image of a known format; cut_jpeg.jpg is cut off" in error.what
+
+
+def test_bad_images_are_left_out_if_allowed_and_told(tmp_path: Path) -> None:
+    examples = load(bad_table(tmp_path), skip_bad=True)
+    assert all_labels(examples) == [0, 0, 1, 1]
+    (notice,) = examples.notices
+    assert notice.startswith(f"{len(BAD_FILES)} of {len(BAD_FILES) + 4} images in {tmp_path}/images are left out: ")
+
+
+def test_nothing_but_bad_images_is_refused_anyhow(tmp_path: Path) -> None:
+    write_bad(tmp_path / "images", "empty")
+    path = table(tmp_path, "id,label\nempty,x\nnone,y\n", images=())
+    assert "None of the 2 images" in refusal(path, skip_bad=True).what
+
+
+def bad_table(folder: Path) -> Path:
+    """A table of all bad files, and of four good ones of which some are odd."""
+    bad = [write_bad(folder / "images", kind).name for kind in BAD_FILES]
+    good = [write_odd(folder / "images", kind).name for kind in ("jpeg", "turned jpeg", "rgba png", "bmp")]
+    rows = [f"{name},{'xy'[number % 2]}" for number, name in enumerate([*good, *bad])]
+    return table(folder, "\n".join(["id,label", *rows]), images=())
+
+
+def test_a_class_of_one_image_is_trained_on_and_named(tmp_path: Path) -> None:
+    examples = load(table(tmp_path, "id,label\na,x\nb,x\nc,x\nd,y\n"))
+    assert examples.record["class_counts"] == {"train": [2, 1], "validation": [1, 0]}
+    assert examples.notices == ("The class 'y' has one example: it is trained on and not validated.",)
+
+
+def test_a_limit_and_the_seed_choose_training_images(tmp_path: Path) -> None:
+    path = write_plant_pathology(tmp_path, per_class=5)
+    data = {"train_limit": 6, "options": {"path": str(path), "image_size": [8, 8]}}
+    chosen = []
+    for seed in (1, 1, 2):
+        examples = load_examples(small_config(dataset="image-csv", seed=seed, data=data), print)
+        chosen.append(np.stack([image for image, _ in examples.train.as_numpy_iterator()]).tobytes())
+        assert sum(examples.record["class_counts"]["train"]) == examples.train_count == 6
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+def training(path: Path, **changes: Any) -> Any:
+    return small_config(
+        dataset="image-csv",
+        data={"options": {"path": str(path), "image_size": [32, 32], **changes}},
+        model="cnn",
+        model_options={"filters": [16, 32], "hidden": [32]},
+        batch_size=16,
+        epochs=15,
+        loss=SHARES,
+        optimizer={"learning_rate": 3e-3},
+    )
+
+
+@pytest.mark.slow
+def test_a_small_network_learns_leaf_diseases(tmp_path: Path) -> None:
+    path = write_plant_pathology(tmp_path / "data", per_class=60)
+    write_bad(tmp_path / "data" / "images", "empty").rename(tmp_path / "data" / "images" / "Train_7.jpg")
+    run = run_host(training(path, skip_bad=True), tmp_path)
+    finished = the(run, RunFinished)
+    assert finished.summary["best"]["val_accuracy"] > 0.7, finished.summary  # by chance 0.25
+    assert "Train_7 is empty" in the(run, Noticed).message
+
+
+@pytest.mark.slow
+def test_a_run_that_keeps_no_images_names_a_damaged_one_when_it_meets_it(tmp_path: Path) -> None:
+    path = write_plant_pathology(tmp_path / "data", per_class=10)
+    photo = tmp_path / "data" / "images" / "Train_5.jpg"
+    damage_inside(photo)
+    run = run_host(with_changes(training(path), [("data.cache", "off")]), tmp_path)
+    assert str(photo) in the(run, RunFailed).what
+    assert "are not kept" in the(run, Noticed).message

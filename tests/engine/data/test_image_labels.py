@@ -1,0 +1,174 @@
+"""Class weights, smoothed and mixed labels, from the configuration to the compiled loss."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from sklearn.utils.class_weight import compute_class_weight
+
+from tests.helpers import all_of, run_host, small_config, the
+from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.errors import ConfigError, DataError
+from tpu_console.engine.input.class_weights import balanced_weights, training_weights
+from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.models.compile import compile_model
+from tpu_console.engine.runs.events import EpochEnded, RunFinished
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABELS = np.repeat(np.arange(4, dtype=np.int32), [40, 8, 12, 4])
+CLASSES = 4
+
+
+def examples(labels: Any = LABELS, record: dict[str, Any] | None = None, count: int | None = 64) -> Examples:
+    """Small images; the validation data is the training data."""
+    images = np.random.default_rng(0).integers(0, 255, (len(labels), 6, 6, 1)).astype(np.uint8)
+    data = tf.data.Dataset.from_tensor_slices((images, labels))
+    signature = Signature(Task.CLASSES, {"image": Input((6, 6, 1))}, CLASSES)
+    return Examples(data, data, count, len(labels), signature, 255.0, record=record or {})
+
+
+def weights_by_label(batches: Any, steps: int) -> dict[int, float]:
+    """The weight that each label came with."""
+    seen: dict[int, set[float]] = {}
+    for _, labels, weights in batches.take(steps):
+        numbers = labels.numpy() if labels.shape.rank == 1 else labels.numpy().argmax(axis=1)
+        for number, weight in zip(numbers, weights.numpy(), strict=True):
+            seen.setdefault(int(number), set()).add(float(weight))
+    return {number: only for number, (only,) in seen.items()}
+
+
+def sklearn_weights() -> Any:
+    return compute_class_weight("balanced", classes=np.arange(CLASSES), y=LABELS)
+
+
+@pytest.mark.parametrize("form", ["numbers", "smoothed", "one-hot", "counted"])
+def test_balanced_weights_are_scikit_learn_s(form: str) -> None:
+    labels = np.eye(CLASSES, dtype=np.float32)[LABELS] if form == "one-hot" else LABELS
+    record = {"class_counts": {"train": [40, 8, 12, 4], "validation": [1, 1, 1, 1]}} if form == "counted" else {}
+    loss = "categorical_crossentropy" if form == "one-hot" else "sparse_categorical_crossentropy"
+    config = small_config(batch_size=16, class_weight="balanced", loss=loss, label_smoothing=0.1 * (form == "smoothed"))
+    pipeline = build_pipeline(examples(labels, record), config, 1)
+    seen = weights_by_label(pipeline.train, 4)
+    assert [seen[number] for number in range(CLASSES)] == pytest.approx(sklearn_weights())
+    assert len(pipeline.validation.element_spec) == 2  # validation is never weighted
+    assert pipeline.calibration().element_spec == pipeline.train.element_spec
+
+
+def test_a_mixed_example_weighs_what_its_classes_weigh() -> None:
+    config = small_config(batch_size=16, class_weight="balanced", augmentation={"mixup": 1.0})
+    for _, labels, weights in build_pipeline(examples(), config, 1).train.take(4):
+        assert weights.numpy() == pytest.approx(labels.numpy() @ sklearn_weights(), rel=1e-5)
+
+
+def test_weights_of_a_person_s_own_are_kept() -> None:
+    plain = examples()
+    train = plain.train.map(lambda image, label: (image, label, 10.0))
+    own = Examples(train, plain.validation, 64, 64, plain.signature, 255.0)
+    seen = weights_by_label(build_pipeline(own, small_config(batch_size=16, class_weight="balanced"), 1).train, 4)
+    assert [seen[number] for number in range(CLASSES)] == pytest.approx(10 * sklearn_weights())
+
+
+def test_a_class_without_examples_weighs_nothing() -> None:
+    assert balanced_weights(np.array([30, 0, 10])).tolist() == pytest.approx([40 / 60, 0, 2])
+
+
+def test_weights_without_classes_or_an_end_are_refused() -> None:
+    with pytest.raises(DataError, match="class_weight=balanced needs labels that are class numbers"):
+        training_weights(examples(np.linspace(0, 1, 64, dtype=np.float32)))
+    with pytest.raises(DataError, match="does not tell where it ends"):
+        training_weights(examples(count=None))
+    assert training_weights(examples(count=None, record={"class_counts": {"train": [1, 1, 1, 1]}})).tolist() == [1] * 4
+
+
+def compiled(**changes: Any) -> Any:
+    config = small_config(**changes)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(CLASSES, activation="softmax")])
+    compile_model(model, config, examples().signature, 1, 10)
+    return model
+
+
+def test_smoothing_reaches_the_loss_and_accuracy_stays_accuracy() -> None:
+    model = compiled(label_smoothing=0.2)
+    rows = np.random.default_rng(1).random((32, 2)).astype(np.float32)
+    numbers = np.arange(32) % CLASSES
+    one_hot = np.eye(CLASSES, dtype=np.float32)[numbers]
+    figures = model.evaluate(rows, one_hot, verbose=0, return_dict=True)
+    probabilities = model.predict(rows, verbose=0)
+    smooth = one_hot * 0.8 + 0.2 / CLASSES
+    assert figures["loss"] == pytest.approx(-(smooth * np.log(probabilities)).sum(axis=1).mean(), rel=1e-4)
+    assert figures["accuracy"] == pytest.approx((probabilities.argmax(axis=1) == numbers).mean())
+
+
+@pytest.mark.parametrize(
+    ("changes", "loss"),
+    [
+        ({}, "sparse_categorical_crossentropy"),
+        ({"augmentation": {"mixup": 0.2}}, "categorical_crossentropy"),
+        ({"augmentation": {"cutmix": 0.2}}, "categorical_crossentropy"),
+        ({"label_smoothing": 0.1}, "categorical_crossentropy"),
+        ({"label_smoothing": 0.1, "loss": "binary_crossentropy"}, "binary_crossentropy"),
+        ({"augmentation": {"mixup": 0.2}, "loss": "mean_squared_error"}, "mean_squared_error"),
+    ],
+)
+def test_shares_of_classes_change_the_loss_that_takes_numbers(changes: dict[str, Any], loss: str) -> None:
+    assert small_config(**changes).effective_loss == loss
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "message"),
+    [
+        ({"label_smoothing": 0.1, "loss": "mean_squared_error"}, "label_smoothing", "works with crossentropy losses"),
+        (
+            {"label_smoothing": 0.1, "metrics": ["sparse_categorical_accuracy"]},
+            "metrics",
+            "'sparse_categorical_accuracy' needs class numbers, and label_smoothing make",
+        ),
+        (
+            {"augmentation": {"cutmix": 1.0}, "metrics": ["accuracy", "sparse_top_k_categorical_accuracy"]},
+            "metrics",
+            "use 'top_k_categorical_accuracy'",
+        ),
+        ({"augmentation": {"width": 0.2}}, "augmentation.width", "would change the images' height or width"),
+        ({"augmentation": {"random_height": 0.2}}, "augmentation.random_height", "compiled for one size"),
+    ],
+)
+def test_what_does_not_go_together_is_a_problem_of_the_configuration(
+    changes: dict[str, Any], key: str, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        small_config(**changes)
+    (problem,) = caught.value.problems
+    assert problem.key == key
+    assert message in problem.message
+
+
+@pytest.mark.slow
+def test_a_run_with_everything_on_learns_on_several_replicas(tmp_path: Path) -> None:
+    config = small_config(
+        accelerator="sim:2",
+        batch_size=32,
+        epochs=8,
+        model_options={"hidden": [64]},
+        label_smoothing=0.05,
+        class_weight="balanced",
+        augmentation={"translation": 0.05, "rotation": 5.0, "contrast": 0.1, "mixup": 0.1, "erasing": 0.1},
+    )
+    run = run_host(config, tmp_path)
+    assert the(run, RunFinished).outcome == "completed"
+    assert all_of(run, EpochEnded)[-1].logs["val_accuracy"] > 0.6
+
+
+@pytest.mark.slow
+def test_a_run_that_changes_images_in_the_model_learns(tmp_path: Path) -> None:
+    changes = {"translation": 0.05, "contrast": 0.1, "placement": "model"}
+    run = run_host(small_config(epochs=6, model_options={"hidden": [64]}, augmentation=changes), tmp_path)
+    assert the(run, RunFinished).outcome == "completed"
+    assert all_of(run, EpochEnded)[-1].logs["val_accuracy"] > 0.6
+    layers = [type(layer).__name__ for layer in keras.saving.load_model(run.model).layers]
+    assert layers[:2] == ["RandomTranslation", "RandomContrast"]

@@ -1,0 +1,60 @@
+"""What was measured of a pipeline is known to the plan, and of no other pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import private_mode, small_config
+from tpu_console.engine.data.input_speed import Speed, recall, remember
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PARTS = [{"name": "reading", "per_s": 9.0}, {"name": "first", "per_s": 120.0}, {"name": "later", "per_s": 900.5}]
+
+
+def test_nothing_is_known_before_it_was_measured() -> None:
+    assert recall(small_config()) is None
+    assert make_plan(small_config(), Hardware()).input_speed is None
+
+
+def test_the_plan_knows_what_was_measured(private_home: Path) -> None:
+    remember(small_config(), PARTS)
+    assert make_plan(small_config(), Hardware()).input_speed == Speed(120.0, 900.5)
+    assert private_mode(private_home / "speeds.json") == 0o600
+    assert [path.name for path in private_home.iterdir()] == ["speeds.json"]
+
+
+@pytest.mark.parametrize("changes", [{"epochs": 9}, {"batch_size": 64}, {"model": "cnn", "model_options": {}}])
+def test_what_does_not_change_the_pipeline_changes_nothing(changes: dict[str, Any]) -> None:
+    remember(small_config(), PARTS)
+    assert recall(small_config(**changes)) == Speed(120.0, 900.5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"augmentation": {"flip": "both"}}, {"data": {"cache": "off"}}, {"dataset": "mnist"}]
+)
+def test_another_pipeline_was_not_measured(changes: dict[str, Any]) -> None:
+    remember(small_config(), PARTS)
+    assert recall(small_config(**changes)) is None
+
+
+def test_a_new_measurement_takes_the_place_of_the_old_one() -> None:
+    remember(small_config(), PARTS)
+    remember(small_config(data={"cache": "off"}), PARTS[:2])
+    remember(small_config(), [{"name": "first", "per_s": 1.0}])
+    assert recall(small_config()) == Speed(1.0, None)
+    assert recall(small_config(data={"cache": "off"})) == Speed(120.0, None)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}'])
+def test_a_damaged_file_is_no_measurement(private_home: Path, content: str) -> None:
+    private_home.mkdir()
+    (private_home / "speeds.json").write_text(content, encoding="utf-8")
+    assert recall(small_config()) is None
+    remember(small_config(), PARTS)
+    assert recall(small_config()) == Speed(120.0, 900.5)

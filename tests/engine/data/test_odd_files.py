@@ -1,0 +1,181 @@
+"""Pipes, devices, sockets, folders and loops among the files of a dataset: each is named, and nothing waits for one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.images import write_image_folder, write_plant_pathology
+from tpu_console.engine.config.data_options import ImageFolderOptions
+from tpu_console.engine.data.images.check import examine
+from tpu_console.engine.data.sources import image_folder
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.survey.formats import config_for, guess
+from tpu_console.engine.data.survey.survey import survey
+from tpu_console.engine.data.tables import read_text
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.jobs.converting.shard_files import read_bytes
+from tpu_console.engine.storage.files import NotAFileError, open_regular
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.data.survey.survey import Survey
+
+KINDS = {
+    "pipe": "a pipe",
+    "socket": "a socket",
+    "folder": "a folder",
+    "zero": "a device",
+    "full": "a device",
+}
+FORMATS = ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv", "tfrecord"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path may have a hundred characters
+
+
+def make(path: Path, kind: str) -> Path:
+    """Make something that is no file."""
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(os.path.relpath(path))
+    elif kind == "loop":
+        path.symlink_to(path.name)
+    else:
+        path.symlink_to(f"/dev/{kind}")
+    return path
+
+
+def surveyed(dataset: str, path: Path, **options: Any) -> Survey:
+    found = survey(config_for(dataset, {"path": str(path), **options}))
+    assert found is not None
+    return found
+
+
+def one_sentence(found: Survey) -> str:
+    (problem,) = found.problems
+    assert "\n" not in problem.message
+    return problem.message
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(NotAFileError) as caught:
+        open_regular(make(tmp_path / "odd", kind))
+    assert caught.value.strerror == f"it is {KINDS[kind]}, not a regular file"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_that_is_no_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
+    assert examine(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
+
+
+def test_an_image_that_links_to_itself_says_so(tmp_path: Path) -> None:
+    assert "cannot be read: Too many levels of symbolic links" in examine(str(make(tmp_path / "x.jpg", "loop"))).problem
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "loop"])
+@pytest.mark.parametrize("dataset", FORMATS)
+def test_a_plan_for_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+    path = make(tmp_path / "data.csv", kind)
+    (tmp_path / "images").mkdir()
+    assert str(path) in one_sentence(surveyed(dataset, path))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "loop"])
+@pytest.mark.parametrize("dataset", FORMATS)
+def test_loading_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+    path = make(tmp_path / "data.csv", kind)
+    with pytest.raises(DataError) as caught:
+        load_examples(config_for(dataset, {"path": str(path)}), lambda _: None)
+    assert "\n" not in caught.value.what
+    assert "Errno" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "loop"])
+def test_the_format_of_what_is_no_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
+    path = make(tmp_path / "data.csv", kind)
+    with pytest.raises(DataError, match=r"cannot be read|it is not there|no format that is known"):
+        guess(str(path))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "zero", "loop"])
+def test_the_plan_names_an_image_that_is_no_file(tmp_path: Path, kind: str) -> None:
+    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
+    make(folder / "a" / "odd.jpg", kind)
+    make(folder / "loop", "loop")
+    said = one_sentence(surveyed("image-folder", folder))
+    assert said.startswith("One image is not a file in ")
+    assert f"a/odd.jpg is {KINDS.get(kind, 'a link that leads nowhere')}" in said
+    found = surveyed("image-folder", folder, skip_bad=True)
+    assert (found.total, found.problems) == (6, ())
+
+
+def test_many_images_that_are_no_files_are_counted(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
+    for number in range(5):
+        make(folder / "b" / f"odd{number}.png", "pipe")
+    said = one_sentence(surveyed("image-folder", folder))
+    assert said.startswith("5 images are not files in ")
+    assert "and 2 more" in said
+
+
+def test_folders_named_like_images_and_loops_of_folders_are_walked_once(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
+    (folder / "a" / "x.jpg").mkdir()
+    (folder / "a" / "back").symlink_to(folder)
+    assert surveyed("image-folder", folder).total == 6
+    source = image_folder.read_source(ImageFolderOptions(path=str(folder), image_size=(8, 8)), lambda _: None)
+    assert len(source.paths) == 6
+
+
+@pytest.mark.parametrize("skip_bad", [True, False])
+def test_loading_names_images_that_are_no_files(tmp_path: Path, skip_bad: bool) -> None:
+    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=4)
+    make(folder / "a" / "pipe.jpg", "pipe")
+    make(folder / "b" / "zero.jpg", "zero")
+    config = config_for("image-folder", {"path": str(folder), "image_size": [8, 8], "skip_bad": skip_bad})
+    if skip_bad:
+        (notice,) = load_examples(config, lambda _: None).notices
+        assert "2 of 10 images" in notice
+    else:
+        with pytest.raises(DataError, match=r"pipe\.jpg is a pipe, not a regular file; .*zero\.jpg is a device"):
+            load_examples(config, lambda _: None)
+
+
+def test_an_image_of_a_table_that_is_no_file_is_named(tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path / "plants", 3)
+    image = table.parent / "images" / "Train_0.jpg"
+    image.unlink()
+    make(image, "pipe")
+    with pytest.raises(DataError, match="Train_0 is a pipe, not a regular file"):
+        load_examples(config_for("image-csv", {"path": str(table), "images": "images", "image_size": [8, 8]}), print)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zero"])
+def test_a_table_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    path = make(tmp_path / "odd.csv", kind)
+    with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
+        read_text(str(path))
+    with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
+        read_bytes(str(path))
+
+
+def test_a_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "zeros.csv"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)  # a hole: it takes no room
+    for dataset in ("text-csv", "text-pairs", "ratings-csv"):
+        assert surveyed(dataset, path).unknown == "is too large to be counted in a moment"
+    with pytest.raises(DataError, match="looks like no format"):
+        guess(str(path))

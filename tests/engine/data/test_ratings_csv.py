@@ -1,0 +1,95 @@
+"""Ratings: the files of MovieLens, old and new, split at random or by time, with users and items numbered."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.engine.data.test_text_files import config
+from tests.words import ratings, write_ratings
+from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.sources.load import load_examples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.data.examples import Examples
+
+ROWS = ratings(20, 30, 400)
+
+
+def loaded(path: Path, **options: Any) -> Examples:
+    return load_examples(config("ratings-csv", path, options), lambda _: None)
+
+
+def rows_of(examples: Examples) -> list[tuple[str, str, float]]:
+    """The training ratings, with what users and items are called in the file; unknown ones are an empty name."""
+    users, items = (["", *examples.record[name]] for name in ("users", "items"))
+    dataset = examples.train.concatenate(examples.validation)
+    return [(users[x["user"]], items[x["item"]], float(y)) for x, y in dataset.as_numpy_iterator()]
+
+
+def expected(rows: list[tuple[int, int, float, int]]) -> set[tuple[str, str, float]]:
+    return {(str(user), str(item), rating) for user, item, rating, _ in rows}
+
+
+@pytest.mark.parametrize("name", ["ratings.csv", "ratings.dat"])
+def test_every_rating_is_read_once(tmp_path: Path, name: str) -> None:
+    examples = loaded(write_ratings(tmp_path / name, ROWS))
+    assert (examples.train_count, examples.validation_count) == (320, 80)
+    read = rows_of(examples)
+    assert len(read) == 400
+    assert {row for row in read if "" not in row} <= expected(ROWS)
+    signature = examples.signature
+    assert signature.task is Task.RATINGS
+    assert signature.sizes == {"users": len(examples.record["users"]) + 1, "items": len(examples.record["items"]) + 1}
+    labels = [float(label) for _, label in examples.train.as_numpy_iterator()]
+    assert signature.label_mean == pytest.approx(np.mean(labels), abs=1e-5)
+    assert json.loads(json.dumps(examples.record)) == examples.record
+
+
+def test_a_table_of_other_columns_and_separators(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    lines = ["id;who;what;stars", *(f"{n};{user};film {item};{stars}" for n, (user, item, stars, _) in enumerate(ROWS))]
+    path.write_text("\r\n".join(lines), encoding="utf-8")
+    examples = loaded(path, user_column="who", item_column="what", rating_column="stars")
+    assert {f"film {item}" for _, item, _, _ in ROWS} >= set(examples.record["items"])
+    assert {stars for _, _, stars in rows_of(examples)} == {stars for _, _, stars, _ in ROWS}
+
+
+def test_users_and_items_that_are_not_trained_on_are_unknown(tmp_path: Path) -> None:
+    rows = [(user, user, 3.0 + user % 2, user) for user in range(10)]
+    examples = loaded(write_ratings(tmp_path / "ratings.csv", rows))
+    held_out = list(examples.validation.as_numpy_iterator())
+    assert [(int(x["user"]), int(x["item"])) for x, _ in held_out] == [(0, 0), (0, 0)]
+    assert sorted(int(x["user"]) for x, _ in examples.train.as_numpy_iterator()) == list(range(1, 9))
+    assert any("100.0% of the validation ratings are of users without a training rating" in n for n in examples.notices)
+
+
+def test_a_split_by_time_holds_out_each_users_last_ratings(tmp_path: Path) -> None:
+    path = write_ratings(tmp_path / "ratings.csv", ROWS)
+    examples = loaded(path, split="time")
+    times = {(str(user), str(item)): time for user, item, _, time in ROWS}
+    users, items = (["", *examples.record[name]] for name in ("users", "items"))
+    parts: dict[str, dict[str, list[int]]] = {"train": {}, "validation": {}}
+    for name, part in (("train", examples.train), ("validation", examples.validation)):
+        for x, _ in part.as_numpy_iterator():
+            if (key := (users[x["user"]], items[x["item"]])) in times:
+                parts[name].setdefault(key[0], []).append(times[key])
+    assert len(parts["validation"]) == 20
+    for user, held_out in parts["validation"].items():
+        assert max(parts["train"][user]) < min(held_out)
+    assert examples.train_count != 320, "each user's own fifth is rounded down"
+    assert {stars for _, _, stars in rows_of(examples)} == {stars for _, _, stars, _ in ROWS}
+
+
+def test_the_split_comes_from_the_seed(tmp_path: Path) -> None:
+    path = write_ratings(tmp_path / "ratings.csv", ROWS)
+    orders = [
+        [float(y) for _, y in load_examples(config("ratings-csv", path, seed=seed), print).train.as_numpy_iterator()]
+        for seed in (1, 1, 2)
+    ]
+    assert orders[0] == orders[1] != orders[2]

@@ -1,0 +1,272 @@
+"""Built-in datasets: what is damaged or cannot be fetched is named, with the file to delete or to put there."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.cifar import ACCEPT, write_cifar
+from tests.helpers import ROOT, run_python, small_config
+from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.data.builtin_classes import CLASS_NAMES
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FASHION = ("train-labels-idx1", "train-images-idx3", "t10k-labels-idx1", "t10k-images-idx3")
+
+
+@pytest.fixture
+def keras_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of Keras's; Keras itself takes it up in a process of its own only."""
+    home = tmp_path / "keras"
+    monkeypatch.setenv("KERAS_HOME", str(home))
+    return home
+
+
+def idx(path: Path, shape: tuple[int, ...], largest: int, *, claimed: tuple[int, ...] | None = None) -> None:
+    """Write random bytes as an idx file, whose header may claim another shape."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values = np.random.default_rng(len(shape)).integers(0, largest, shape, dtype=np.uint8)
+    header = struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *(claimed or shape))
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header + values.tobytes())
+
+
+def fashion(home: Path, train: int = 60_000, train_labels: int | None = None) -> Path:
+    """Put random pictures of clothes where Keras looks for them."""
+    folder = home / "datasets" / "fashion-mnist"
+    for name, count in (("train", train), ("t10k", 10_000)):
+        idx(folder / f"{name}-images-idx3-ubyte.gz", (count, 28, 28), 256)
+        labels = train_labels if name == "train" and train_labels else count
+        idx(folder / f"{name}-labels-idx1-ubyte.gz", (labels,), 10)
+    return folder
+
+
+LOAD = """
+import dataclasses, json, sys
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import DataError
+from tests.helpers import small_config
+told = []
+try:
+    examples = load_examples(small_config(dataset=sys.argv[1], data=json.loads(sys.argv[2])), told.append)
+    image, label = next(iter(examples.train))
+    result = {
+        "counts": [examples.train_count, examples.validation_count],
+        "shape": image.shape.as_list(),
+        "types": [image.dtype.name, label.dtype.name],
+        "classes": examples.signature.classes,
+        "names": examples.class_names[:2],
+        "top": image.numpy().max(axis=(0, 1)).tolist(),
+        "label": int(label),
+    }
+except DataError as error:
+    result = {"what": error.what, "why": error.why, "remedy": error.remedy}
+print(json.dumps(result | {"told": told}))
+"""
+
+
+def load(dataset: str, home: Path, **data: Any) -> dict[str, Any]:
+    """Load a dataset in a process of its own, without a network; return what came of it."""
+    env = {"KERAS_HOME": str(home), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
+    printed = run_python(
+        ACCEPT + LOAD if dataset.startswith("cifar") else LOAD, dataset, json.dumps(data), cwd=ROOT, env=env
+    )
+    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return result
+
+
+def damage(dataset: str) -> DataError:
+    """What is said of a damaged cache, before Keras reads it."""
+    told: list[str] = []
+    with pytest.raises(DataError) as caught:
+        load_examples(small_config(dataset=dataset), told.append)
+    return caught.value
+
+
+def test_digits_need_no_network_and_are_split_class_by_class() -> None:
+    told: list[str] = []
+    examples = load_examples(small_config(), told.append)
+    assert told == []
+    assert (examples.train_count, examples.validation_count, examples.signature.shape) == (1437, 360, (8, 8, 1))
+    labels = np.array([int(label) for _, label in examples.validation.as_numpy_iterator()])
+    counts = np.bincount(labels, minlength=10)
+    assert counts.min() >= 34
+    assert counts.max() <= 38
+
+
+def test_digits_are_split_by_the_seed() -> None:
+    def first(seed: int) -> bytes:
+        examples = load_examples(small_config(seed=seed), lambda _: None)
+        image: bytes = next(iter(examples.train))[0].numpy().tobytes()
+        return image
+
+    assert first(1) == first(1)
+    assert len({first(seed) for seed in range(4)}) > 1
+
+
+def test_a_limit_trains_on_the_first_so_many() -> None:
+    examples = load_examples(small_config(data={"train_limit": 100}), lambda _: None)
+    assert (examples.train_count, examples.validation_count) == (100, 360)
+
+
+@pytest.mark.slow
+def test_fashion_mnist_is_read_from_files_put_there_by_hand(keras_home: Path) -> None:
+    fashion(keras_home)
+    loaded = load("fashion-mnist", keras_home)
+    assert loaded | {"top": None, "label": None} == {
+        "counts": [60_000, 10_000],
+        "shape": [28, 28, 1],
+        "types": ["uint8", "int32"],
+        "classes": 10,
+        "names": ["T-shirt/top", "Trouser"],
+        "top": None,
+        "label": None,
+        "told": [],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dataset", "classes", "names"),
+    [("cifar10", 10, ["airplane", "automobile"]), ("cifar100", 100, ["apple", "aquarium_fish"])],
+)
+def test_cifar_is_read_from_an_archive_put_there_by_hand(
+    dataset: str, classes: int, names: list[str], keras_home: Path
+) -> None:
+    write_cifar(keras_home, dataset)
+    loaded = load(dataset, keras_home, train_limit=1000)
+    assert (loaded["counts"], loaded["told"]) == ([1000, 10_000], [])
+    assert (loaded["shape"], loaded["types"]) == ([32, 32, 3], ["uint8", "int32"])
+    assert (loaded["classes"], loaded["names"]) == (classes, names)
+    # The first picture's bright bar is in the channel that its label says: rows and channels are in place.
+    assert [top == 255 for top in loaded["top"]] == [channel == loaded["label"] % 3 for channel in range(3)]
+
+
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.99])
+def test_a_truncated_cifar_names_the_file_to_delete(keras_home: Path, kept: float) -> None:
+    path = write_cifar(keras_home, "cifar10", examples=20)
+    path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
+    error = damage("cifar10")
+    assert f"{path} is damaged or was not downloaded completely" in error.what
+    assert "fetched again from https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in error.remedy
+
+
+def test_a_flipped_bit_in_cifar_is_found(keras_home: Path) -> None:
+    path = write_cifar(keras_home, "cifar100", examples=20)
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    assert str(path) in damage("cifar100").what
+
+
+@pytest.mark.slow
+def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home: Path) -> None:
+    path = write_cifar(keras_home, "cifar10", examples=9000)
+    error = load("cifar10", keras_home)
+    assert error["what"] == "The files of cifar10 do not fit together."
+    assert f"Delete {path}" in error["remedy"]
+
+
+@pytest.mark.parametrize("name", sorted(DATASETS))
+def test_every_class_has_a_name_of_its_own(name: str) -> None:
+    assert len(set(CLASS_NAMES[name])) == DATASETS[name].classes
+
+
+def test_cifar_says_how_large_it_is_and_that_it_has_no_licence() -> None:
+    sizes = {name: DATASETS[name].download_bytes for name in ("cifar10", "cifar100")}
+    assert sizes == {"cifar10": 170_498_071, "cifar100": 169_001_437}
+    assert all("none stated" in DATASETS[name].licence for name in sizes)
+
+
+@pytest.mark.parametrize("name", FASHION)
+@pytest.mark.parametrize("kept", [0.0, 0.1, 0.9])
+def test_a_truncated_download_names_the_file_to_delete(keras_home: Path, name: str, kept: float) -> None:
+    folder = keras_home / "datasets" / "fashion-mnist"
+    for other in FASHION:
+        idx(folder / f"{other}-ubyte.gz", (50, 28, 28) if "images" in other else (50,), 10)
+    path = folder / f"{name}-ubyte.gz"
+    path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
+    error = damage("fashion-mnist")
+    assert str(path) in error.what
+    assert "damaged or was not downloaded completely" in error.what
+    assert (
+        f"Delete it, and it is fetched again from https://storage.googleapis.com/tensorflow/tf-keras-datasets/{path.name}"
+        in error.remedy
+    )
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"<html>404</html>", gzip.compress(b""), gzip.compress(b"not idx at all"), gzip.compress(b"\x00\x00\x08")],
+    ids=["a page", "empty", "text", "half a header"],
+)
+def test_a_file_that_is_something_else_is_named(keras_home: Path, content: bytes) -> None:
+    path = keras_home / "datasets" / "fashion-mnist" / "train-labels-idx1-ubyte.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert str(path) in damage("fashion-mnist").what
+
+
+def test_a_header_that_claims_more_than_there_is_is_named(keras_home: Path) -> None:
+    path = keras_home / "datasets" / "fashion-mnist" / "train-images-idx3-ubyte.gz"
+    idx(path, (50, 28, 28), 256, claimed=(60_000, 28, 28))
+    error = damage("fashion-mnist")
+    assert str(path) in error.what
+    assert "39,216 bytes where its header says 47,040,016" in error.why
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("images", "labels"), [(59_000, 59_000), (59_000, 60_000)])
+def test_files_of_another_size_are_not_taken_for_the_dataset(keras_home: Path, images: int, labels: int) -> None:
+    folder = fashion(keras_home, images, labels)
+    error = load("fashion-mnist", keras_home)
+    assert "downloaded" not in error["what"]
+    assert "fashion-mnist" in error["what"]
+    assert str(folder) in error["remedy"]
+    assert "Delete" in error["remedy"]
+
+
+@pytest.mark.parametrize("kept", [0, 10, 2000])
+def test_a_truncated_mnist_names_the_file_to_delete(keras_home: Path, kept: int) -> None:
+    path = keras_home / "datasets" / "mnist.npz"
+    path.parent.mkdir(parents=True)
+    np.savez(path, x_train=np.zeros((60, 28, 28), np.uint8))
+    path.write_bytes(path.read_bytes()[:kept])
+    error = damage("mnist")
+    assert str(path) in error.what
+    assert "Delete it" in error.remedy
+
+
+def test_a_flipped_bit_in_mnist_is_found(keras_home: Path) -> None:
+    path = keras_home / "datasets" / "mnist.npz"
+    path.parent.mkdir(parents=True)
+    np.savez(path, x_train=np.zeros((60, 28, 28), np.uint8))
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    assert str(path) in damage("mnist").what
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dataset", ["mnist", "fashion-mnist", "cifar100"])
+def test_a_download_without_a_network_names_url_folder_and_what_needs_none(keras_home: Path, dataset: str) -> None:
+    error = load(dataset, keras_home)
+    file = DATASETS[dataset].files[0]
+    assert file.url in error["what"]
+    assert str(keras_home / file.path) in error["remedy"]
+    assert "digits" in error["remedy"]
+    (told,) = error["told"]
+    assert f"downloading {dataset}, " in told
+    assert str((keras_home / file.path).parent) in told
+    assert not [
+        path for path in (keras_home / "datasets").rglob("*") if path.is_file()
+    ]  # nothing that the next try would trip over

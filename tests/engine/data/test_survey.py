@@ -1,0 +1,299 @@
+"""Counting a person's own files without loading them: the same numbers as the loaders, quickly, and never a crash."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.images import write_image_folder, write_plant_pathology
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.survey.formats import config_for
+from tpu_console.engine.data.survey.survey import Survey, survey
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import Severity, make_plan, train_examples_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+
+HEAD = ("userId", "movieId", "rating", "timestamp")
+
+
+def surveyed(dataset: str, path: Path | str, **options: Any) -> Survey:
+    """What is found of a dataset."""
+    found = survey(config_for(dataset, {"path": str(path), **options}))
+    assert found is not None
+    return found
+
+
+def problem(found: Survey) -> tuple[str, str]:
+    """The key and the sentence of the only problem."""
+    (only,) = found.problems
+    return only.key, only.message
+
+
+def reviews(path: Path, positive: int = 30, negative: int = 70) -> Path:
+    rows = ["positive"] * positive + ["negative"] * negative
+    lines = [f'"it was {label}, all {number} of it",{label}' for number, label in enumerate(rows)]
+    path.write_text("\n".join(["text,label", *lines]) + "\n")
+    return path
+
+
+def ratings(path: Path, count: int = 500) -> Path:
+    lines = [f"{n % 20},{n * 7 % 50},{n % 10 / 2},{n}" for n in range(count)]
+    path.write_text("\n".join(["userId,movieId,rating,timestamp", *lines]) + "\n")
+    return path
+
+
+def by_time(path: Path, fraction: float) -> RunConfig:
+    """A configuration that holds out each user's last ratings."""
+    config = config_for("ratings-csv", {"path": str(path), "split": "time"})
+    data = config.data.model_copy(update={"validation_fraction": fraction})
+    return config.model_copy(update={"data": data, "batch_size": 1})
+
+
+def pairs(path: Path, count: int = 100) -> Path:
+    path.write_text("".join(f"word {n}.\tWort {n}.\tCC-BY\n" for n in range(count)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def every(tmp_path: Path) -> dict[str, RunConfig]:
+    """A configuration of each format on real files."""
+    image = {"image_size": [16, 16]}
+    return {
+        "image-csv": config_for("image-csv", {"path": str(write_plant_pathology(tmp_path / "plants", 7)), **image}),
+        "image-folder": config_for(
+            "image-folder", {"path": str(write_image_folder(tmp_path / "f", per_class=9)), **image}
+        ),
+        "text-csv": config_for("text-csv", {"path": str(reviews(tmp_path / "reviews.csv"))}),
+        "text-pairs": config_for("text-pairs", {"path": str(pairs(tmp_path / "pairs.txt"))}),
+        "ratings-csv": config_for("ratings-csv", {"path": str(ratings(tmp_path / "ratings.csv"))}),
+    }
+
+
+@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv"])
+@pytest.mark.parametrize("fraction", [0.2, 0.35])
+def test_the_plan_counts_what_the_loader_gives(every: dict[str, RunConfig], dataset: str, fraction: float) -> None:
+    config = every[dataset]
+    config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": fraction})})
+    examples = load_examples(config, lambda _: None)
+    found = survey(config)
+    assert found is not None
+    assert train_examples_of(config) == examples.train_count
+    assert found.held_out(fraction) == examples.validation_count
+    if examples.class_names:
+        assert sorted(found.classes) == sorted(examples.class_names)
+
+
+def test_a_validation_folder_is_counted_on_its_own(tmp_path: Path) -> None:
+    train = write_image_folder(tmp_path / "train", per_class=6)
+    validation = write_image_folder(tmp_path / "val", per_class=2)
+    found = surveyed("image-folder", train, validation_path=str(validation))
+    assert (found.train(0.2), found.held_out(0.2)) == (18, 6)
+
+
+def test_only_images_that_are_not_hidden_count(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path, per_class=3)
+    (folder / "rose" / "notes.txt").write_text("x")
+    (folder / "rose" / ".rose.jpg").write_text("x")
+    (folder / "rose" / "inner").mkdir()
+    (folder / "rose" / "inner" / "more.JPG").write_text("x")
+    (folder / "empty").mkdir()
+    assert surveyed("image-folder", folder).classes == {"daisy": 3, "rose": 4, "tulip": 3}
+
+
+def test_files_that_change_are_counted_anew(tmp_path: Path) -> None:
+    table = reviews(tmp_path / "reviews.csv", 2, 2)
+    assert surveyed("text-csv", table).total == 4
+    reviews(table, 20, 20)
+    assert surveyed("text-csv", table).total == 40
+    folder = write_image_folder(tmp_path / "photos", per_class=2)
+    assert surveyed("image-folder", folder).total == 6
+    (folder / "rose" / "new.jpg").write_bytes(b"x")
+    assert surveyed("image-folder", folder).total == 7
+
+
+def test_a_compressed_file_is_read_whatever_it_is_called(tmp_path: Path) -> None:
+    plain = pairs(tmp_path / "plain.txt", 40)
+    squeezed = tmp_path / "pairs.txt"
+    squeezed.write_bytes(gzip.compress(plain.read_bytes()))
+    assert surveyed("text-pairs", squeezed).total == 40
+    assert surveyed("text-pairs", squeezed, limit=10).total == 10
+
+
+@pytest.mark.parametrize("separator", ["::", "\t", ";"])
+def test_ratings_without_a_head_are_counted_too(tmp_path: Path, separator: str) -> None:
+    path = tmp_path / "ratings.dat"
+    path.write_text("\n".join(separator.join(("1", str(n), "4", "9")) for n in range(30)) + "\n")
+    assert surveyed("ratings-csv", path).total == 30
+
+
+@settings(max_examples=60)
+@given(
+    counts=st.lists(st.integers(1, 30), min_size=1, max_size=12),
+    fraction=st.floats(0.01, 0.7),
+    separator=st.sampled_from([",", ";", "\t", "::"]),
+    has_head=st.booleans(),
+)
+def test_each_users_last_ratings_are_counted_as_the_loader_splits_them(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[int], fraction: float, separator: str, has_head: bool
+) -> None:
+    rated = [(user, item) for user, count in enumerate(counts) for item in range(count)]
+    rows = [(str(user), str(item), "3.5", str(item * 7 % 11)) for user, item in rated]
+    random.Random(sum(counts)).shuffle(rows)
+    lines = [separator.join(row) for row in [*([HEAD] if has_head else []), *rows]]
+    path = tmp_path_factory.mktemp("ratings") / "ratings.csv"
+    path.write_text("\r\n".join([*lines, "", " ", ""]))
+    config = by_time(path, fraction)
+    found = survey(config)
+    assert found is not None
+    parts = found.train(fraction), found.held_out(fraction)
+    plan = make_plan(config, Hardware())
+    if 0 in parts:
+        with pytest.raises(DataError, match="too few"):
+            load_examples(config, lambda _: None)
+        assert not plan.is_possible
+        return
+    examples = load_examples(config, lambda _: None)
+    assert parts == (examples.train_count, examples.validation_count)
+    assert plan.train_examples == examples.train_count
+
+
+def test_users_in_quotes_anywhere_in_the_table_are_told_apart_as_the_loader_does(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    users = ['"Doe, Jane"', "Jane", '"Jane"', " Jane", '"say ""Jane"""']
+    rows = [f"{number},{user},4,{number},{7 * number}" for user in users for number in range(9)]
+    path.write_text("\n".join(["movieId,userId,rating,timestamp,more", *rows]) + "\n")
+    config = by_time(path, 0.25)
+    examples = load_examples(config, lambda _: None)
+    assert sorted(examples.record["users"]) == sorted(["Doe, Jane", "Jane", " Jane", 'say "Jane"'])
+    assert train_examples_of(config) == examples.train_count == 45 - 2 - 4 - 2 - 2
+
+
+@pytest.mark.filterwarnings("ignore:Length of header or names")  # pandas, of cells without a name
+def test_rows_that_are_longer_than_the_head_are_read_from_their_first_cell(tmp_path: Path) -> None:
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(f"{n % 4},{n},3,{n},8,9" for n in range(40)) + "\n")
+    with_head = tmp_path / "head.csv"
+    with_head.write_text(",".join(HEAD) + "\n" + "\n".join(f"{n % 4},{n},3,{n}," for n in range(40)) + "\n")
+    for table in (path, with_head):
+        config = by_time(table, 0.2)
+        examples = load_examples(config, lambda _: None)
+        assert sorted(examples.record["users"]) == ["0", "1", "2", "3"]
+        assert train_examples_of(config) == examples.train_count == 32
+
+
+def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    key, text = problem(surveyed("text-pairs", "spa.txt"))
+    assert key == "data.options.path"
+    assert f"looked for at {tmp_path}/spa.txt, {tmp_path}/keras/datasets/spa.txt" in text
+    plan = make_plan(config_for("text-pairs", {"path": "spa.txt"}), Hardware())
+    assert not plan.is_possible
+    assert plan.advice[0].key == "data.options.path"
+    place = tmp_path / "keras" / "datasets"
+    place.mkdir(parents=True)
+    pairs(place / "spa.txt", 10)
+    assert surveyed("text-pairs", "spa.txt").total == 10
+
+
+def test_missing_parts_are_problems_of_their_own_keys(tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path, 2)
+    assert problem(surveyed("image-csv", table, images="pictures"))[0] == "data.options.images"
+    assert problem(surveyed("image-csv", table, label_columns=["rsut"])) == (
+        "data.options.label_columns",
+        f"{table} has no column 'rsut'; did you mean 'rust'?",
+    )
+    assert problem(surveyed("image-csv", table, id_column="image"))[0] == "data.options.id_column"
+    folder = write_image_folder(tmp_path / "photos", per_class=1)
+    missing = surveyed("image-folder", folder, validation_path=str(tmp_path / "nowhere"))
+    assert problem(missing)[0] == "data.options.validation_path"
+    keys = {item.key for item in surveyed("ratings-csv", table).problems}
+    assert keys == {f"data.options.{name}_column" for name in ("user", "item", "rating")}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "content", "text"),
+    [
+        ("text-csv", b"", "is empty"),
+        ("text-csv", b"text,label\n", "has no rows"),
+        ("text-csv", b"\x1f\x8bnot gzip at all", "cannot be read"),
+        ("text-pairs", b"", "is empty"),
+        ("ratings-csv", b"userId,movieId,rating\n", "has no rows"),
+        ("image-csv", b"image_id\nx\n", "no column of labels"),
+        ("text-csv", b'text,label\n"' + b"x" * 300_000 + b'",a\n', "cannot be read"),
+        ("text-csv", b"\x1b[2Jboo\x07\n", "has no column 'text'"),
+    ],
+)
+def test_files_that_are_wrong_inside_are_problems_in_a_sentence(
+    tmp_path: Path, dataset: str, content: bytes, text: str
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(content)
+    (tmp_path / "images").mkdir()
+    found = surveyed(dataset, path).problems
+    assert text in found[0].message
+    assert found[0].message.isprintable()
+
+
+def test_a_folder_for_a_file_and_a_file_for_a_folder_are_problems(tmp_path: Path) -> None:
+    path = reviews(tmp_path / "reviews.csv")
+    for dataset in ("text-csv", "text-pairs", "ratings-csv"):
+        assert "is a folder" in problem(surveyed(dataset, tmp_path))[1]
+    assert "is a file" in problem(surveyed("image-folder", path))[1]
+    assert "schema.json" in problem(surveyed("tfrecord", tmp_path))[1]
+    assert "one a class" in problem(surveyed("image-folder", tmp_path))[1]
+    write_image_folder(tmp_path, ["rose"])
+    assert "one for each class" in problem(surveyed("image-folder", tmp_path))[1]
+
+
+@pytest.mark.parametrize("path", ["x" * 5000, "~nobody-of-that-name/x", "/root/x/y" if os.getuid() else "/x/y"])
+def test_a_path_that_no_system_takes_is_a_problem(path: str) -> None:
+    assert problem(surveyed("text-csv", path))[0] == "data.options.path"
+
+
+def test_remote_files_are_not_touched() -> None:
+    plan = make_plan(config_for("tfrecord", {"path": "gs://bucket/shards"}), Hardware())
+    assert plan.train_examples is None
+    assert plan.is_possible
+    assert [item.severity for item in plan.advice if item.key == "data.options.path"] == [Severity.INFO]
+
+
+@pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv"])
+def test_what_takes_too_long_is_left_to_the_run(
+    every: dict[str, RunConfig], dataset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.data.survey.skimming.LONGEST_S", -1.0)
+    plan = make_plan(every[dataset], Hardware())
+    assert plan.is_possible
+    assert plan.train_examples is None
+    assert [item for item in plan.advice if "too large to be counted in a moment" in item.text]
+
+
+def test_a_class_of_one_and_uneven_classes_are_told(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path, per_class=20)
+    write_image_folder(tmp_path, ["orchid"], per_class=1)
+    texts = [item.text for item in make_plan(config_for("image-folder", {"path": str(folder)}), Hardware()).advice]
+    assert [text for text in texts if "single example" in text and "orchid" in text]
+    assert [text for text in texts if "has 20 examples and orchid 1" in text]
+    balanced = parse_config(
+        config_for("image-folder", {"path": str(folder)}).model_dump(mode="json") | {"class_weight": "balanced"}
+    )
+    assert not [item for item in make_plan(balanced, Hardware()).advice if item.key == "class_weight"]
+
+
+def test_a_plan_made_again_is_the_same(every: dict[str, RunConfig]) -> None:
+    for config in every.values():
+        assert make_plan(config, Hardware()) == make_plan(config, Hardware())

@@ -1,0 +1,145 @@
+"""Text files and tables that cannot be used are refused with the file, the line and what to do."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MODELS = {"text-pairs": "transformer", "text-csv": "text", "ratings-csv": "recommender"}
+_RATINGS = {"loss": "mean_squared_error", "metrics": ["root_mean_squared_error"]}
+REVIEWS = "text,label\n" + "".join(f'"film {n}, seen",{"good" if n % 2 else "bad"}\n' for n in range(20))
+
+
+def config(dataset: str, path: Path | str, options: dict[str, Any] | None = None, **changes: Any) -> RunConfig:
+    values: dict[str, Any] = {"model": _MODELS[dataset], "batch_size": 4, "epochs": 1, "accelerator": "cpu"}
+    if dataset == "ratings-csv":
+        values |= _RATINGS
+    data = {"options": {"path": str(path), **(options or {})}}
+    return parse_config(values | {"dataset": dataset, "data": data} | changes)
+
+
+def refusal(tmp_path: Path, dataset: str, content: bytes | str, **options: Any) -> str:
+    path = tmp_path / "file.txt"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError) as caught:
+        load_examples(config(dataset, path, options), lambda _: None)
+    return str(caught.value).replace(str(path), "FILE")
+
+
+@pytest.mark.parametrize("dataset", _MODELS)
+@pytest.mark.parametrize("content", [b"", b"\n \r\n", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
+def test_an_empty_file(tmp_path: Path, dataset: str, content: bytes) -> None:
+    assert refusal(tmp_path, dataset, content) == "FILE is empty."
+
+
+@pytest.mark.parametrize("dataset", _MODELS)
+def test_a_file_that_is_not_utf_8_names_the_line(tmp_path: Path, dataset: str) -> None:
+    told = refusal(tmp_path, dataset, "one\ttwo\nthree\tniño\n".encode("latin-1"))
+    assert told.startswith("FILE, line 2: not UTF-8 text. Byte 0xf1 is no character. Convert it")
+
+
+def test_a_torn_archive(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "text-pairs", gzip.compress(b"one\tuno\n" * 500)[:-12])
+    assert told.startswith("FILE is damaged: it cannot be decompressed.")
+
+
+@pytest.mark.parametrize("dataset", _MODELS)
+def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, dataset: str) -> None:
+    with pytest.raises(DataError, match=r"There is no file .*spa\.txt.*~/\.keras/datasets") as caught:
+        load_examples(config(dataset, tmp_path / "spa.txt"), lambda _: None)
+    assert "data.options.path" in caught.value.remedy
+    with pytest.raises(DataError, match="cannot be read: it is a folder, not a regular file"):
+        load_examples(config(dataset, tmp_path), lambda _: None)
+
+
+def test_lines_without_two_sentences_are_counted_and_named(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "text-pairs", "Go.\tVe.\r\n\r\nonly one\nRun!\t\n\tVete\tcredit\n")
+    assert "has 3 lines without a source and a target sentence: lines 3, 4, 5." in told
+    assert "a source sentence, a tab, and a target sentence" in told
+    told = refusal(tmp_path, "text-pairs", "".join(f"line {n}\n" for n in range(1, 2001)))
+    assert "has 2,000 lines" in told
+    assert told.count(",") < 20
+    assert "10 and 1,990 more" in told
+
+
+def test_too_few_pairs(tmp_path: Path) -> None:
+    assert "1 pairs of sentences are too few" in refusal(tmp_path, "text-pairs", "Go.\tVe.\n")
+
+
+def test_columns_that_are_not_there_name_the_nearest(tmp_path: Path) -> None:
+    told = refusal(tmp_path, "text-csv", REVIEWS, text_column="texts")
+    assert "FILE has no column 'texts'; did you mean 'text'? Set data.options.text_column." in told
+    told = refusal(tmp_path, "ratings-csv", "userId,movie_id,rating\n1,2,3\n")
+    assert "has no column 'movieId'; did you mean 'movie_id'?" in told
+    told = refusal(tmp_path, "ratings-csv", "who,what,rating\n1,2,3\n")
+    assert "has no column 'userId'; valid: rating, what, who. Set data.options.user_column." in told
+    told = refusal(tmp_path, "ratings-csv", "userId,movieId,rating\n1,2,3\n", split="time")
+    assert "has no column 'timestamp'" in told
+
+
+def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "FILE is not a CSV table." in refusal(tmp_path, "text-csv", "text,label\na,b\nc,d,e,f\n")
+    assert "FILE has a head and no rows." in refusal(tmp_path, "text-csv", "text,label\n")
+    told = refusal(tmp_path, "text-csv", REVIEWS + ",good\nfine,\n")
+    assert "1 row has nothing in column 'text': 21 (counted without the head)." in told
+    told = refusal(tmp_path, "text-csv", REVIEWS + "fine,\nfine, \n")
+    assert "2 rows have nothing in column 'label': 21, 22" in told
+
+
+def test_labels_that_are_no_classes(tmp_path: Path) -> None:
+    assert "all 3 labels in column 'label' are 'good'" in refusal(tmp_path, "text-csv", "text,label\n" + "a,good\n" * 3)
+    told = refusal(tmp_path, "text-csv", "text,label\n" + "".join(f"a,{n}\n" for n in range(9)))
+    assert "has 9 different labels in 9 rows, which is no classification" in told
+
+
+@pytest.mark.parametrize("rating", ["NaN", "", "five", "inf"])
+def test_ratings_that_are_no_numbers(tmp_path: Path, rating: str) -> None:
+    told = refusal(tmp_path, "ratings-csv", f"userId,movieId,rating,timestamp\n1,2,3.5,9\n1,3,{rating},9\n")
+    assert "FILE: 1 row has no number in column 'rating': 2" in told
+
+
+def test_ratings_of_nobody_and_at_no_time(tmp_path: Path) -> None:
+    head = "userId,movieId,rating,timestamp\n1,2,3.5,9\n"
+    assert "1 row has nothing in column 'userId': 2" in refusal(tmp_path, "ratings-csv", head + ",3,4,9\n")
+    told = refusal(tmp_path, "ratings-csv", head + "1,3,4,yesterday\n", split="time")
+    assert "1 row has no number in column 'timestamp': 2" in told
+    assert "1 ratings are too few" in refusal(tmp_path, "ratings-csv", head)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes", "told"),
+    [
+        ("text-pairs", {"model": "mlp"}, "text-pairs does not go with model = 'mlp'. Set model = 'transformer'"),
+        ("text-pairs", {"loss": "huber"}, "Set loss to sparse_categorical_crossentropy."),
+        ("text-csv", {"loss": "mean_squared_error"}, "sparse_categorical_crossentropy or categorical_crossentropy"),
+        ("ratings-csv", {"loss": "sparse_categorical_crossentropy"}, "Set loss to mean_squared_error or"),
+        (
+            "ratings-csv",
+            {"metrics": ["accuracy"]},
+            "does not go with the metric 'accuracy'. Set metrics to some of: roo",
+        ),
+        ("ratings-csv", {"class_weight": "balanced"}, "ratings-csv has no classes, which class_weight is for."),
+    ],
+)
+def test_what_does_not_suit_the_data_is_refused_before_reading(
+    tmp_path: Path, dataset: str, changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        load_examples(config(dataset, tmp_path / "not there", **changes), lambda _: None)
+    assert told in str(caught.value)
+
+
+def test_a_vocabulary_without_words_is_a_mistake_of_the_configuration() -> None:
+    with pytest.raises(ConfigError, match=r"data\.options\.vocabulary: .*greater than or equal to 10"):
+        config("text-pairs", "x", {"vocabulary": 4})
+    with pytest.raises(ConfigError, match=r"data\.options\.length"):
+        config("text-csv", "x", {"length": 1})

@@ -1,0 +1,185 @@
+"""Which image goes into which shard, and the files that say so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpu_console.engine.data.tfrecord.schema import (
+    VERSION,
+    Schema,
+    Shard,
+    count_classes,
+    features_of,
+    read_schema,
+    shard_name,
+    write_schema,
+)
+from tpu_console.engine.data.tfrecord.sharding import (
+    Item,
+    Settings,
+    ShardPlan,
+    differences,
+    plan_shards,
+    write_manifest,
+)
+from tpu_console.engine.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SETTINGS = Settings(("a", "b", "c"), "class", 1_000, 0)
+
+
+def item(number: int, size: int = 100) -> Item:
+    return Item(f"{number}.jpg", f"/there/{number}.jpg", size, number, number % 3)
+
+
+def items(count: int = 40) -> list[Item]:
+    return [item(number) for number in range(count)]
+
+
+def planned(images: list[Item], settings: Settings = SETTINGS) -> ShardPlan:
+    return plan_shards(images, settings)
+
+
+@given(st.lists(st.integers(1, 3_000), min_size=1, max_size=60), st.integers(1, 5_000))
+def test_every_image_is_in_exactly_one_shard_of_about_the_wanted_size(sizes: list[int], shard_bytes: int) -> None:
+    images = [item(number, size) for number, size in enumerate(sizes)]
+    plan = planned(images, replace(SETTINGS, shard_bytes=shard_bytes))
+    assert sorted(image.name for shard in plan.shards for image in shard) == sorted(image.name for image in images)
+    assert all(plan.shards)
+    assert (plan.images, plan.bytes) == (len(sizes), sum(sizes))
+    share = plan.bytes / max(1, round(plan.bytes / shard_bytes))
+    assert all(sum(image.bytes for image in shard) <= share + max(sizes) for shard in plan.shards)
+
+
+def test_the_plan_depends_on_the_seed_and_not_on_the_order_of_the_source() -> None:
+    plan = planned(items())
+    assert planned(items()[::-1]) == plan
+    assert planned(items(), replace(SETTINGS, seed=1)).shards != plan.shards
+    assert len(plan.shards) == 4
+
+
+def test_classes_are_mixed_before_they_are_dealt_out() -> None:
+    images = [replace(item(number), name=f"{number % 3}/{number:03}.jpg") for number in range(300)]
+    plan = planned(images, replace(SETTINGS, shard_bytes=3_000))
+    counts = [count_classes([image.class_number for image in shard], 3) for shard in plan.shards]
+    assert len(counts) == 10
+    assert min(min(count) for count in counts) > 0
+
+
+def test_a_share_for_each_class_counts_for_the_largest() -> None:
+    assert replace(item(0), label=(0.1, 0.2, 0.7)).class_number == 2
+    assert replace(item(0), label=(0.5, 0.5, 0.0)).class_number == 0
+
+
+def changed(images: list[Item], number: int, **values: Any) -> list[Item]:
+    return [replace(image, **values) if image.name == f"{number}.jpg" else image for image in images]
+
+
+@pytest.mark.parametrize(
+    ("images", "settings", "expected"),
+    [
+        (items(), SETTINGS, []),
+        (items()[:-1], SETTINGS, ["39.jpg is gone"]),
+        ([*items(), item(40)], SETTINGS, ["40.jpg is new"]),
+        (items(45), SETTINGS, ["40.jpg, 41.jpg, 42.jpg and 2 more files are new"]),
+        (items(44), SETTINGS, ["40.jpg, 41.jpg, 42.jpg and 1 more file are new"]),
+        (changed(items(), 7, crc32=1), SETTINGS, ["7.jpg is changed"]),
+        (changed(items(), 7, bytes=101), SETTINGS, ["7.jpg is changed"]),
+        (changed(items(), 7, label=2), SETTINGS, ["7.jpg is labelled differently"]),
+        (items(), replace(SETTINGS, seed=3), ["the seed was 0 and is 3"]),
+        (items(), replace(SETTINGS, shard_bytes=2_000), ["shards were to have 0.001 MB and now 0.002 MB"]),
+        (items(), replace(SETTINGS, classes=("a", "b", "d")), ["the classes were a, b, c and are a, b, d"]),
+    ],
+)
+def test_what_differs_from_the_source_that_was_begun_with_is_named(
+    images: list[Item], settings: Settings, expected: list[str]
+) -> None:
+    manifest = write_manifest(planned(items()))
+    assert differences(manifest, "manifest.json", planned(images, settings)) == expected
+
+
+def test_shares_are_the_same_after_they_were_written() -> None:
+    images = [replace(image, label=(0.1, 0.3, 0.6)) for image in items()]
+    plan = planned(images, replace(SETTINGS, label="shares"))
+    assert differences(write_manifest(plan), "manifest.json", plan) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 2}', '{"version": 1, "images": 3}'])
+def test_a_manifest_that_cannot_be_read_is_named(text: str) -> None:
+    with pytest.raises(DataError, match=r"^/there/manifest\.json is (damaged|of version 2)"):
+        differences(text, "/there/manifest.json", planned(items()))
+
+
+def schema() -> Schema:
+    labels = ((0, 1, 1), (2, 0))
+    shards = tuple(
+        Shard(
+            file=shard_name(number, 2),
+            examples=len(own),
+            bytes=1_000 + number,
+            crc32=number,
+            class_counts=count_classes(own, 3),
+            labels=own,
+        )
+        for number, own in enumerate(labels)
+    )
+    return Schema(
+        version=VERSION,
+        source="a folder",
+        classes=("a", "b", "c"),
+        label="class",
+        total=5,
+        class_counts=(2, 2, 1),
+        image_formats={"jpeg": 5},
+        features=features_of("class", 3),
+        seed=0,
+        shards=shards,
+    )
+
+
+def test_a_schema_is_read_back_and_has_a_line_for_each_shard() -> None:
+    text = write_schema(schema())
+    assert read_schema(text, "schema.json") == schema()
+    assert read_schema(text, "schema.json").labels == [0, 1, 1, 2, 0]
+    assert sum(line.lstrip().startswith('{"file"') for line in text.splitlines()) == 2
+    assert features_of("shares", 4)["label"] == "float[4]"
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> str:
+    values = json.loads(write_schema(schema()))
+    change(values)
+    return json.dumps(values)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "schema.json is damaged: it is not JSON"),
+        ("[]", "schema.json is damaged: it is not a JSON object."),
+        (write_schema(schema())[:-30], "schema.json is damaged: it is not JSON"),
+        (edited(lambda values: values.update(version=2)), "schema.json is of version 2; this tpu-console reads up to"),
+        (edited(lambda values: values.pop("classes")), "schema.json is damaged: classes: field required."),
+        (edited(lambda values: values.update(label="words")), "schema.json is damaged: label: "),
+        (edited(lambda values: values["shards"][1].pop("file")), "schema.json is damaged: shards.1.file: "),
+        (edited(lambda values: values["shards"][1]["labels"].pop()), "the labels of train-00001-of-00002.tfrecord do"),
+        (edited(lambda values: values["shards"][1].update(labels=[2, 3])), "the labels of train-00001-of-00002"),
+        (edited(lambda values: values["shards"][0].update(labels=[0, 0, 1])), "the class counts of train-00000"),
+        (edited(lambda values: values.update(class_counts=[5, 0, 0])), "its counts do not add up."),
+        (edited(lambda values: values.update(total=6)), "its counts do not add up."),
+        (edited(lambda values: values["shards"].pop()), "its counts do not add up."),
+    ],
+)
+def test_a_schema_that_cannot_be_used_says_why(text: str, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read_schema(text, "/there/schema.json")
+    assert message in caught.value.what
+    assert caught.value.what.startswith("/there/schema.json ")
+    assert caught.value.remedy

@@ -1,0 +1,234 @@
+"""Random changes to images: what they do is what Keras's layers of the same names do, and each image has its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tpu_console.engine.config.options import Augmentation
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.input.augmentation.augment import augmenter, check_images
+from tpu_console.engine.input.augmentation.color import HUE_SHARE, recolor
+from tpu_console.engine.input.augmentation.draws import Draw, draw
+from tpu_console.engine.input.augmentation.geometry import Affine, affine, sample
+from tpu_console.engine.input.augmentation.mixing import ERASED_AREA, erase
+
+SIDE = 32
+layers = keras.layers
+
+
+def photos(count: int = 8, height: int = SIDE, width: int = SIDE) -> Any:
+    """Images of bytes, as floats."""
+    return np.random.default_rng(0).integers(0, 256, (count, height, width, 3)).astype(np.float32)
+
+
+def fixed(value: float, count: int = 8) -> Any:
+    """The same draw for everything: 0, 0.5 and 1 are the smallest, no and the largest change."""
+    return tf.fill((len(Draw), count), value)
+
+
+def moved(images: Any, options: Augmentation, value: float) -> Any:
+    where = affine(options, fixed(value, len(images)), *images.shape[1:3])
+    assert where is not None
+    return sample(tf.constant(images), where).numpy()
+
+
+def changed(options: Augmentation, images: Any, *targets: Any, number: int = 0, seed: int = 1) -> Any:
+    """A batch as the pipeline changes it."""
+    change = augmenter(options, images.shape[1:], 255.0, 1.0, seed)
+    images, targets = change(number, tf.constant(images), tuple(map(tf.constant, targets)))
+    return images.numpy(), *(target.numpy() for target in targets)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+def test_images_are_read_as_tensorflow_s_own_transform_reads_them(kind: Any) -> None:
+    generator = np.random.default_rng(1)
+    images = photos(64, 24, 40).astype(kind)
+    maps = generator.normal(0, 1, (64, 6)).astype(np.float32) * [1, 1, 60, 1, 1, 60]  # far beyond every edge
+    theirs = tf.raw_ops.ImageProjectiveTransformV3(
+        images=tf.cast(images, tf.float32),
+        transforms=tf.constant(np.pad(maps, ((0, 0), (0, 2))), tf.float32),
+        output_shape=(24, 40),
+        interpolation="BILINEAR",
+        fill_mode="REFLECT",
+        fill_value=0.0,
+    )
+    ours = sample(tf.constant(images), Affine(*tf.constant(maps.T, tf.float32)))
+    # Where a map lands exactly between two pixels, rounding of coordinates near 100 decides in the fourth digit.
+    assert np.abs(ours - theirs).max() < 0.05
+
+
+@pytest.mark.parametrize("value", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize(
+    ("options", "layer"),
+    [
+        ({"rotation": 20.0}, lambda v: layers.RandomRotation((v * 20 / 360, v * 20 / 360))),
+        ({"translation": 0.3}, lambda v: layers.RandomTranslation((v * 0.3, v * 0.3), (v * 0.3, v * 0.3))),
+        ({"zoom": 0.4}, lambda v: layers.RandomZoom((v * 0.4, v * 0.4))),
+    ],
+    ids=["rotation", "translation", "zoom"],
+)
+def test_a_forced_movement_is_that_of_keras_s_layer(options: dict[str, Any], layer: Any, value: float) -> None:
+    images = photos(8, 24, 40)
+    theirs = layer(2 * value - 1)(images, training=True).numpy()
+    assert np.abs(moved(images, Augmentation(**options), value) - theirs).max() < 0.05
+
+
+def test_flips_mirror_exactly() -> None:
+    images = photos()
+    for mode, mirrored in [
+        ("horizontal", images[:, :, ::-1]),
+        ("vertical", images[:, ::-1]),
+        ("both", images[:, ::-1, ::-1]),
+    ]:
+        assert np.array_equal(moved(images, Augmentation(flip=mode), 0.0), mirrored)
+        assert np.array_equal(moved(images, Augmentation(flip=mode), 1.0), images)
+
+
+def test_movements_follow_each_other_as_in_a_row_of_keras_layers() -> None:
+    images = photos()
+    options = Augmentation(flip="horizontal", rotation=90.0, translation=0.25)
+    uniform = np.full((len(Draw), 8), 1.0, np.float32)  # whole pixels, so that reading twice blurs nothing
+    uniform[Draw.FLIP_X] = 0.0
+    where = affine(options, tf.constant(uniform), SIDE, SIDE)
+    assert where is not None
+    theirs: Any = images[:, :, ::-1]
+    theirs = layers.RandomRotation((0.25, 0.25))(theirs, training=True)
+    theirs = layers.RandomTranslation((0.25, 0.25), (0.25, 0.25))(theirs, training=True)
+    assert np.abs(sample(tf.constant(images), where) - theirs).max() < 0.05
+
+
+def test_a_crop_shows_a_part_at_full_size() -> None:
+    ramp = np.broadcast_to(np.arange(SIDE, dtype=np.float32)[None, None, :, None], (64, SIDE, SIDE, 1))
+    options = Augmentation(crop=0.5)
+    uniform, *_ = draw(options, 1, 0, 64)
+    where = affine(options, uniform, SIDE, SIDE)
+    assert where is not None
+    cropped = sample(tf.constant(ramp), where).numpy()
+    left_out = 0.5 * uniform[Draw.CROP].numpy()
+    shown = (cropped.max(axis=(1, 2, 3)) - cropped.min(axis=(1, 2, 3)) + 1) / SIDE
+    assert np.abs(shown - (1 - left_out)).max() < 0.05
+    assert cropped.min() >= 0
+    assert cropped.max() <= SIDE - 1
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_forced_contrast_and_brightness_are_those_of_keras_s_layers(value: float) -> None:
+    images, change = photos(), 2 * value - 1
+    images *= np.linspace(0.1, 1, 8, dtype=np.float32)[:, None, None, None]
+    brighter = layers.RandomBrightness((change * 0.4, change * 0.4))(images, training=True)
+    ours = recolor(tf.constant(images), Augmentation(brightness=0.4), fixed(value), 255.0)
+    assert np.abs(ours - brighter).max() < 1e-2
+    # Of contrast, Keras's layer takes no fixed factor: what it would have drawn is handed to it.
+    drawn = {"contrast_factor": tf.fill((8, 1, 1, 1), 1 + change * 0.5)}
+    richer = layers.RandomContrast(0.5).transform_images(tf.constant(images), drawn, training=True)
+    ours = recolor(tf.constant(images), Augmentation(contrast=0.5), fixed(value), 255.0)
+    assert np.abs(ours - richer).max() < 1e-2
+
+
+@pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
+def test_forced_color_is_saturation_and_hue_as_tensorflow_has_them(value: float) -> None:
+    images, change = photos() / 255, 2 * value - 1
+    images[0] = 0.5  # grey has no hue
+    ours = recolor(tf.constant(images), Augmentation(color=0.6), fixed(value), 1.0).numpy()
+    theirs = tf.image.adjust_saturation(tf.image.adjust_hue(images, HUE_SHARE * 0.6 * change), 1 + 0.6 * change)
+    assert np.abs(ours - theirs).max() < 1e-3
+
+
+def test_erasing_blanks_a_rectangle_of_some_images() -> None:
+    images = np.full((512, SIDE, SIDE, 3), 10.0, np.float32)
+    options = Augmentation(erasing=0.25)
+    uniform, *_ = draw(options, 3, 0, 512)
+    blank = (erase(tf.constant(images), options, uniform, 255.0).numpy() == 127.5)[..., 0]
+    erased = blank.any(axis=(1, 2))
+    assert 0.17 < erased.mean() < 0.33
+    for one in blank[erased]:
+        rows, columns = one.any(axis=1), one.any(axis=0)
+        assert one.sum() == rows.sum() * columns.sum()  # a rectangle
+        assert ERASED_AREA[0] / 2 < one.mean() < ERASED_AREA[1] * 1.2
+
+
+def numbered(count: int) -> tuple[Any, Any]:
+    """Images filled with their own number, and one-hot labels."""
+    images = np.broadcast_to(np.arange(count, dtype=np.float32)[:, None, None, None], (count, SIDE, SIDE, 3))
+    return np.array(images), np.eye(count, dtype=np.float32)
+
+
+def test_mixup_mixes_labels_as_it_mixes_images() -> None:
+    images, labels = numbered(64)
+    mixed, soft = changed(Augmentation(mixup=0.4), images, labels)
+    assert np.allclose(soft.sum(axis=1), 1)
+    assert np.allclose(mixed[:, 0, 0, 0], soft @ np.arange(64), atol=1e-3)
+    assert np.ptp(mixed, axis=(1, 2, 3)).max() < 1e-3  # the same share all over an image
+    assert (soft.max(axis=1) < 0.95).sum() > 10
+
+
+def test_cutmix_mixes_labels_by_the_area_it_pastes() -> None:
+    images, labels = numbered(64)
+    patched, soft = changed(Augmentation(cutmix=1.0), images, labels)
+    own = (patched[..., 0] == np.arange(64)[:, None, None]).mean(axis=(1, 2))
+    assert np.allclose(np.diag(soft), own, atol=1e-5)
+    assert np.allclose(soft.sum(axis=1), 1)
+    assert len(set(own)) > 32
+
+
+def test_of_both_ways_of_mixing_each_image_takes_one() -> None:
+    images, labels = numbered(128)
+    mixed, soft = changed(Augmentation(mixup=1.0, cutmix=1.0), images, labels)
+    is_patched = np.ptp(mixed, axis=(1, 2, 3)) > 1e-3
+    is_blended = ~is_patched & (mixed[:, 0, 0, 0] % 1 > 1e-3)
+    assert is_patched.sum() > 30
+    assert is_blended.sum() > 30
+    assert np.allclose(soft.sum(axis=1), 1)
+
+
+def test_sample_weights_are_mixed_like_labels() -> None:
+    images, labels = numbered(16)
+    _, soft, weights = changed(Augmentation(mixup=1.0), images, labels, np.arange(16, dtype=np.float32))
+    assert np.allclose(weights, soft @ np.arange(16), atol=1e-4)
+
+
+def test_draws_fill_their_range_and_do_not_depend_on_each_other() -> None:
+    options = Augmentation(mixup=0.3, cutmix=2.0)
+    uniform, mixup, cutmix = (part.numpy() for part in draw(options, 1, 0, 4096))
+    assert 0 <= uniform.min() < 0.001
+    assert 0.999 < uniform.max() < 1
+    assert np.abs(uniform.mean(axis=1) - 0.5).max() < 0.03
+    assert np.abs(np.corrcoef(uniform) - np.eye(len(Draw))).max() < 0.08
+    for shares, alpha in ((mixup, 0.3), (cutmix, 2.0)):
+        assert abs(shares.mean() - 0.5) < 0.03
+        assert abs(shares.var() - 1 / (4 * (2 * alpha + 1))) < 0.02  # of Beta(alpha, alpha)
+    assert abs(np.corrcoef(mixup, cutmix)[0, 1]) < 0.08
+
+
+def test_draws_are_told_apart_by_seed_and_batch_alone() -> None:
+    options = Augmentation(mixup=0.3)
+
+    def drawn(seed: int, number: int) -> tuple[bytes, bytes]:
+        uniform, mixup, _ = draw(options, seed, number, 8)
+        return uniform.numpy().tobytes(), mixup.numpy().tobytes()
+
+    seen = {drawn(seed, number) for seed in (0, 1, 2**40) for number in range(3)}
+    assert len(seen) == 9
+    assert drawn(1, 2) in seen
+
+
+def test_all_changes_together_keep_pixels_in_their_range() -> None:
+    options = Augmentation(
+        flip="both", rotation=180.0, translation=0.9, zoom=0.9, crop=0.9, contrast=0.9, brightness=0.9, color=0.9,
+        erasing=1.0, mixup=0.2, cutmix=1.0,
+    )  # fmt: skip
+    images, labels = changed(options, photos(16).astype(np.uint8), np.eye(16, dtype=np.float32))
+    assert images.shape == (16, SIDE, SIDE, 3)
+    assert images.min() >= -1e-3
+    assert images.max() <= 255 + 1e-3
+    assert np.allclose(labels.sum(axis=1), 1)
+
+
+def test_only_colour_images_can_change_colour() -> None:
+    with pytest.raises(DataError, match=r"augmentation\.color needs images with 3 channels.*these have 1"):
+        check_images(Augmentation(color=0.2), (8, 8, 1))

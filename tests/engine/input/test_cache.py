@@ -1,0 +1,232 @@
+"""Where decoded examples are kept: memory while they fit into half of what is free, else a file, else nowhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.helpers import ROOT, all_of, gone_process, leave_dead, run_host, small_config, the
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.input.cache import Cache, Room, choose_cache, discard_leftovers, free_memory_bytes, room_beside
+from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed, RunFinished
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.storage.disk_space import size_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MEGABYTE = 1_000_000
+COUNT, EACH = 1000, MEGABYTE - 256  # 1 GB with what TensorFlow needs beside
+
+
+def chosen(asked: str = "auto", memory: float = 64, disk: float = 64) -> Cache:
+    """What is chosen for 1 GB of examples, with so many GB free."""
+    return choose_cache(asked, COUNT, EACH, Room(int(memory * 1e9), int(disk * 1e9)))
+
+
+@pytest.mark.parametrize(
+    ("memory", "disk", "kind", "reason"),
+    [
+        (2.0, 0, "memory", "in memory: 1,000 examples of 1.0 GB in all are less than half of the 2.0 GB"),
+        (
+            1.9,
+            1.2,
+            "disk",
+            "in a file beside the run: 1,000 examples of 1.0 GB in all are more than half of the 1.9 GB",
+        ),
+        (1.9, 1.1, "off", "not kept: 1,000 examples of 1.0 GB in all are more than half of the 1.9 GB of memory"),
+        (1.9, 0, "off", "than the 0 B that the disk has free"),
+    ],
+)
+def test_auto_takes_the_fastest_place_with_room(memory: float, disk: float, kind: str, reason: str) -> None:
+    cache = chosen(memory=memory, disk=disk)
+    assert cache.kind == kind
+    assert reason in cache.reason
+    assert ("read anew in every epoch" in cache.notice) == (kind == "off")
+
+
+@pytest.mark.parametrize(
+    ("count", "each", "why"), [(None, EACH, "their number is not known"), (COUNT, None, "their sizes differ")]
+)
+def test_what_has_no_known_size_is_not_kept_unasked(count: int | None, each: int | None, why: str) -> None:
+    cache = choose_cache("auto", count, each, Room(10**12, 10**12))
+    assert cache.kind == "off"
+    assert why in cache.reason
+    assert "data.cache=memory or disk keeps them" in cache.notice
+
+
+def test_a_place_that_was_asked_for_is_taken() -> None:
+    assert chosen("memory", memory=0.1).kind == "memory"
+    assert chosen("disk", memory=64).kind == "disk"
+    assert chosen("off").kind == "off"
+    assert not any(chosen(asked).notice for asked in ("memory", "disk", "off"))
+
+
+def test_a_file_that_the_disk_has_no_room_for_is_refused() -> None:
+    with pytest.raises(DataError, match=r"data\.cache is disk, and 1,000 examples of 1\.0 GB.*500 MB are free.*off"):
+        chosen("disk", disk=0.5)
+
+
+def test_a_shuffle_of_examples_outside_memory_is_bounded() -> None:
+    assert chosen("memory", memory=1).shuffle_most is None
+    assert chosen("disk", memory=1).shuffle_most == chosen("off", memory=1).shuffle_most == 125
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 KB"), (12.3e6, "12 MB"), (2.5e9, "2.5 GB"), (3e12, "3,000.0 GB")],
+)
+def test_sizes_are_written_for_people(count: float, text: str) -> None:
+    assert size_text(count) == text
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def test_free_memory_is_the_machine_s_without_a_limit(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "0::/user.slice")
+    write(tmp_path / "sys/fs/cgroup/user.slice/memory.max", "max")
+    machine = psutil.virtual_memory().available
+    for root in (tmp_path, tmp_path / "not-linux"):
+        assert free_memory_bytes(root) == pytest.approx(machine, rel=0.2)
+    assert free_memory_bytes() <= psutil.virtual_memory().total
+
+
+@pytest.mark.parametrize("group", ["", "/batch", "/batch/job"])
+def test_free_memory_is_what_a_limit_leaves(tmp_path: Path, group: str) -> None:
+    """The second version of control groups; a limit also holds for the groups inside."""
+    write(tmp_path / "proc/self/cgroup", "0::/batch/job")
+    folder = tmp_path / f"sys/fs/cgroup{group}"
+    write(folder / "memory.max", "100000000")
+    write(folder / "memory.current", "60000000")
+    write(folder / "memory.stat", "anon 40000000\ninactive_file 15000000\nactive_file 5000000")
+    assert free_memory_bytes(tmp_path) == 55_000_000
+
+
+def test_free_memory_is_what_a_limit_of_the_first_version_leaves(tmp_path: Path) -> None:
+    write(tmp_path / "proc/self/cgroup", "12:cpuset:/\n4:cpu,memory:/docker/1f\n1:name=systemd:/")
+    folder = tmp_path / "sys/fs/cgroup/memory"  # in a container, the named folder is mounted as the root
+    write(folder / "memory.limit_in_bytes", "100000000")
+    write(folder / "memory.usage_in_bytes", "99000000")
+    write(folder / "memory.stat", "cache 3000000\ntotal_inactive_file 3000000")
+    assert free_memory_bytes(tmp_path) == 4_000_000
+
+
+def test_room_is_looked_for_where_the_file_would_be(tmp_path: Path) -> None:
+    room = room_beside(tmp_path / "cache")
+    assert room.disk_bytes > 0
+    assert room.memory_bytes > 0
+    assert room_beside(None).disk_bytes == 0
+
+
+def test_what_a_killed_run_left_behind_is_deleted(tmp_path: Path) -> None:
+    runs = {name: RunDirectory(tmp_path / name) for name in ("20260101-000000-killed", "20260101-000001-alive")}
+    for run, pid in zip(runs.values(), (gone_process(), os.getpid()), strict=True):
+        run.cache.mkdir(parents=True)
+        (run.cache / "train_0.data").write_bytes(b"images")
+        run.checkpoints.mkdir()
+        (run.checkpoints / f".draft-{pid}-best.keras").write_bytes(b"half a model")
+        run.reserved_space.write_bytes(b"reserved")
+        run.config.touch()
+    killed, alive = runs.values()
+    leave_dead(killed)
+    write_heartbeat(alive, os.getpid())
+    discard_leftovers(tmp_path)
+    assert [run.cache.exists() for run in runs.values()] == [False, True]
+    assert [run.reserved_space.exists() for run in runs.values()] == [False, True]
+    assert [len(list(run.checkpoints.iterdir())) for run in runs.values()] == [0, 1]
+
+
+@pytest.mark.slow
+def test_a_run_with_a_file_learns_and_leaves_none_behind(tmp_path: Path) -> None:
+    config = small_config(epochs=3, data={"cache": "disk"})
+    run = run_host(config, tmp_path)
+    assert the(run, RunFinished).outcome == "completed"
+    assert the(run, DataReady).cache.startswith("in a file beside the run: asked for; 1,797 examples")
+    losses = [epoch.logs["loss"] for epoch in all_of(run, EpochEnded)]
+    assert losses[2] < losses[0]
+    assert not run.cache.exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_leaves_no_file_behind(tmp_path: Path) -> None:
+    code = """
+def fails(input_shape, classes):
+    import keras, tensorflow as tf
+
+    class Breaks(keras.layers.Layer):
+        def call(self, x, training=False):
+            with tf.control_dependencies([tf.debugging.assert_less(tf.reduce_max(x), -1.0)]):
+                return tf.identity(x)
+
+    return keras.Sequential([keras.Input(input_shape), keras.layers.Flatten(), Breaks(), keras.layers.Dense(10)])
+"""
+    (tmp_path / "broken.py").write_text(code, encoding="utf-8")
+    config = small_config(data={"cache": "disk"}, model=f"{tmp_path / 'broken.py'}:fails", model_options={})
+    run = run_host(config, tmp_path / "runs")
+    assert the(run, RunFailed).what
+    assert the(run, DataReady).cache.startswith("in a file beside the run")
+    assert not run.cache.exists()
+
+
+_PEAK = """
+import json, sys
+from pathlib import Path
+import tensorflow as tf
+from tpu_console.engine.input.cache import Room
+from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.input.pipeline import build_pipeline
+from tests.helpers import small_config
+
+folder, memory, count = Path(sys.argv[1]), int(sys.argv[2]), 2000
+def peak():  # of this process: what getrusage tells begins with that of whoever started it
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) * 1024
+
+def decode(number):  # a quarter of a megabyte each, half a gigabyte in all
+    image = tf.random.stateless_uniform((256, 341, 3), tf.stack([number, 1]), 0, 255, tf.int32)
+    return tf.cast(image, tf.uint8), tf.cast(number % 10, tf.int32)
+
+data = tf.data.Dataset.range(count).map(decode, num_parallel_calls=2)
+examples = Examples(data, None, count, 0, Signature(Task.CLASSES, {"image": Input((256, 341, 3))}, 10), 255.0)
+config = small_config(batch_size=8, augmentation={"flip": "horizontal", "rotation": 10.0})
+pipeline = build_pipeline(examples, config, 1, cache_folder=folder, room=Room(memory, 10**12))
+Path("/proc/self/clear_refs").write_text("5")  # begin anew with what is in use now
+before, sums = peak(), []
+batches = iter(pipeline.train)
+for epoch in range(2):
+    sums.append(sum(int(tf.reduce_sum(next(batches)[1])) for _ in range(pipeline.steps_per_epoch)))
+print(json.dumps({"kind": pipeline.cache.kind, "bytes": peak() - before, "sums": sums, "notices": pipeline.notices}))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("memory", "kind"), [(400_000_000, "disk"), (4_000_000_000, "memory")])
+def test_memory_stays_bounded_where_the_data_is_larger_than_its_share(tmp_path: Path, memory: int, kind: str) -> None:
+    data = 2000 * 256 * 341 * 3
+    done = subprocess.run(
+        [sys.executable, "-c", _PEAK, str(tmp_path / "cache"), str(memory)],
+        cwd=ROOT,
+        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3", "TPU_CONSOLE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["kind"] == kind
+    assert figures["sums"] == [9000, 9000]  # each epoch has every example once
+    if kind == "memory":
+        assert figures["bytes"] > 0.9 * data
+    else:
+        assert figures["bytes"] < memory
+        assert "at a time instead of 2,000" in figures["notices"][0]

@@ -1,0 +1,254 @@
+"""Images are decoded before training: what is damaged inside is known by then, and nothing is decoded twice."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tensorflow as tf
+
+from tests.helpers import all_of, has, run_host, small_config, the
+from tests.images import damage_inside, write_image_folder
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.input import decoding as filling
+from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.events import DataReady, FitStarted, Noticed, PhaseStarted, RunFailed, RunFinished
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training.train import train_and_report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.events import Event
+
+WHY = "is damaged: its header is right, but it cannot be decoded"
+CACHES = pytest.mark.parametrize("cache", ["memory", "disk"])
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """24 images of three classes, two of them damaged inside."""
+    folder = write_image_folder(tmp_path / "photos", per_class=8)
+    for name in ("tulip/tulip_0.jpg", "rose/rose_3.jpg"):
+        damage_inside(folder / name)
+    return folder
+
+
+def config(folder: Path, cache: str = "memory", skip_bad: bool = False, **changes: Any) -> RunConfig:
+    options = {"path": str(folder), "image_size": [16, 16], "skip_bad": skip_bad}
+    data = {"cache": cache, "options": options | changes.pop("options", {}), "validation_fraction": 0.25}
+    return small_config(**{"dataset": "image-folder", "data": data, "batch_size": 4} | changes)
+
+
+def build(settings: RunConfig, folder: Path, on_decoding: Callable[[str], None] | None = lambda _: None) -> Pipeline:
+    """Build a pipeline as a run does."""
+    examples = load_examples(settings, lambda _: None)
+    return build_pipeline(examples, settings, 1, cache_folder=folder / "cache", on_decoding=on_decoding)
+
+
+def refusal(settings: RunConfig, folder: Path) -> DataError:
+    with pytest.raises(DataError) as caught:
+        build(settings, folder)
+    return caught.value
+
+
+@CACHES
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_damaged_images_are_counted_and_named_before_training(tmp_path: Path, cache: str, suffix: str) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=8, suffix=suffix)
+    for name in (f"tulip/tulip_0{suffix}", f"rose/rose_3{suffix}"):
+        damage_inside(folder / name)
+    error = refusal(config(folder, cache), tmp_path)
+    assert error.what == (
+        f"2 of 24 images in {folder} cannot be used: rose/rose_3{suffix} {WHY}; tulip/tulip_0{suffix} {WHY}."
+    )
+    assert "data.options.skip_bad=true" in error.remedy
+
+
+def test_of_many_damaged_images_the_first_ten_are_named(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=20)
+    for number in range(13):
+        damage_inside(folder / "rose" / f"rose_{number}.jpg")
+    error = refusal(config(folder), tmp_path)
+    assert error.what.startswith(f"13 of 60 images in {folder} cannot be used: rose/rose_0.jpg {WHY}; ")
+    assert error.what.count(WHY) == 10
+    assert error.what.endswith("; and 3 more.")
+
+
+@CACHES
+def test_damaged_images_are_left_out_if_allowed_and_all_counts_are_right(photos: Path, cache: str) -> None:
+    pipeline = build(config(photos, cache, skip_bad=True), photos.parent)
+    examples = pipeline.examples
+    assert (examples.train_count or 0) + (examples.validation_count or 0) == 22
+    train, validation = (sorted(int(label) for _, label in part) for part in (examples.train, examples.validation))
+    counts = examples.record["class_counts"]
+    assert [[labels.count(number) for number in range(3)] for labels in (train, validation)] == list(counts.values())
+    assert [sum(both) for both in zip(*counts.values(), strict=True)] == [8, 7, 7]
+    assert (pipeline.steps_per_epoch, pipeline.remainder) == divmod(len(train), 4)
+    assert [int(tf.data.experimental.cardinality(part)) for part in (examples.train, examples.validation)] == [
+        len(train),
+        len(validation),
+    ]
+    (notice,) = [text for text in pipeline.notices if "left out" in text]
+    assert notice == f"2 of 24 images in {photos} are left out: rose/rose_3.jpg {WHY}; tulip/tulip_0.jpg {WHY}."
+
+
+@CACHES
+def test_nothing_is_decoded_again_after_the_pass(photos: Path, cache: str) -> None:
+    """The files are gone by then."""
+    settings = config(photos, cache, skip_bad=True, augmentation={"flip": "horizontal"})
+    pipeline = build(settings, photos.parent)
+    shutil.rmtree(photos)
+    count = pipeline.examples.train_count
+    assert count is not None
+    labels = [label for _, labels in islice(pipeline.train, 2 * count // 4 + 1) for label in labels.numpy()]
+    for epoch in (labels[:count], labels[count : 2 * count]):
+        assert [epoch.count(number) for number in range(3)] == pipeline.examples.record["class_counts"]["train"]
+    for _ in range(2):
+        assert sum(len(labels) for _, labels in pipeline.validation) == pipeline.examples.validation_count
+    assert next(iter(pipeline.calibration()))[0].shape == (4, 16, 16, 3)
+
+
+def test_the_kept_images_are_those_of_the_files(photos: Path) -> None:
+    settings = config(photos, skip_bad=True)
+    shutil.rmtree(photos)
+    write_image_folder(photos, per_class=8)
+    kept, plain = build(settings, photos.parent).examples, load_examples(settings, lambda _: None)
+    for part, expected in ((kept.train, plain.train), (kept.validation, plain.validation)):
+        for (image, label), (other, its_label) in zip(part, expected, strict=True):
+            assert tf.reduce_all(image == other)
+            assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
+
+
+def test_images_that_are_not_kept_are_decoded_when_they_are_needed(photos: Path) -> None:
+    pipeline = build(config(photos, "off", skip_bad=True), photos.parent)
+    assert any("are not kept, and so they are not decoded before training" in text for text in pipeline.notices)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {photos}/.* is damaged"):
+        list(pipeline.train.take(pipeline.steps_per_epoch + 1))
+
+
+def test_without_anyone_to_tell_the_first_epoch_decodes(photos: Path) -> None:
+    pipeline = build(config(photos), photos.parent, None)
+    assert pipeline.examples.train_count == 18
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is damaged"):
+        list(pipeline.train.take(pipeline.steps_per_epoch + 1))
+
+
+def test_a_class_of_which_nothing_is_left_is_named(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=6)
+    for path in folder.glob("rose/*"):
+        damage_inside(path)
+    pipeline = build(config(folder, skip_bad=True), tmp_path)
+    assert "No image that is left to train on is of the class 'rose'." in pipeline.notices
+    assert pipeline.examples.record["class_counts"]["train"][1] == 0
+
+
+def test_nothing_but_damaged_images_is_refused_anyhow(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=4)
+    for path in folder.glob("*/*"):
+        damage_inside(path)
+    error = refusal(config(folder, skip_bad=True), tmp_path)
+    assert error.what.startswith(f"12 of 12 images in {folder} cannot be used: daisy/daisy_0.jpg {WHY}; ")
+    assert error.remedy == "Replace them."
+
+
+def test_a_batch_that_no_longer_fits_is_refused(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", ("daisy", "rose"), per_class=3)
+    for name in ("daisy/daisy_0.jpg", "rose/rose_0.jpg", "rose/rose_1.jpg"):
+        damage_inside(folder / name)
+    assert "larger than the" in refusal(config(folder, skip_bad=True), tmp_path).what
+
+
+def test_both_folders_are_told_and_all_validation_images_may_go(photos: Path) -> None:
+    others = write_image_folder(photos.parent / "others", per_class=1)
+    for path in others.glob("*/*"):
+        damage_inside(path)
+    settings = config(photos, options={"validation_path": str(others)})
+    error = refusal(settings, photos.parent)
+    assert f"2 of 24 images in {photos} cannot be used: " in error.what
+    assert f"3 of 3 images in {others} cannot be used: daisy/daisy_0.jpg {WHY}" in error.what
+    settings = config(photos, skip_bad=True, options={"validation_path": str(others)})
+    pipeline = build(settings, photos.parent)
+    assert pipeline.validation is None
+    assert (pipeline.examples.train_count, pipeline.examples.validation_count) == (22, 0)
+    assert len(pipeline.notices) == 2
+
+
+def test_a_file_that_goes_away_meanwhile_is_named_as_such(photos: Path) -> None:
+    def take_one_away(told: str) -> None:
+        (photos / "daisy" / "daisy_5.jpg").unlink(missing_ok=True)
+
+    settings = config(photos)
+    examples = load_examples(settings, lambda _: None)
+    with pytest.raises(DataError, match=r"3 of 24 images .*: daisy/daisy_5\.jpg is not there; rose/rose_3\.jpg is dam"):
+        build_pipeline(examples, settings, 1, on_decoding=take_one_away)
+
+
+def test_progress_is_told_and_ends_the_pass_by_raising(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    build(config(photos, skip_bad=True), photos.parent, told.append)
+    assert told == ["decoding 24 images", "", ""]  # once for training, once for validation
+    monkeypatch.setattr(filling, "_TELL_EVERY_S", -1.0)
+    told.clear()
+    build(config(photos, skip_bad=True), photos.parent, told.append)
+    assert told[1:] == ["decoding 1 of 24 images", "decoding 19 of 24 images"]
+
+    def stop(_: str) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        build(config(photos, skip_bad=True), photos.parent, stop)
+
+
+class StopsWhileDecoding(JournalWriter):
+    """A journal that asks the run to stop as soon as it hears that images are being decoded."""
+
+    token: StopToken
+
+    def write(self, event: Event) -> None:
+        super().write(event)
+        if isinstance(event, PhaseStarted) and event.detail.startswith("decoding"):
+            self.token.request("asked by a test")
+
+
+@CACHES
+def test_a_run_is_stopped_while_images_are_decoded(photos: Path, cache: str) -> None:
+    settings = config(photos, cache)
+    run = prepare_run(settings, photos.parent / "runs")
+    journal = StopsWhileDecoding(run.journal)
+    journal.token = StopToken()
+    assert train_and_report(run, settings, journal, journal.token, source="in-process")
+    end = the(run, RunFinished)
+    assert (end.outcome, end.reason) == ("stopped", "asked by a test, before training began")
+    assert not has(run, DataReady)
+    assert not run.cache.exists()
+
+
+@pytest.mark.slow
+def test_a_run_on_one_device_refuses_damaged_images_before_training(photos: Path) -> None:
+    run = run_host(config(photos), photos.parent / "runs")
+    failed = the(run, RunFailed)
+    assert failed.what.startswith(f"2 of 24 images in {photos} cannot be used: rose/rose_3.jpg {WHY}")
+    assert "skip_bad" in failed.remedy
+    assert not has(run, FitStarted)
+
+
+@pytest.mark.slow
+@CACHES
+def test_a_run_on_two_replicas_trains_without_damaged_images(photos: Path, cache: str) -> None:
+    settings = config(photos, cache, skip_bad=True, accelerator="sim:2", batch_size=2, epochs=3)
+    run = run_host(settings, photos.parent / "runs")
+    assert the(run, RunFinished).outcome == "completed"
+    ready = the(run, DataReady)
+    assert ready.train_examples is not None
+    assert ready.validation_examples == 22 - ready.train_examples
+    assert the(run, FitStarted).steps_per_epoch == ready.train_examples // 4
+    assert any("2 of 24 images" in event.message for event in all_of(run, Noticed))
+    assert not run.cache.exists()

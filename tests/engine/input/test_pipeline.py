@@ -1,0 +1,369 @@
+"""The input pipeline: cached before anything random, shuffled and augmented anew in every epoch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers import private_mode, small_config
+from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.input.cache import Room
+from tpu_console.engine.input.pipeline import build_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def image_signature(shape: tuple[int, ...], classes: int) -> Signature:
+    """The signature of examples with one input and class numbers."""
+    return Signature(Task.CLASSES, {"image": Input(shape)}, classes)
+
+
+ROTATED = {"flip": "both", "rotation": 30.0, "translation": 0.2}
+
+
+class Source:
+    """Images that count how often they are read; image i is filled with i, label i."""
+
+    def __init__(self, count: int, *, known: bool = True, pixel_range: float = 0.0) -> None:
+        self.reads = 0
+        self.validation_reads = 0
+        self.examples = Examples(
+            train=self._dataset(count, "reads", known),
+            validation=self._dataset(7, "validation_reads", known),
+            train_count=count if known else None,
+            validation_count=7 if known else None,
+            signature=image_signature((6, 6, 1), max(10, count)),
+            pixel_range=pixel_range,
+        )
+
+    def _dataset(self, count: int, counter: str, known: bool) -> Any:
+        def read() -> Iterator[tuple[Any, Any]]:
+            for number in range(count):
+                setattr(self, counter, getattr(self, counter) + 1)
+                image = np.full((6, 6, 1), number, np.float32)
+                image[:3, :2] += 100  # so that no turn or flip leaves it as it is
+                yield image, np.int32(number)
+
+        signature = (tf.TensorSpec((6, 6, 1), tf.float32), tf.TensorSpec((), tf.int32))
+        dataset = tf.data.Dataset.from_generator(read, output_signature=signature)
+        return dataset.apply(tf.data.experimental.assert_cardinality(count)) if known else dataset
+
+
+def epochs_of(dataset: Any, steps: int, epochs: int) -> list[list[tuple[Any, Any]]]:
+    """Batches of some epochs, drawn from one iterator as `fit` does."""
+    iterator = iter(dataset)
+    return [[tuple(part.numpy() for part in next(iterator)) for _ in range(steps)] for _ in range(epochs)]
+
+
+def labels(epoch: list[tuple[Any, Any]]) -> list[int]:
+    return [int(label) for _, batch in epoch for label in batch]
+
+
+def images_by_label(epoch: list[tuple[Any, Any]]) -> dict[int, Any]:
+    return {int(label): image for images, batch in epoch for image, label in zip(images, batch, strict=True)}
+
+
+def test_every_epoch_holds_the_whole_dataset_once_in_another_order() -> None:
+    pipeline = build_pipeline(Source(24).examples, small_config(batch_size=4), 1)
+    assert (pipeline.steps_per_epoch, pipeline.global_batch, pipeline.remainder) == (6, 4, 0)
+    first, second = (labels(epoch) for epoch in epochs_of(pipeline.train, 6, 2))
+    assert sorted(first) == sorted(second) == list(range(24))
+    assert first != second
+
+
+def test_the_order_comes_from_the_seed() -> None:
+    def order(seed: int) -> list[int]:
+        pipeline = build_pipeline(Source(24).examples, small_config(batch_size=4, seed=seed), 1)
+        return labels(epochs_of(pipeline.train, 6, 1)[0])
+
+    assert order(1) == order(1) != order(2)
+
+
+def test_a_remainder_is_dropped_and_batches_have_one_static_shape() -> None:
+    pipeline = build_pipeline(Source(26).examples, small_config(batch_size=4), 2)
+    assert (pipeline.steps_per_epoch, pipeline.global_batch, pipeline.remainder) == (3, 8, 2)
+    assert pipeline.train.element_spec[0].shape.as_list() == [8, 6, 6, 1]
+    assert {len(batch) for _, batch in epochs_of(pipeline.train, 9, 1)[0]} == {8}
+
+
+def test_what_one_epoch_leaves_out_another_one_has() -> None:
+    pipeline = build_pipeline(Source(26).examples, small_config(batch_size=8), 1)
+    seen = {label for epoch in epochs_of(pipeline.train, 3, 6) for label in labels(epoch)}
+    assert seen == set(range(26))
+
+
+def test_the_data_is_read_once_and_then_cached() -> None:
+    source = Source(12)
+    pipeline = build_pipeline(source.examples, small_config(batch_size=4), 1)
+    epochs_of(pipeline.train, 3, 4)
+    list(pipeline.validation)
+    list(pipeline.validation)
+    assert (source.reads, source.validation_reads) == (12, 7)
+
+
+def test_without_a_cache_every_epoch_reads_anew() -> None:
+    source = Source(12)
+    pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": "off"}), 1)
+    epochs_of(pipeline.train, 3, 4)
+    list(pipeline.validation)
+    list(pipeline.validation)
+    assert source.reads >= 4 * 12
+    assert source.validation_reads == 14
+
+
+def test_every_epoch_sees_the_same_cached_images_changed_differently() -> None:
+    source = Source(8)
+    pipeline = build_pipeline(source.examples, small_config(batch_size=4, augmentation=ROTATED), 1)
+    first, second = (images_by_label(epoch) for epoch in epochs_of(pipeline.train, 2, 2))
+    assert first.keys() == second.keys() == set(range(8))
+    assert sum(not np.array_equal(first[label], second[label]) for label in first) >= 6
+    assert source.reads == 8
+
+
+def test_images_of_one_batch_are_changed_differently() -> None:
+    image = np.arange(36, dtype=np.float32).reshape(6, 6, 1)
+    same = tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(8)
+    examples = Examples(same, None, 8, 0, image_signature((6, 6, 1), 10), 0.0)
+    pipeline = build_pipeline(examples, small_config(batch_size=8, augmentation=ROTATED), 1)
+    images = next(iter(pipeline.train))[0].numpy()
+    assert len({image.tobytes() for image in images}) >= 6
+
+
+def test_validation_images_are_never_changed() -> None:
+    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, augmentation=ROTATED), 1)
+    plain = build_pipeline(Source(8).examples, small_config(batch_size=4), 1)
+    changed_batches, plain_batches = list(pipeline.validation), list(plain.validation)
+    assert sum(len(batch) for _, batch in changed_batches) == 7
+    for (image, label), (same, also) in zip(changed_batches, plain_batches, strict=True):
+        assert np.array_equal(image, same)
+        assert label.numpy().tolist() == also.numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["flip", "rotation", "translation", "zoom", "crop", "contrast", "brightness", "erasing"],
+)
+def test_each_kind_of_change_changes_images(change: str) -> None:
+    value = "both" if change == "flip" else 90.0 if change == "rotation" else 0.5
+    generator = np.random.default_rng(1)
+    data = (generator.integers(0, 255, (16, 6, 6, 1)).astype(np.uint8), np.arange(16, dtype=np.int32))
+    examples = Examples(tf.data.Dataset.from_tensor_slices(data), None, 16, 0, image_signature((6, 6, 1), 16), 255.0)
+    pipeline = build_pipeline(examples, small_config(batch_size=16, augmentation={change: value}), 1)
+    images = images_by_label(epochs_of(pipeline.train, 1, 1)[0])
+    before = {number: data[0][number].astype(np.float32) / 255 for number in range(16)}
+    assert sum(not np.allclose(images[number], before[number], atol=1e-3) for number in images) >= 6
+    assert all(
+        image.shape == (6, 6, 1) and image.min() >= -1e-5 and image.max() <= 1 + 1e-5 for image in images.values()
+    )
+
+
+def test_changes_are_drawn_independently_of_each_other() -> None:
+    image = np.arange(36, dtype=np.float32).reshape(6, 6, 1)
+    examples = Examples(
+        tf.data.Dataset.from_tensors((image, np.int32(0))).repeat(64), None, 64, 0, image_signature((6, 6, 1), 10)
+    )
+    pipeline = build_pipeline(examples, small_config(batch_size=64, augmentation={"flip": "both"}), 1)
+    seen = {batch.tobytes() for batch in next(iter(pipeline.train))[0].numpy()}
+    assert seen == {flipped.tobytes() for flipped in (image, image[::-1], image[:, ::-1], image[::-1, ::-1])}
+
+
+def test_two_runs_of_one_seed_see_the_same_batches() -> None:
+    def batches(seed: int) -> list[bytes]:
+        changes = ROTATED | {"contrast": 0.3, "erasing": 0.5, "mixup": 0.3, "cutmix": 1.0}
+        config = small_config(batch_size=4, seed=seed, augmentation=changes)
+        epochs = epochs_of(build_pipeline(Source(12).examples, config, 1).train, 3, 2)
+        return [images.tobytes() + labels.tobytes() for epoch in epochs for images, labels in epoch]
+
+    assert batches(1) == batches(1)
+    assert len(set(batches(1)) | set(batches(2))) == 12
+
+
+def test_mixed_labels_are_shares_for_training_and_one_hot_for_validation() -> None:
+    config = small_config(batch_size=8, augmentation={"mixup": 1.0})
+    pipeline = build_pipeline(Source(16).examples, config, 1)
+    train, validation = next(iter(pipeline.train))[1].numpy(), next(iter(pipeline.validation))[1].numpy()
+    assert train.shape == (8, 16)
+    assert np.allclose(train.sum(axis=1), 1)
+    assert 0 < np.sort(train, axis=1)[:, -2].max() < 1  # two classes share
+    assert np.array_equal(validation, np.eye(16)[:7])
+
+
+def test_smoothed_labels_are_one_hot_until_the_loss() -> None:
+    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, label_smoothing=0.1), 1)
+    for labels in (next(iter(data))[1].numpy() for data in (pipeline.train, pipeline.validation)):
+        assert labels.shape == (4, 10)
+        assert set(np.unique(labels)) == {0, 1}
+
+
+def test_labels_that_need_classes_are_refused_without_their_number() -> None:
+    examples = replace(Source(8).examples, signature=image_signature((6, 6, 1), 0))
+    with pytest.raises(
+        DataError, match=r"label_smoothing needs examples of one class each.*an unknown number of classes"
+    ):
+        build_pipeline(examples, small_config(batch_size=4, label_smoothing=0.1), 1)
+
+
+def test_sentences_have_no_labels_to_smooth() -> None:
+    words = tf.data.Dataset.from_tensor_slices((np.zeros((8, 5), np.int32), np.zeros((8, 6), np.int32)))
+    signature = Signature(Task.TRANSLATION, {"source": Input((5,), "int32")})
+    with pytest.raises(DataError, match=r"label_smoothing needs .* shape \(6,\)"):
+        build_pipeline(Examples(words, None, 8, 0, signature), small_config(batch_size=4, label_smoothing=0.1), 1)
+
+
+@pytest.mark.parametrize("shape", [(None, None, 3), (6, None, 3), None])
+def test_examples_of_different_sizes_are_refused(shape: tuple[int | None, ...] | None) -> None:
+    source = Source(8).examples
+    vague = tf.data.Dataset.from_generator(
+        lambda: iter(()), output_signature=(tf.TensorSpec(shape, tf.float32), tf.TensorSpec((), tf.int32))
+    )
+    with pytest.raises(DataError, match=r"have shape .*: their size differs.*TPU.*one size.*tf\.image\.resize"):
+        build_pipeline(replace(source, train=vague), small_config(batch_size=4), 1)
+
+
+@pytest.mark.parametrize("shape", ["[None, None, 3]", "None"])
+def test_a_person_s_images_of_different_sizes_are_refused_with_the_reason(shape: str, tmp_path: Path) -> None:
+    code = f"""
+import tensorflow as tf
+
+def photos():
+    spec = (tf.TensorSpec({shape}, tf.uint8), tf.TensorSpec([], tf.int32))
+    made = lambda: ((tf.zeros((size, size + 1, 3)), 0) for size in range(3, 9))
+    return tf.data.Dataset.from_generator(made, output_signature=spec)
+"""
+    (tmp_path / "data.py").write_text(code, encoding="utf-8")
+    config = small_config(dataset=f"{tmp_path / 'data.py'}:photos", batch_size=2, steps_per_epoch=2)
+    examples = load_examples(config, lambda _: None)
+    with pytest.raises(DataError, match=r"photos have shape .*: their size differs or is not known.*one size"):
+        build_pipeline(examples, config, 1)
+
+
+def test_a_file_keeps_examples_as_memory_does(tmp_path: Path) -> None:
+    source = Source(12)
+    config = small_config(batch_size=4, data={"cache": "disk"})
+    pipeline = build_pipeline(source.examples, config, 1, cache_folder=tmp_path / "cache")
+    held = build_pipeline(Source(12).examples, small_config(batch_size=4), 1)
+    assert [labels(epoch) for epoch in epochs_of(pipeline.train, 3, 4)] == [
+        labels(epoch) for epoch in epochs_of(held.train, 3, 4)
+    ]
+    for _ in range(2):
+        assert labels(list(pipeline.validation)) == list(range(7))
+    assert (source.reads, source.validation_reads) == (12, 7)
+    assert sum(file.stat().st_size for file in (tmp_path / "cache").iterdir()) > 12 * 6 * 6 * 4
+    assert private_mode(tmp_path / "cache") == 0o700
+
+
+def test_what_a_crash_left_locked_breaks_no_other_run(tmp_path: Path) -> None:
+    config = small_config(batch_size=4, data={"cache": "disk", "shuffle_buffer": 1})
+    first = build_pipeline(Source(1000).examples, config, 1, cache_folder=tmp_path / "first")
+    iterator = iter(first.train)
+    next(iterator)  # and no further: what it wrote stays locked
+    assert any(file.name.endswith(".lockfile") for file in (tmp_path / "first").iterdir())
+    second = build_pipeline(Source(12).examples, config, 1, cache_folder=tmp_path / "second")
+    assert sorted(labels(epochs_of(second.train, 3, 1)[0])) == list(range(12))
+
+
+def test_a_shuffle_takes_no_more_memory_than_there_is() -> None:
+    each = 6 * 6 * 4 + 4 + 256
+    config = small_config(batch_size=4, data={"cache": "off"})
+    pipeline = build_pipeline(Source(100).examples, config, 1, room=Room(memory_bytes=8 * 10 * each, disk_bytes=0))
+    (notice,) = pipeline.notices
+    assert notice.startswith("Each example is drawn from 10 at a time instead of 100: more do not fit into memory.")
+    first = labels(epochs_of(pipeline.train, 25, 1)[0])
+    assert sorted(first) == list(range(100))
+    assert max(number - place for place, number in enumerate(first)) < 10
+
+
+def test_changes_placed_in_the_model_are_not_made_here_as_well() -> None:
+    config = small_config(batch_size=8, augmentation={"flip": "both", "placement": "model"})
+    pipeline = build_pipeline(Source(8).examples, config, 1)
+    plain = build_pipeline(Source(8).examples, small_config(batch_size=8), 1)
+    assert pipeline.placement.in_model
+    changed, same = (images_by_label(epochs_of(data.train, 1, 1)[0]) for data in (pipeline, plain))
+    assert all(np.array_equal(changed[label], same[label]) for label in range(8))
+
+
+def test_only_images_can_be_augmented() -> None:
+    rows = tf.data.Dataset.from_tensor_slices((np.zeros((8, 3), np.float32), np.zeros(8, np.int32)))
+    examples = Examples(rows, None, 8, 0, image_signature((3,), 2), 0.0)
+    with pytest.raises(DataError, match=r"augmentation needs images.*\(3,\).*\[augmentation\]"):
+        build_pipeline(examples, small_config(batch_size=4, augmentation={"flip": "horizontal"}), 1)
+
+
+@pytest.mark.parametrize(("pixels", "largest"), [("unit", 1.0), ("raw", 16.0)])
+def test_pixels_are_floats_of_the_range_that_was_asked_for(pixels: str, largest: float) -> None:
+    data = (np.full((8, 6, 6, 1), 16, np.uint8), np.zeros(8, np.int32))
+    dataset = tf.data.Dataset.from_tensor_slices(data)
+    examples = Examples(dataset, dataset, 8, 8, image_signature((6, 6, 1), 10), 16.0)
+    pipeline = build_pipeline(examples, small_config(batch_size=4, data={"pixels": pixels}), 1)
+    for images, _ in (next(iter(pipeline.train)), next(iter(pipeline.validation))):
+        assert images.dtype == tf.float32
+        assert float(tf.reduce_max(images)) == largest
+
+
+def test_labels_are_one_hot_where_the_loss_takes_a_probability_a_class() -> None:
+    pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, loss="categorical_crossentropy"), 1)
+    assert next(iter(pipeline.train))[1].shape == (4, 10)
+    assert next(iter(pipeline.validation))[1].shape == (4, 10)
+
+
+@pytest.mark.parametrize(
+    ("count", "batch", "replicas", "remedy"),
+    [(10, 11, 1, "The largest batch size that fits is 10."), (10, 3, 4, "fits is 2"), (3, 1, 4, "Use fewer replicas.")],
+)
+def test_a_batch_larger_than_the_data_is_explained(count: int, batch: int, replicas: int, remedy: str) -> None:
+    with pytest.raises(DataError) as caught:
+        build_pipeline(Source(count).examples, small_config(batch_size=batch), replicas)
+    assert f"A global batch of {batch * replicas}" in caught.value.what
+    assert remedy in caught.value.remedy
+
+
+def test_an_unknown_number_of_examples_needs_a_number_of_steps() -> None:
+    source = Source(10, known=False)
+    with pytest.raises(DataError, match=r"does not tell how many examples.*steps_per_epoch"):
+        build_pipeline(source.examples, small_config(batch_size=4), 1)
+    pipeline = build_pipeline(source.examples, small_config(batch_size=4, steps_per_epoch=5), 1)
+    assert pipeline.steps_per_epoch == 5
+    assert len(labels(epochs_of(pipeline.train, 5, 1)[0])) == 20
+
+
+def leaves_none_empty_handed(size: int, replicas: int) -> bool:
+    """Whether a batch, dealt out in shares of its rounded-up part, has something for every replica."""
+    return -(-size // replicas) * (replicas - 1) < size
+
+
+@pytest.mark.parametrize("batch", [1, 4, 16])
+@pytest.mark.parametrize("replicas", [2, 3, 8])
+@pytest.mark.parametrize("count", [8, 9, 17, 41, 100, 360, 1001])
+def test_the_last_validation_batch_leaves_no_replica_empty_handed(count: int, replicas: int, batch: int) -> None:
+    dataset = tf.data.Dataset.range(count).map(lambda n: (tf.cast(n, tf.float32), n))
+    examples = Examples(dataset.repeat(), dataset, 1000, count, image_signature((), 2), 0.0)
+    config = small_config(batch_size=batch)
+    whole = range(replicas, count + replicas, replicas)
+    if not any(leaves_none_empty_handed(count % size or size, replicas) for size in whole):
+        with pytest.raises(
+            DataError, match=f"{count:,} validation examples cannot be dealt out to {replicas} replicas"
+        ):
+            build_pipeline(examples, config, replicas)
+        return
+    sizes = [len(labels) for _, labels in build_pipeline(examples, config, replicas).validation]
+    assert sum(sizes) == count
+    assert all(leaves_none_empty_handed(size, replicas) for size in sizes)
+
+
+def test_timing_reads_a_batch_of_its_own_and_leaves_the_run_s_order_alone() -> None:
+    source = Source(100)
+    config = small_config(batch_size=4)
+    pipeline = build_pipeline(source.examples, config, 1)
+    first = epochs_of(pipeline.calibration(), 5, 1)[0]
+    assert len({image.tobytes() for image, _ in first}) == 1
+    assert source.reads <= 12  # the batch, and what was fetched ahead
+    undisturbed = build_pipeline(Source(100).examples, config, 1)
+    assert labels(epochs_of(pipeline.train, 2, 1)[0]) == labels(epochs_of(undisturbed.train, 2, 1)[0])

@@ -1,0 +1,56 @@
+"""What the tests of predicting share: training in a moment, and predicting into a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.jobs.predicting.predict import perform
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training.train import train_and_report
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+def train(config: RunConfig, folder: Path) -> RunDirectory:
+    """Train in this process."""
+    run = prepare_run(config, folder / "runs")
+    journal = JournalWriter(run.journal)
+    assert train_and_report(run, config, journal, StopToken(), source="in-process"), run.journal.read_text()
+    journal.close()
+    return run
+
+
+class Job:
+    """Predicts with a run into ``out.csv`` of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.out = folder / "out.csv"
+        self.said = io.StringIO()
+        self.result: dict[str, Any] = {}
+
+    def __call__(self, run: RunDirectory, *data: Path | str, **options: Any) -> list[dict[str, str]]:
+        settings = {"run": str(run.path), "data": [str(path) for path in data], "out": str(self.out), **options}
+        self.result = perform(Reporter(self.said), **settings)
+        return self.rows()
+
+    def rows(self) -> list[dict[str, str]]:
+        with self.out.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.said.getvalue().splitlines()]
+
+    @property
+    def notes(self) -> str:
+        return " ".join(record["text"] for record in self.records if record["kind"] == "note")

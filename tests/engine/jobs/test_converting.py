@@ -1,0 +1,389 @@
+"""Converting images into shards: what is written, interrupts, full disks, sources that change, bad images."""
+
+from __future__ import annotations
+
+import io
+import json
+import resource
+import shutil
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.images import (
+    BAD_FILES,
+    ODD_FILES,
+    PLANT_CLASSES,
+    write_bad,
+    write_image_folder,
+    write_odd,
+    write_plant_pathology,
+)
+from tpu_console.engine.data.images.decode import Decoding, check_images, decode_bytes, decoded
+from tpu_console.engine.data.sources.tfrecord import open_schema
+from tpu_console.engine.data.tfrecord.schema import shard_name
+from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.jobs.converting.shard_files import DamagedShardError, check_records, write_shard
+from tpu_console.engine.jobs.converting.shard_source import read_images
+from tpu_console.engine.jobs.converting.tfrecord import perform
+from tpu_console.engine.jobs.job import Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SHARD_MB = 0.02
+DECODING = Decoding((40, 60))
+
+
+class Listener(Reporter):
+    """Keeps what a job says, and interrupts it where it is told to.
+
+    Args:
+        until: What is being done, and how far, when it is interrupted.
+    """
+
+    def __init__(self, until: tuple[str, int] | None = None) -> None:
+        super().__init__(io.StringIO())
+        self.notes: list[str] = []
+        self.steps: list[tuple[str, int, int | None]] = []
+        self._until = until
+
+    def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
+        self.steps.append((what, done, total))
+        if self._until == (what, done):
+            raise KeyboardInterrupt
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def convert(
+    source: Path, to: Path | str, reporter: Reporter | None = None, shard_mb: float = SHARD_MB, **options: Any
+) -> dict[str, Any]:
+    dataset = "image-csv" if source.suffix == ".csv" else "image-folder"
+    return perform(reporter or Listener(), dataset, {"path": str(source), **options}, str(to), shard_mb)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def records(folder: Path) -> Iterator[Any]:
+    """Every record of a folder's shards, in their order."""
+    for shard in open_schema(str(folder)).shards:
+        for raw in tf.data.TFRecordDataset(str(folder / shard.file)).as_numpy_iterator():
+            yield tf.train.Example.FromString(raw).features.feature
+
+
+@pytest.fixture
+def flowers(tmp_path: Path) -> Path:
+    return write_image_folder(tmp_path / "flowers", per_class=20)
+
+
+@pytest.fixture
+def once(flowers: Path, tmp_path: Path) -> dict[str, bytes]:
+    """What converting without interruption writes."""
+    convert(flowers, tmp_path / "once")
+    return content(tmp_path / "once")
+
+
+def test_shards_hold_the_files_own_bytes_and_the_schema_says_what_there_is(flowers: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    result = convert(flowers, tmp_path / "shards", listener)
+    schema = open_schema(str(tmp_path / "shards"))
+    files = sorted(path.name for path in (tmp_path / "shards").iterdir())
+    assert len(schema.shards) == 3
+    assert files == ["manifest.json", "schema.json", *(shard_name(number, 3) for number in range(3))]
+    assert (schema.classes, schema.class_counts, schema.total) == (("daisy", "rose", "tulip"), (20, 20, 20), 60)
+    assert (schema.label, schema.image_formats, schema.version) == ("class", {"jpeg": 60}, 1)
+    assert schema.source == f"image-folder: {flowers}"
+    assert [shard.bytes for shard in schema.shards] == [
+        (tmp_path / "shards" / shard.file).stat().st_size for shard in schema.shards
+    ]
+    assert result == {
+        "destination": str(tmp_path / "shards"),
+        "shards": 3,
+        "written": 3,
+        "images": 60,
+        "bytes": sum(shard.bytes for shard in schema.shards),
+        "classes": ["daisy", "rose", "tulip"],
+        "class_counts": [20, 20, 20],
+        "left_out": 0,
+    }
+    names = []
+    for features, label in zip(records(tmp_path / "shards"), schema.labels, strict=True):
+        name = features["name"].bytes_list.value[0].decode()
+        names.append(name)
+        assert features["image"].bytes_list.value[0] == (flowers / name).read_bytes()
+        assert list(features["label"].int64_list.value) == [label]
+        assert schema.classes[label] == name.partition("/")[0]
+    assert len(set(names)) == 60
+    assert names != sorted(names)  # mixed
+    ends = {what: (done, total) for what, done, total in listener.steps}
+    assert ends == {"checking images": (60, 60), "writing and reading back": (60, 60), "computing checksums": (0, 0)}
+
+
+def test_columns_with_one_class_an_image_become_class_numbers(tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path / "plants", per_class=3)
+    convert(table, tmp_path / "shards")
+    schema = open_schema(str(tmp_path / "shards"))
+    assert (schema.label, schema.classes, schema.class_counts) == ("class", PLANT_CLASSES, (3, 3, 3, 3))
+    names = [features["name"].bytes_list.value[0].decode() for features in records(tmp_path / "shards")]
+    assert [int(name.removeprefix("Train_")) % 4 for name in names] == schema.labels
+
+
+def test_a_share_for_each_class_stays_one(tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path / "plants", per_class=3)
+    text = table.read_text().replace("Train_1,0,1,0,0", "Train_1,0.1,0.7,0.2,0")
+    table.write_text(text)
+    convert(table, tmp_path / "shards")
+    schema = open_schema(str(tmp_path / "shards"))
+    assert (schema.label, schema.class_counts) == ("shares", (3, 3, 3, 3))
+    labels = {
+        features["name"].bytes_list.value[0]: list(features["label"].float_list.value)
+        for features in records(tmp_path / "shards")
+    }
+    assert labels[b"Train_0"] == [1, 0, 0, 0]
+    assert labels[b"Train_1"] == pytest.approx([0.1, 0.7, 0.2, 0])
+    assert convert(table, tmp_path / "shards")["written"] == 0  # rounded shares are recognised
+
+
+def test_every_kind_of_image_comes_out_of_a_shard_as_it_comes_out_of_its_file(tmp_path: Path) -> None:
+    kinds = [kind for kind in ODD_FILES if kind != "moving gif"]
+    paths = {str(write_odd(tmp_path / "photos" / ("a", "b")[number % 2], kind)) for number, kind in enumerate(kinds)}
+    convert(tmp_path / "photos", tmp_path / "shards")
+    facts = check_images(sorted(paths), lambda _: None)
+    expected = dict(zip(sorted(paths), decoded(facts, DECODING).as_numpy_iterator(), strict=True))
+    found = 0
+    for features in records(tmp_path / "shards"):
+        path = str(tmp_path / "photos" / features["name"].bytes_list.value[0].decode())
+        orientation = features["orientation"].int64_list.value[0]
+        image = decode_bytes(tf.constant(features["image"].bytes_list.value[0]), DECODING, tf.constant(orientation))
+        np.testing.assert_array_equal(image, expected[path], err_msg=path)
+        found += 1
+    assert found == len(kinds)
+    assert open_schema(str(tmp_path / "shards")).image_formats == {"jpeg": 5, "png": found - 5}
+
+
+@pytest.mark.parametrize(
+    "until",
+    [
+        ("checking images", 30),
+        ("writing and reading back", 0),
+        ("writing and reading back", 7),
+        ("writing and reading back", 15),
+        ("writing and reading back", 33),
+        ("writing and reading back", 60),
+        ("computing checksums", 0),
+    ],
+)
+def test_interrupted_and_started_again_it_writes_the_same_bytes(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes], until: tuple[str, int]
+) -> None:
+    folder = tmp_path / "shards"
+    with pytest.raises(KeyboardInterrupt):
+        convert(flowers, folder, Listener(until))
+    left = content(folder) if folder.exists() else {}
+    assert "schema.json" not in left
+    assert {name: once[name] for name in left} == left  # whatever is there is whole
+    result = convert(flowers, folder)
+    assert content(folder) == once
+    assert result["written"] == 3 - sum(name.endswith(".tfrecord") for name in left)
+
+
+def test_an_interrupt_that_allows_no_clearing_up_changes_nothing_either(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes]
+) -> None:
+    folder = tmp_path / "shards"
+    with pytest.raises(KeyboardInterrupt):
+        convert(flowers, folder, Listener(("writing and reading back", 33)))
+    for number in range(3):
+        (folder / f"{shard_name(number, 3)}.part").write_bytes(b"a power cut")
+    (folder / "schema.json.part").write_text("{")
+    convert(flowers, folder)
+    assert content(folder) == once
+
+
+def test_a_console_that_is_gone_ends_it_as_an_interrupt_does(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes]
+) -> None:
+    class Gone(Listener):
+        def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
+            if (what, done) == ("writing and reading back", 33):
+                raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        convert(flowers, tmp_path / "shards", Gone())
+    assert sorted(content(tmp_path / "shards")) == ["manifest.json", shard_name(0, 3)]
+    convert(flowers, tmp_path / "shards")
+    assert content(tmp_path / "shards") == once
+
+
+def test_what_is_complete_is_checked_and_not_written_again(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes]
+) -> None:
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")}
+    listener = Listener()
+    assert convert(flowers, tmp_path / "once", listener)["written"] == 0
+    assert content(tmp_path / "once") == once
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")} == before
+    assert ("checking shards that are there", 60, 60) in listener.steps
+
+
+def test_a_shard_that_was_damaged_meanwhile_is_written_again(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes]
+) -> None:
+    shards = [tmp_path / "once" / shard_name(number, 3) for number in range(3)]
+    shards[0].write_bytes(shards[0].read_bytes()[:-100])
+    shards[1].write_bytes(bytes(len(once[shards[1].name])))
+    shutil.copy(shards[2], shards[1])
+    listener = Listener()
+    assert convert(flowers, tmp_path / "once", listener)["written"] == 2
+    assert content(tmp_path / "once") == once
+    assert [f"{path} is damaged and written again" for path in shards[:2]] == [
+        note.partition(":")[0] for note in listener.notes
+    ]
+
+
+def test_a_source_that_changed_is_refused_and_named(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
+    shutil.copy(flowers / "rose" / "rose_1.jpg", flowers / "rose" / "rose_2.jpg")
+    (flowers / "daisy" / "daisy_0.jpg").rename(flowers / "tulip" / "daisy_0.jpg")
+    with pytest.raises(DataError) as caught:
+        convert(flowers, tmp_path / "once")
+    assert caught.value.what.endswith(
+        "tulip/daisy_0.jpg is new; daisy/daisy_0.jpg is gone; rose/rose_2.jpg is changed."
+    )
+    assert content(tmp_path / "once") == once
+
+
+def test_another_shard_size_is_refused_in_a_folder_that_was_begun(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes]
+) -> None:
+    with pytest.raises(DataError, match=r"shards were to have 0\.02 MB and now 0\.03 MB"):
+        convert(flowers, tmp_path / "once", shard_mb=0.03)
+    assert content(tmp_path / "once") == once
+
+
+@pytest.mark.parametrize("name", ["schema.json", "train-00000-of-00001.tfrecord"])
+def test_shards_of_unknown_origin_are_not_written_over(flowers: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / name).write_text("mine")
+    with pytest.raises(DataError, match=f"already holds {name}"):
+        convert(flowers, tmp_path / "shards")
+    assert content(tmp_path / "shards") == {name: b"mine"}
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_fills_leaves_no_half_shard_and_is_gone_on_from(
+    flowers: Path, tmp_path: Path, once: dict[str, bytes]
+) -> None:
+    folder = tmp_path / "shards"
+    sizes = sorted(len(once[shard_name(number, 3)]) for number in range(3))
+    with files_no_larger_than(sizes[-1] - 1), pytest.raises(ConsoleError) as caught:
+        convert(flowers, folder)
+    assert caught.value.what.endswith("cannot be written: File too large.")
+    left = content(folder)
+    assert "schema.json" not in left
+    assert set(left) <= set(once)
+    assert {name: once[name] for name in left} == left
+    convert(flowers, folder)
+    assert content(folder) == once
+
+
+def test_a_device_without_room_is_said_to_be_full(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    (folder / f"{shard_name(1, 3)}.part").symlink_to("/dev/full")
+    with pytest.raises(ConsoleError) as caught:
+        convert(flowers, folder)
+    assert caught.value.what == f"{folder}/{shard_name(1, 3)} cannot be written: the disk is full."
+    assert "whole shards are kept" in caught.value.remedy
+    assert sorted(content(folder)) == ["manifest.json", shard_name(0, 3)]
+    convert(flowers, folder)
+    assert content(folder) == once
+
+
+def test_too_little_room_is_found_before_anything_is_written(
+    flowers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=20_000))
+    with pytest.raises(ConsoleError, match=r"has 0\.0 GB free"):
+        convert(flowers, tmp_path / "shards")
+    assert sorted(content(tmp_path / "shards")) == ["manifest.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(flowers: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConsoleError, match=f"^{tmp_path}/file/shards cannot be made"):
+        convert(flowers, tmp_path / "file" / "shards")
+
+
+def test_bad_images_are_named_and_refused_or_left_out(flowers: Path, tmp_path: Path) -> None:
+    for kind in BAD_FILES:
+        write_bad(flowers / "rose", kind)
+    photo = flowers / "rose" / "rose_3.jpg"
+    whole = photo.read_bytes()
+    photo.write_bytes(whole[: len(whole) // 2] + whole[-2:])  # its end looks right
+    with pytest.raises(DataError) as caught:
+        convert(flowers, tmp_path / "shards")
+    assert caught.value.what.startswith(f"{len(BAD_FILES) + 1} of {61 + len(BAD_FILES) - 1} images in {flowers} cannot")
+    assert "rose/empty.jpg is empty" in caught.value.what
+    assert not (tmp_path / "shards").exists()
+    listener = Listener()
+    result = convert(flowers, tmp_path / "shards", listener, skip_bad=True)
+    assert (result["left_out"], result["class_counts"]) == (len(BAD_FILES) + 1, [20, 19, 20])
+    assert any("are left out: rose/" in note for note in listener.notes)
+    assert json.loads((tmp_path / "shards" / "schema.json").read_text())["total"] == 59
+
+
+def test_a_remote_folder_is_written_read_back_and_gone_on_with(flowers: Path) -> None:
+    place = "ram://bucket/shards"  # of TensorFlow's file systems the one that needs no network
+    with pytest.raises(KeyboardInterrupt):
+        convert(flowers, place, Listener(("writing and reading back", 33)))
+    assert convert(flowers, place)["written"] == 2
+    schema = open_schema(place)
+    assert schema.total == 60
+    assert sorted(tf.io.gfile.listdir(place)) == ["manifest.json", "schema.json", *(s.file for s in schema.shards)]
+
+
+def test_reading_back_finds_whatever_is_not_as_it_should_be(flowers: Path, tmp_path: Path) -> None:
+    images = read_images("image-folder", {"path": str(flowers)}, Listener()).items[:3]
+    path = str(tmp_path / "shard")
+
+    def check(*items: Any) -> None:
+        check_records(path, items, lambda: None)
+
+    write_shard(path, images, lambda: None)
+    check(*images)
+    first, second, third = images
+    for items, reason in (
+        ((first, second), "more than 2 records"),
+        ((*images, third), "3 records instead of 4"),
+        ((first, third, second), "is not where it should be"),
+        ((first, second, replace(third, label=2)), "another label"),
+        ((first, second, replace(third, crc32=1)), "another image"),
+        ((first, second, replace(third, orientation=6)), "turned otherwise"),
+    ):
+        with pytest.raises(DamagedShardError, match=reason):
+            check(*items)
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(b"no example")
+    with pytest.raises(DamagedShardError, match="cannot be read"):
+        check(first)

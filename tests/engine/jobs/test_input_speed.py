@@ -1,0 +1,93 @@
+"""Measuring the input pipeline: each part of real files apart, and the whole, in a bounded time."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.helpers import small_config
+from tests.images import write_image_folder
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.data.survey.formats import config_for
+from tpu_console.engine.jobs.inspecting.speed import measure
+from tpu_console.engine.jobs.inspecting.spread import histogram, spread
+from tpu_console.engine.jobs.job import Reporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+
+def measured(config: RunConfig) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """What was measured in a short time, and what was told meanwhile."""
+    stream = io.StringIO()
+    examples = load_examples(config, lambda _: None)
+    found = measure(config, examples, Reporter(stream), seconds=0.2)
+    return found, [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_image_folder(tmp_path_factory.mktemp("photos"), per_class=60, size=(96, 96))
+
+
+@pytest.fixture
+def config(photos: Path) -> RunConfig:
+    return config_for("image-folder", {"path": str(photos), "image_size": [64, 64]})
+
+
+def test_every_part_of_a_pipeline_of_files_is_measured(config: RunConfig) -> None:
+    augmented = with_changes(config, [("augmentation.flip", "horizontal"), ("augmentation.brightness", 0.1)])
+    found, told = measured(augmented)
+    parts = {part["name"]: part for part in found["parts"]}
+    assert list(parts) == ["reading", "decoding", "augmenting", "first", "later"]
+    assert all(part["per_s"] > 0 and part["examples"] > 0 for part in parts.values())
+    # The first epoch reads and decodes, later ones come from memory.
+    assert parts["later"]["per_s"] > 2 * parts["first"]["per_s"]
+    slowest = min(["reading", "decoding", "augmenting"], key=lambda name: float(parts[name]["per_s"]))
+    assert found["limit"] == slowest
+    assert (found["unit"], found["cache"]) == ("images", "memory")
+    assert any("Later epochs come from memory" in text for text in found["advice"])
+    assert {line["what"] for line in told} >= {"measuring reading files", "measuring first epoch"}
+
+
+def test_without_a_cache_there_are_no_faster_epochs(config: RunConfig) -> None:
+    found, _ = measured(with_changes(config, [("data.cache", "off")]))
+    assert [part["name"] for part in found["parts"]] == ["reading", "decoding", "batching", "first"]
+    assert any("data.cache=disk" in text for text in found["advice"])
+
+
+def test_examples_that_are_in_memory_are_only_batched() -> None:
+    found, _ = measured(small_config(steps_per_epoch=3))
+    assert [part["name"] for part in found["parts"]] == ["batching", "first", "later"]
+    assert found["parts"][1]["examples"] <= 1437
+
+
+def test_nothing_is_left_behind(config: RunConfig, private_home: Path) -> None:
+    measured(with_changes(config, [("data.cache", "disk")]))
+    assert list(private_home.iterdir()) == []
+
+
+def test_values_are_counted_in_bins() -> None:
+    ratings = np.array([1.0, 2.0, 2.0, 5.0])
+    assert [(entry["low"], entry["high"], entry["count"]) for entry in histogram(ratings)] == [
+        (1, 1, 1),
+        (2, 2, 2),
+        (5, 5, 1),
+    ]
+    lengths = np.arange(1, 101)
+    bins = histogram(lengths)
+    assert len(bins) == 10
+    assert sum(entry["count"] for entry in bins) == 100
+    assert (bins[0]["low"], bins[0]["high"], bins[1]["low"], bins[-1]["high"]) == (1, 10, 11, 100)
+    far = histogram(np.append(np.linspace(0, 1, 1000), 1e6))
+    assert far[-1]["high"] == 1e6
+    assert sum(entry["count"] for entry in far) == 1001
+    assert far[0]["count"] > 50
+    assert spread(lengths) == {"min": 1, "median": 50.5, "max": 100}

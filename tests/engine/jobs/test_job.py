@@ -1,0 +1,153 @@
+"""The protocol of jobs: what a reporter writes, and how a job's process ends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import LIMIT_S, ROOT
+from tpu_console.engine.jobs.job import FAILED, INTERRUPTED, JOBS, Reporter
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def written(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_the_first_and_the_last_of_each_thing_are_told_however_fast_it_goes() -> None:
+    stream = io.StringIO()
+    reporter = Reporter(stream)
+    for what in ("reading", "writing"):
+        for done in range(1001):
+            reporter.progress(what, done, 1000, "images")
+    told = [(record["what"], record["done"]) for record in written(stream)]
+    assert [pair for pair in told if pair[1] in (0, 1000)] == [
+        ("reading", 0),
+        ("reading", 1000),
+        ("writing", 0),
+        ("writing", 1000),
+    ]
+    assert len(told) < 50
+
+
+def test_a_result_stays_one_whatever_it_holds() -> None:
+    stream = io.StringIO()
+    Reporter(stream).result({"kind": "note", "name": os.fsdecode(b"\xff.jpg"), "value": 1.5})
+    assert written(stream) == [{"kind": "result", "name": "\udcff.jpg", "value": 1.5}]
+
+
+JOB = """
+import os, sys
+from tpu_console.engine.jobs import job
+from tpu_console.engine.errors import DataError
+
+def perform(reporter, how):
+    os.write(1, b"native code prints\\n")
+    print("so does Python")
+    reporter.note("at work")
+    if how == "data":
+        raise DataError("a.jpg is empty.", why="It has 0 bytes.", remedy="Delete it.")
+    if how == "bug":
+        raise RuntimeError("two\\nlines")
+    if how == "wait":
+        while True:
+            reporter.progress("waiting", 1, 2, "s")
+    return {"how": how}
+
+sys.modules["its_module"] = sys.modules["__main__"]
+job.JOBS["inspect"] = "its_module"
+sys.exit(job.main(sys.argv[1:]))
+"""
+
+
+def start(how: str) -> subprocess.Popen[str]:
+    """A job's process with a job of the test's own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", JOB, "inspect", json.dumps({"how": how})],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]:
+    out, err = process.communicate(timeout=LIMIT_S)
+    return process.returncode, [json.loads(line) for line in out.splitlines()], err
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "last"),
+    [
+        ("well", 0, {"kind": "result", "how": "well"}),
+        (
+            "data",
+            FAILED,
+            {
+                "kind": "error",
+                "what": "a.jpg is empty.",
+                "why": "It has 0 bytes.",
+                "remedy": "Delete it.",
+                "has_log": False,
+                "needs_trust": False,
+            },
+        ),
+        (
+            "bug",
+            FAILED,
+            {
+                "kind": "error",
+                "what": "The inspect job met a mistake of its own: RuntimeError: two lines",
+                "why": "",
+                "remedy": "",
+                "has_log": True,
+                "needs_trust": False,
+            },
+        ),
+    ],
+)
+def test_a_job_s_end_is_told_and_nothing_else_gets_between(how: str, code: int, last: dict[str, Any]) -> None:
+    found, said, err = end(start(how))
+    assert (found, said) == (code, [{"kind": "note", "text": "at work"}, last])
+    assert "native code prints" in err
+    assert "so does Python" in err
+    assert ("Traceback" in err) == (how == "bug")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_job_without_a_word(number: signal.Signals) -> None:
+    process = start("wait")
+    assert process.stdout is not None
+    assert "at work" in process.stdout.readline()
+    assert "waiting" in process.stdout.readline()
+    process.send_signal(number)
+    code, said, err = end(process)
+    assert code == INTERRUPTED
+    assert {record["kind"] for record in said} <= {"progress"}
+    assert "Traceback" not in err
+
+
+def test_a_job_ends_when_nobody_listens_any_more() -> None:
+    process = start("wait")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(LIMIT_S) == INTERRUPTED
+
+
+def test_every_job_has_its_module() -> None:
+    missing = [module for module in JOBS.values() if not _source(module).is_file()]
+    assert missing == []
+
+
+def _source(module: str) -> Path:
+    return ROOT / f"{module.replace('.', '/')}.py"

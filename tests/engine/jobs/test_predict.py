@@ -1,0 +1,263 @@
+"""Predicting images and arrays with real runs, on files as people have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tests.engine.jobs.predicting import Job, train
+from tests.helpers import small_config
+from tests.images import PLANT_CLASSES, write_bad, write_image_folder, write_plant_pathology
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.sources import load as datasets
+from tpu_console.engine.data.split import stratified_split
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.jobs.predicting.trained import open_trained
+from tpu_console.engine.runs.class_report import read_report
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+pytestmark = pytest.mark.slow
+
+IMAGES = {"model": "mlp", "model_options": {"hidden": [16]}, "batch_size": 8}
+
+
+@pytest.fixture(scope="module")
+def plants(home: Path) -> RunDirectory:
+    path = write_plant_pathology(home / "plants", per_class=20, tests=5)
+    data = {"options": {"path": str(path), "image_size": [24, 32], "resize": "crop"}}
+    return train(
+        small_config(dataset="image-csv", data=data, epochs=4, loss="categorical_crossentropy", **IMAGES), home
+    )
+
+
+@pytest.fixture(scope="module")
+def flowers(home: Path) -> RunDirectory:
+    path = write_image_folder(home / "flowers", per_class=12)
+    data = {"options": {"path": str(path), "image_size": [16, 16]}, "pixels": "raw"}
+    return train(small_config(dataset="image-folder", data=data, **IMAGES), home)
+
+
+def validation_of(run: RunDirectory) -> tuple[Any, Any]:
+    config = open_trained(str(run.path), "last").config
+    pairs = list(datasets.load_examples(config, lambda _: None).validation.as_numpy_iterator())
+    return np.stack([pair[0] for pair in pairs]), np.array([pair[1] for pair in pairs])
+
+
+def accuracy_of(run: RunDirectory) -> float:
+    report = read_report(run)
+    assert report is not None
+    return report.accuracy
+
+
+def test_predictions_of_the_validation_digits_are_those_of_the_matrix(job: Job, small_digits: RunDirectory) -> None:
+    images, labels = validation_of(small_digits)
+    np.save(job.out.parent / "x.npy", images)
+    rows = job(small_digits, job.out.parent / "x.npy")
+    assert list(rows[0]) == ["index", "label", "probability"]
+    assert [row["index"] for row in rows] == [str(index) for index in range(360)]
+    right = np.mean([int(row["label"]) for row in rows] == labels)
+    assert right == pytest.approx(accuracy_of(small_digits))
+    assert right > 0.5
+    assert all(0.1 < float(row["probability"]) <= 1 for row in rows)
+    assert (job.result["rows"], job.result["skipped"], Path(job.result["model"])) == (360, 0, small_digits.model)
+    assert job.records[-1]["done"] == job.records[-1]["total"] == 360
+
+
+def test_every_form_of_an_array_gives_the_same(job: Job, small_digits: RunDirectory) -> None:
+    images, labels = validation_of(small_digits)
+    folder, flat = job.out.parent, images[:20].reshape(20, 64)
+    np.save(folder / "plain.npy", images[:20, :, :, 0])
+    np.savez(folder / "named.npz", labels=labels[:20], images=images[:20])
+    np.savetxt(folder / "bare.csv", flat, delimiter=",", fmt="%d")
+    head = ",".join(["label", *(f"pixel{n}" for n in range(64))])
+    np.savetxt(folder / "kaggle.csv", np.column_stack([labels[:20], flat]), "%d", ",", header=head, comments="")
+    found = [
+        job(small_digits, folder / name, force=True) for name in ("plain.npy", "named.npz", "bare.csv", "kaggle.csv")
+    ]
+    assert found[0] == found[1] == found[2] == found[3]
+    assert len(found[0]) == 20
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.zeros((3, 28, 28)), r"shape \(3, 28, 28\).*8×8×1"),
+        (np.zeros((3, 4, 16)), "8×8×1"),
+        (np.zeros(64), "shape"),
+        (np.zeros((0, 8, 8)), "shape"),
+        (np.full((3, 8, 8), 255), "from 255 to 255.*0 to 16"),
+        (np.full((3, 8, 8), np.nan), "image 0 .*not a number"),
+        (np.array(["a"] * 64).reshape(1, 64), "no numbers"),
+    ],
+)
+def test_arrays_that_do_not_fit(job: Job, small_digits: RunDirectory, array: Any, said: str) -> None:
+    np.save(job.out.parent / "x.npy", array)
+    with pytest.raises(DataError, match=said):
+        job(small_digits, job.out.parent / "x.npy")
+    assert not job.out.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY garbage", b"PK\x03\x04 garbage"])
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_files_that_are_no_arrays(job: Job, small_digits: RunDirectory, content: bytes, ending: str) -> None:
+    path = job.out.parent / f"x.{ending}"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.np. is not a NumPy file"):
+        job(small_digits, path)
+
+
+def test_an_array_of_objects_is_never_unpickled(job: Job, small_digits: RunDirectory) -> None:
+    np.save(job.out.parent / "x.npy", np.array([Path("/")], object), allow_pickle=True)
+    with pytest.raises(DataError, match="not a NumPy file"):
+        job(small_digits, job.out.parent / "x.npy")
+
+
+def test_scaled_pixels_are_pointed_out(job: Job, small_digits: RunDirectory) -> None:
+    np.save(job.out.parent / "x.npy", np.full((1, 8, 8), 0.5))
+    job(small_digits, job.out.parent / "x.npy")
+    assert "scaled already" in job.notes
+
+
+def test_a_csv_with_a_cell_without_a_number(job: Job, small_digits: RunDirectory) -> None:
+    path = job.out.parent / "x.csv"
+    path.write_text(",".join(["1"] * 64) + "\n" + ",".join(["1"] * 63) + ",x\n")
+    with pytest.raises(DataError, match="row 2"):
+        job(small_digits, path)
+
+
+def plant_rows(plants: RunDirectory) -> tuple[Path, list[str], list[int]]:
+    """The folder of images, and name and class of each validation image."""
+    folder = Path(open_trained(str(plants.path), "last").config.data.options["path"]).parent
+    labels = np.arange(80) % 4
+    config = open_trained(str(plants.path), "last").config
+    split = stratified_split(labels, PLANT_CLASSES, config.data.validation_fraction, config.seed, 0)
+    return folder, [f"Train_{index}" for index in split.validation], [int(labels[index]) for index in split.validation]
+
+
+def test_a_submission_has_the_competitions_columns_and_order(job: Job, plants: RunDirectory) -> None:
+    folder, _, _ = plant_rows(plants)
+    (folder / "mixed.csv").write_text("image_id\r\nTest_3\r\nTest_0\r\nTest_4\r\n")
+    rows = job(plants, folder / "mixed.csv")
+    assert list(rows[0]) == ["image_id", *PLANT_CLASSES]
+    assert [row["image_id"] for row in rows] == ["Test_3", "Test_0", "Test_4"]
+    for row in rows:
+        assert sum(float(row[name]) for name in PLANT_CLASSES) == pytest.approx(1, abs=1e-4)
+    assert job.out.read_bytes().count(b"\r") == 0
+
+
+def test_predictions_of_the_validation_images_are_those_of_the_matrix(job: Job, plants: RunDirectory) -> None:
+    folder, names, labels = plant_rows(plants)
+    (folder / "held_out.csv").write_text("image_id\n" + "\n".join(names) + "\n")
+    rows = job(plants, folder / "held_out.csv")
+    guesses = [int(np.argmax([float(row[name]) for name in PLANT_CLASSES])) for row in rows]
+    assert np.mean(np.array(guesses) == labels) == pytest.approx(accuracy_of(plants))
+
+
+def test_a_folder_and_single_images_get_the_same(job: Job, plants: RunDirectory) -> None:
+    folder, _, _ = plant_rows(plants)
+    by_table = job(plants, folder / "test.csv")
+    inner = job.out.parent / "new"
+    inner.mkdir()
+    for index in range(5):
+        (inner / f"Test_{index}.jpg").write_bytes((folder / "images" / f"Test_{index}.jpg").read_bytes())
+    (inner / "notes.txt").write_text("no image")
+    assert job(plants, inner, force=True) == by_table
+    files = [inner / f"Test_{index}.jpg" for index in range(5)]
+    single = job(plants, *files, force=True)
+    assert [row["rust"] for row in single] == [row["rust"] for row in by_table]
+    (inner / "list.csv").write_text("image_id\nTest_1\n")
+    assert job(plants, inner / "list.csv", force=True)[0] == by_table[1]
+    (job.out.parent / "list.csv").write_text("image_id\nTest_1.jpg\n")
+    (named,) = job(plants, job.out.parent / "list.csv", images=str(inner), force=True)
+    assert named["scab"] == by_table[1]["scab"]
+
+
+def test_a_folder_of_images_a_class(job: Job, flowers: RunDirectory, home: Path) -> None:
+    rows = job(flowers, home / "flowers")
+    assert list(rows[0]) == ["file", "label", "probability"]
+    assert len(rows) == 36
+    assert rows[0]["file"] == "daisy/daisy_0.jpg"
+    assert {row["label"] for row in rows} <= {"daisy", "rose", "tulip"}
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "cut jpeg", "gigapixel png"])
+def test_bad_images_are_refused_by_name_or_skipped(job: Job, plants: RunDirectory, kind: str) -> None:
+    folder = job.out.parent / "images"
+    source, _, _ = plant_rows(plants)
+    bad = write_bad(folder, kind)
+    (folder / "good.jpg").write_bytes((source / "images" / "Test_0.jpg").read_bytes())
+    table = job.out.parent / "test.csv"
+    table.write_text(f"image_id\n{bad.name}\ngood\nmissing\n")
+    with pytest.raises(
+        DataError, match=rf"2 of 3 images cannot be used: {bad.name} .*; missing is not there"
+    ) as caught:
+        job(plants, table)
+    assert "--skip-bad" in caught.value.remedy
+    assert not job.out.exists()
+    rows = job(plants, table, skip_bad=True)
+    assert [[float(row[name]) for name in PLANT_CLASSES] for row in rows[::2]] == [[0.25] * 4] * 2
+    assert rows[1]["healthy"] != "0.25"
+    assert job.result["skipped"] == 2
+    assert bad.name in job.notes
+
+
+def test_bad_images_without_a_column_a_class_have_no_label(job: Job, flowers: RunDirectory, home: Path) -> None:
+    bad = write_bad(job.out.parent / "new", "empty")
+    good = home / "flowers" / "rose" / "rose_0.jpg"
+    rows = job(flowers, bad, good, skip_bad=True)
+    assert (rows[0]["label"], rows[0]["probability"]) == ("", "0.333333")
+    assert rows[1]["label"] in {"daisy", "rose", "tulip"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name\nTest_0\n", "no column 'image_id'"),
+        ("", "is empty"),
+        ("image_id\n", "no rows"),
+        ("image_id\nTest_0\nTest_0\n", "line 3"),
+        ("image_id,x\nTest_0,1\n,2\n", "line 3"),
+    ],
+)
+def test_tables_that_cannot_be_used(job: Job, plants: RunDirectory, text: str, said: str) -> None:
+    table = job.out.parent / "test.csv"
+    table.write_text(text)
+    with pytest.raises(DataError, match=said):
+        job(plants, table)
+
+
+def test_data_that_is_not_there(job: Job, plants: RunDirectory, small_digits: RunDirectory, tmp_path: Path) -> None:
+    for run, name, said in (
+        (plants, "no.csv", r"no\.csv is not there"),
+        (plants, "no.jpg", r"no\.jpg is not there"),
+        (small_digits, "no.npy", r"no file .*no\.npy"),
+    ):
+        with pytest.raises(DataError, match=said):
+            job(run, tmp_path / name)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no image in"):
+        job(plants, tmp_path / "empty")
+    (tmp_path / "t.csv").write_text("image_id\nTest_0\n")
+    with pytest.raises(DataError, match="no folder"):
+        job(plants, tmp_path / "t.csv", images=str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="2 files"):
+        job(small_digits, "a.npy", "b.npy")
+
+
+def test_labels_in_one_column_come_back_in_one(job: Job, home: Path) -> None:
+    folder = write_image_folder(home / "leaves", per_class=10)
+    names = sorted(path.relative_to(folder) for path in folder.rglob("*.jpg"))
+    lines = [f"{name},{name.parent}" for name in names]
+    (folder / "train.csv").write_text("image,species\n" + "\n".join(lines) + "\n")
+    data = {"options": {"path": str(folder / "train.csv"), "images": ".", "image_size": [16, 16]}}
+    run = train(parse_config(small_config(dataset="image-csv", data=data, **IMAGES).model_dump()), home)
+    (folder / "test.csv").write_text("image\nrose/rose_1.jpg\ndaisy/daisy_0.jpg\n")
+    rows = job(run, folder / "test.csv")
+    assert list(rows[0]) == ["image", "species"]
+    assert [row["image"] for row in rows] == ["rose/rose_1.jpg", "daisy/daisy_0.jpg"]
+    assert {row["species"] for row in rows} <= {"daisy", "rose", "tulip"}

@@ -1,0 +1,173 @@
+"""Predicting: which runs can, and what becomes of the file that is written."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests import saved_models
+from tests.engine.jobs.predicting import train
+from tests.helpers import small_config
+from tests.images import write_image_folder
+from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
+from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.jobs.predicting.predict import perform
+from tpu_console.engine.jobs.predicting.table import Table, write_table
+from tpu_console.engine.jobs.predicting.trained import open_trained
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+
+if TYPE_CHECKING:
+    from tests.engine.jobs.predicting import Job
+    from tpu_console.engine.jobs.predicting.trained import Checkpoint
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_best_epochs_model_when_asked(job: Job, small_digits: RunDirectory) -> None:
+    np.save(job.out.parent / "x.npy", np.zeros((2, 8, 8)))
+    job(small_digits, job.out.parent / "x.npy", checkpoint="best")
+    assert Path(job.result["model"]) == small_digits.checkpoints / "best.keras"
+
+
+def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
+    run = create_run("empty", tmp_path / "runs")
+    run.config.write_text("")
+    with pytest.raises(ConsoleError, match=r"no model\.keras"):
+        job(run, "x.npy")
+    run.model.touch()
+    with pytest.raises(ConsoleError, match=r"no checkpoints/best\.keras.*--checkpoint last"):
+        job(run, "x.csv", checkpoint="best")
+    with pytest.raises(RunNotFoundError):
+        perform(Reporter(job.said), run=str(tmp_path / "nowhere"), data=["x"], out=str(job.out))
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_data_that_only_its_maker_knows(job: Job, small_digits: RunDirectory, tmp_path: Path, own: bool) -> None:
+    run = create_run("own", tmp_path / "runs")
+    run.journal.write_text("")
+    run.model.write_bytes(small_digits.model.read_bytes())
+    if own:
+        run.config.write_text('dataset = "my.module:data"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n')
+    with pytest.raises(DataError, match=r"(my\.module:data|notebook).*load_model"):
+        job(run, "x.npy")
+
+
+def test_a_damaged_model(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
+    run = create_run("damaged", tmp_path / "runs")
+    run.config.write_bytes(small_digits.config.read_bytes())
+    run.model.write_bytes(small_digits.model.read_bytes()[:5000])
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
+    with pytest.raises(ConsoleError, match="cannot be loaded"):
+        job(run, tmp_path / "x.npy")
+
+
+def test_a_model_whose_answers_are_no_numbers(job: Job, small_digits: RunDirectory, tmp_path: Path) -> None:
+    run = create_run("nan", tmp_path / "runs")
+    run.config.write_bytes(small_digits.config.read_bytes())
+    model = keras.saving.load_model(small_digits.model, compile=False)
+    model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
+    model.save(run.model)
+    np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
+    with pytest.raises(DataError, match="not numbers"):
+        job(run, tmp_path / "x.npy")
+    assert not job.out.exists()
+
+
+def test_a_file_that_is_there_is_kept_unless_forced(job: Job, small_digits: RunDirectory) -> None:
+    np.save(job.out.parent / "x.npy", np.zeros((2, 8, 8)))
+    job.out.write_text("mine")
+    with pytest.raises(ConsoleError, match=r"out\.csv is there already.*--force"):
+        job(small_digits, job.out.parent / "x.npy")
+    assert job.out.read_text() == "mine"
+    assert len(job(small_digits, job.out.parent / "x.npy", force=True)) == 2
+    with pytest.raises(ConsoleError, match="no folder"):
+        job(small_digits, job.out.parent / "x.npy", out=str(job.out.parent / "nowhere" / "out.csv"))
+
+
+def test_nothing_half_written_is_left(tmp_path: Path) -> None:
+    def rows() -> Any:
+        yield ("1",)
+        raise DataError("the second image is damaged")
+
+    (tmp_path / "out.csv").write_text("before")
+    with pytest.raises(DataError):
+        write_table(Table(("index",), rows()), tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == "before"
+    assert list(tmp_path.iterdir()) == [tmp_path / "out.csv"]
+
+
+def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConsoleError, match="disk is full"):
+        write_table(Table(("index",), [("1",)]), _FullDisk(tmp_path / "out.csv"))
+    assert list(tmp_path.iterdir()) == []
+
+
+class _FullDisk(type(Path())):  # type: ignore[misc]  # the class of paths on this system
+    """A place on a device that is always full."""
+
+    def with_name(self, name: str) -> Path:
+        link = Path(super().with_name(name))
+        link.symlink_to("/dev/full")
+        return link
+
+
+@pytest.fixture
+def hub_run(tmp_path: Path) -> RunDirectory:
+    """A run whose SavedModel was trained further, behind augmentation in the model, and is gone where it came from."""
+    flowers = write_image_folder(tmp_path / "flowers", per_class=12)
+    source = saved_models.reusable(tmp_path / "saved")
+    config = small_config(
+        dataset="image-folder",
+        data={"options": {"path": str(flowers), "image_size": [16, 16]}},
+        model="hub",
+        model_options={"path": source, "trainable": True},
+        augmentation={"flip": "horizontal", "placement": "model"},
+        batch_size=8,
+        optimizer={"learning_rate": 0.1},
+        checkpoint={"enabled": True},
+    )
+    run = train(config, tmp_path)
+    shutil.rmtree(source)
+    return run
+
+
+def test_a_run_with_a_saved_model_predicts_the_same_when_it_was_moved(
+    job: Job, hub_run: RunDirectory, tmp_path: Path
+) -> None:
+    pixels = np.random.default_rng(1).uniform(0, 1, (5, 16, 16, 3)).astype(np.float32)
+    checkpoints: tuple[Checkpoint, ...] = ("last", "best")
+    expected = {}
+    for checkpoint in checkpoints:
+        path = open_trained(str(hub_run.path), checkpoint).model_path
+        plain = keras.saving.load_model(path, compile=False, safe_mode=False)
+        rows = job(hub_run, tmp_path / "flowers", checkpoint=checkpoint, force=True)
+        expected[checkpoint] = np.asarray(plain(pixels)), rows
+    hub_run.path.rename(tmp_path / "elsewhere")
+    moved = RunDirectory(tmp_path / "elsewhere")
+    for checkpoint in checkpoints:
+        model = open_trained(str(moved.path), checkpoint).load_model()
+        np.testing.assert_allclose(model(pixels), expected[checkpoint][0], atol=1e-6)
+        assert job(moved, tmp_path / "flowers", checkpoint=checkpoint, force=True) == expected[checkpoint][1]
+
+
+def test_a_run_without_its_saved_model_says_so(job: Job, hub_run: RunDirectory, tmp_path: Path) -> None:
+    hub_run.hub.rename(tmp_path / "kept")
+    with pytest.raises(ConsoleError, match="hub is not there, the SavedModel that this run's model needs"):
+        job(hub_run, tmp_path / "flowers")
+    hub_run.hub.mkdir()
+    with pytest.raises(ConsoleError, match="hub is not there"):
+        job(hub_run, tmp_path / "flowers")
+
+
+def test_a_run_whose_saved_model_was_replaced_is_no_longer_the_users_own(
+    job: Job, hub_run: RunDirectory, tmp_path: Path
+) -> None:
+    shutil.rmtree(hub_run.hub)
+    saved_models.reusable(hub_run.hub)
+    with pytest.raises(UntrustedCodeError, match=r"TFSMLayer 'features' in .* runs the TensorFlow program in .*/hub"):
+        job(hub_run, tmp_path / "flowers")

@@ -1,0 +1,105 @@
+"""What a machine has, told from its device files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tpu_console.engine.machine.devices import Hardware, detect_hardware, numbered_devices
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def put(path: Path, text: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_a_machine_without_accelerators_has_none(tmp_path: Path) -> None:
+    put(tmp_path / "dev/nvidiactl")
+    put(tmp_path / "dev/nvidia-uvm")
+    put(tmp_path / "dev/accelerometer")
+    put(tmp_path / "sys/bus/pci/devices/0000:00:01.0/vendor", "0x8086\n")
+    assert detect_hardware(tmp_path) == Hardware()
+    assert detect_hardware(tmp_path / "nothing") == Hardware()
+
+
+def test_gpus_are_named_as_the_driver_names_them(tmp_path: Path) -> None:
+    for number in (0, 1):
+        put(
+            tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information",
+            "Model: \t\t NVIDIA H200\nIRQ:   26\n",
+        )
+        put(tmp_path / f"dev/nvidia{number}")
+    assert detect_hardware(tmp_path).gpus == ("NVIDIA H200", "NVIDIA H200")
+
+
+def test_gpus_without_a_driver_s_description_are_counted(tmp_path: Path) -> None:
+    put(tmp_path / "dev/nvidia0")
+    put(tmp_path / "dev/nvidia1")
+    put(tmp_path / "dev/nvidiactl")
+    assert detect_hardware(tmp_path).gpus == ("NVIDIA GPU", "NVIDIA GPU")
+
+
+def test_a_description_without_a_model_is_a_gpu_all_the_same(tmp_path: Path) -> None:
+    put(tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information", "IRQ: 26\n")
+    assert detect_hardware(tmp_path).gpus == ("NVIDIA GPU",)
+
+
+def put_card(root: Path, address: str, device: str, subsystem: str = "0x0000", vendor: str = "0x1ae0") -> None:
+    for file, text in {"vendor": vendor, "device": device, "subsystem_device": subsystem}.items():
+        put(root / "sys/bus/pci/devices" / address / file, f"{text}\n")
+
+
+def test_a_tpu_is_seen_by_its_device(tmp_path: Path) -> None:
+    for number in (0, 1, 10, 2):
+        put(tmp_path / f"dev/accel{number}")
+    assert detect_hardware(tmp_path) == Hardware(tpu="/dev/accel0", tpu_chips=4)
+    assert numbered_devices(tmp_path, "accel") == ["dev/accel0", "dev/accel1", "dev/accel2", "dev/accel10"]
+
+
+def test_google_s_network_card_and_disk_are_no_tpu(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:00:03.0", "0x0042")
+    put_card(tmp_path, "0000:00:04.0", "0x001f")
+    put_card(tmp_path, "0000:00:05.0", "0x0063", vendor="0x8086")
+    assert detect_hardware(tmp_path) == Hardware()
+
+
+@pytest.mark.parametrize(
+    ("device", "subsystem", "kind"),
+    [
+        ("0x0027", "0x004e", "v2"),
+        ("0x0027", "0x004f", "v3"),
+        ("0x005e", "0x0000", "v4"),
+        ("0x0063", "0x0000", "v5e"),
+        ("0x0062", "0x0000", "v5p"),
+        ("0x006f", "0x0000", "v6e"),
+    ],
+)
+def test_the_generation_is_told_by_the_pci_numbers(tmp_path: Path, device: str, subsystem: str, kind: str) -> None:
+    put_card(tmp_path, "0000:00:05.0", device, subsystem)
+    put_card(tmp_path, "0000:00:06.0", device, subsystem)
+    assert detect_hardware(tmp_path) == Hardware(tpu="PCI device 0000:00:05.0", tpu_kind=kind, tpu_chips=2)
+
+
+def test_a_chip_of_two_functions_is_one_chip(tmp_path: Path) -> None:
+    put_card(tmp_path, "0000:00:05.0", "0x0076")
+    put_card(tmp_path, "0000:00:05.1", "0x0076")
+    assert detect_hardware(tmp_path) == Hardware(tpu="PCI device 0000:00:05.0", tpu_kind="7x", tpu_chips=1)
+
+
+@pytest.mark.parametrize(
+    ("environ", "hosts"),
+    [
+        ({}, 1),
+        ({"TPU_PROCESS_ADDRESSES": "local"}, 1),  # Kaggle's
+        ({"TPU_WORKER_HOSTNAMES": "a,b,c,d"}, 4),
+        ({"TPU_WORKER_HOSTNAMES": "a,b", "TPU_PROCESS_ADDRESSES": "a:8476,b:8476,c:8476"}, 3),
+    ],
+)
+def test_hosts_of_a_slice_are_counted_by_variables(tmp_path: Path, environ: dict[str, str], hosts: int) -> None:
+    put_card(tmp_path, "0000:00:05.0", "0x0062")
+    assert detect_hardware(tmp_path, environ).tpu_hosts == hosts
+    assert detect_hardware(tmp_path / "nothing", environ).tpu_hosts == 1

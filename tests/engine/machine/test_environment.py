@@ -1,0 +1,211 @@
+"""Looking around: recorded environments as real files, and this machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.engine.machine.recorded import lay_out
+from tests.helpers import ROOT
+from tpu_console.engine.machine.environment import look_around
+from tpu_console.engine.machine.holders import find_holders
+from tpu_console.engine.machine.packages import find_packages
+from tpu_console.engine.machine.place import Kind, find_place, read_metadata
+from tpu_console.engine.machine.resources import find_disks, find_resources
+from tpu_console.engine.machine.sources import Package, this_machine
+from tpu_console.engine.machine.tpu import find_tpu
+
+if TYPE_CHECKING:
+    from tpu_console.engine.machine.sources import Space
+
+
+def test_kaggle_is_told_from_colab_whose_image_it_uses(tmp_path: Path) -> None:
+    sources = lay_out("kaggle-v5e-8-interactive", tmp_path).sources
+    place = find_place(sources, {})
+    assert (place.kind, place.detail, place.is_notebook) == (Kind.KAGGLE, "interactive", True)
+    assert place.evidence == ("KAGGLE_KERNEL_RUN_TYPE=Interactive",)
+
+
+def test_a_kubernetes_pod_without_google_is_not_gke(tmp_path: Path) -> None:
+    sources = replace(lay_out("laptop", tmp_path).sources, environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    assert find_place(sources, {}).kind is Kind.KUBERNETES
+
+
+def test_a_google_machine_without_a_tpu_is_no_tpu_vm_though_its_network_card_is_google_s(tmp_path: Path) -> None:
+    sources = replace(lay_out("colab-t4", tmp_path).sources, environ={})
+    assert read_metadata(sources) == {}
+    assert find_place(sources, {}).kind is Kind.GOOGLE_VM
+    assert find_tpu(sources, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("tpu-vm-v3-8", ["accelerator-type", "agent-worker-number", "worker-network-endpoints", "tpu-env"]),
+        ("colab-v5e-1", []),  # a notebook
+        ("gke-v5e-4", []),  # TPU_SKIP_MDS_QUERY
+        ("laptop", []),  # not Google's
+    ],
+)
+def test_the_metadata_server_is_asked_only_where_there_may_be_one(tmp_path: Path, name: str, asked: list[str]) -> None:
+    recorded = lay_out(name, tmp_path)
+    look_around(recorded.sources)
+    assert recorded.asked == asked
+
+
+def test_internet_is_tried_only_on_kaggle(tmp_path: Path) -> None:
+    elsewhere, kaggle = lay_out("laptop", tmp_path / "a"), lay_out("kaggle-v3-8-committed", tmp_path / "b")
+    assert look_around(elsewhere.sources).has_internet is None
+    assert look_around(kaggle.sources).has_internet is True
+    assert (elsewhere.reached, kaggle.reached) == ([], ["storage.googleapis.com:443"])
+
+
+def test_a_host_of_a_slice_knows_its_number_and_the_slice(tmp_path: Path) -> None:
+    sources = lay_out("v5p-32-host-1-of-4", tmp_path).sources
+    tpu = find_tpu(sources, read_metadata(sources))
+    assert tpu is not None
+    assert (tpu.kind, tpu.chips, tpu.cores, tpu.all_chips) == ("v5p", 4, 4, 16)
+    assert (tpu.hosts, tpu.host_index, tpu.topology, tpu.accelerator_type) == (4, 1, "2x2x4", "v5p-32")
+
+
+def test_a_tpu_is_known_by_its_variables_where_the_bus_is_hidden(tmp_path: Path) -> None:
+    (tmp_path / "dev/vfio").mkdir(parents=True)
+    for name in ("0", "1", "10", "vfio"):
+        (tmp_path / "dev/vfio" / name).touch()
+    sources = replace(this_machine(), root=tmp_path, environ={"TPU_ACCELERATOR_TYPE": "v6e-8"})
+    tpu = find_tpu(sources, {})
+    assert tpu is not None
+    assert (tpu.kind, tpu.chips) == ("v6e", 3)
+    assert tpu.devices == ("/dev/vfio/0", "/dev/vfio/1", "/dev/vfio/10")
+    # Without that variable a passed-through card is no TPU.
+    assert find_tpu(replace(sources, environ={}), {}) is None
+
+
+def test_an_address_alone_is_a_tpu_outside_this_machine(tmp_path: Path) -> None:
+    sources = replace(this_machine(), root=tmp_path, environ={"COLAB_TPU_ADDR": "10.1.2.3:8470"})
+    tpu = find_tpu(sources, {})
+    assert tpu is not None
+    assert (tpu.is_here, str(tpu)) == (False, "TPU at 10.1.2.3:8470")
+
+
+def test_the_holder_is_named_with_its_user_and_command(tmp_path: Path) -> None:
+    holders = find_holders(lay_out("tpu-held", tmp_path).sources)
+    (holder,) = holders.processes
+    assert (holder.pid, holder.user, holder.command) == (4242, "bob", "python train.py --epochs 90")
+    assert holder.evidence == "/proc/4242/fd/4 -> /dev/accel0"
+    assert holders.lock is not None
+    assert (holders.lock.is_locked, holders.lock.pid) == (True, 4242)
+
+
+def test_a_lock_alone_names_its_holder_too(tmp_path: Path) -> None:
+    sources = lay_out("tpu-held", tmp_path).sources
+    for link in (tmp_path / "proc/4242/fd").iterdir():
+        link.unlink()
+    (holder,) = find_holders(sources).processes
+    assert holder.pid == 4242
+    assert "/proc/locks" in holder.evidence
+
+
+def test_a_real_process_that_locks_the_file_is_found(tmp_path: Path) -> None:
+    """The kernel's own list of locks, on this machine."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "proc").symlink_to("/proc")
+    lock = tmp_path / "tmp/libtpu_lockfile"
+    code = (
+        "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX)\n"
+        "print(flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-S", "-c", code, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        sources = replace(this_machine(), root=tmp_path)
+        (holder,) = find_holders(sources).processes
+        process.communicate()
+    assert holder.pid == process.pid
+    assert "lockf" in holder.command
+    left = find_holders(sources)
+    assert left.processes == ()
+    assert left.lock is not None
+    assert not left.lock.is_locked
+    assert left.lock.is_ours
+    assert lock.exists()  # nothing is ever removed
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def test_the_tightest_limit_of_the_groups_above_counts(tmp_path: Path) -> None:
+    put(tmp_path / "proc/meminfo", "MemTotal:       16000000 kB\n")
+    put(tmp_path / "proc/self/cgroup", "0::/a/b\n")
+    put(tmp_path / "sys/fs/cgroup/a/b/cpu.max", "max 100000\n")
+    put(tmp_path / "sys/fs/cgroup/a/cpu.max", "150000 100000\n")
+    put(tmp_path / "sys/fs/cgroup/a/b/memory.max", "4000000000\n")
+    put(tmp_path / "sys/fs/cgroup/a/memory.max", "8000000000\n")
+    resources = find_resources(replace(this_machine(), root=tmp_path, cpus=8))
+    assert (resources.cores, resources.processors) == (1.5, 8)
+    assert (resources.memory_bytes, resources.machine_memory_bytes) == (4_000_000_000, 16_384_000_000)
+    assert resources.evidence == ("/proc/meminfo", "/sys/fs/cgroup/a/cpu.max", "/sys/fs/cgroup/a/b/memory.max")
+
+
+def test_a_folder_that_does_not_exist_yet_is_measured_above(tmp_path: Path) -> None:
+    folder = tmp_path / "not" / "yet"
+    keras, shm = find_disks(replace(this_machine(), folders={"Keras cache": folder}))
+    assert keras.measured_at == tmp_path
+    assert keras.space is not None
+    assert 0 <= keras.space.free_bytes <= keras.space.total_bytes
+    assert shm.folder == Path("/dev/shm")
+
+
+def test_requirements_are_read_with_their_markers() -> None:
+    jax = Package("jax", "0.5.2", ("jaxlib<=0.5.2,>=0.5.1", 'libtpu==0.0.10.*; extra == "tpu"', "not a requirement"))
+    installed = {"jax": jax, "jaxlib": Package("jaxlib", "0.5.0"), "libtpu": Package("libtpu", "0.0.11")}
+    packages = find_packages(replace(this_machine(), package=installed.get))
+    (misfit,) = packages.misfits("jax", "jaxlib")
+    assert (misfit.owner, misfit.requirement, misfit.found) == ("jax 0.5.2", "jaxlib<=0.5.2,>=0.5.1", "0.5.0")
+    assert packages.misfits("jax", "libtpu") == ()
+    (misfit,) = packages.misfits("jax", "libtpu", extra="tpu")
+    assert misfit.requirement == "libtpu==0.0.10.*"
+    assert packages.asks("jax", "libtpu", extra="tpu") == "libtpu==0.0.10.*"
+
+
+def test_a_probe_that_hangs_or_fails_takes_nothing_along(tmp_path: Path) -> None:
+    never = threading.Event()
+
+    def hang(folder: Path) -> Space | None:
+        never.wait()
+        return None
+
+    def fail(name: str) -> Package | None:
+        raise RuntimeError("broken metadata")
+
+    sources = replace(lay_out("laptop", tmp_path).sources, space=hang, package=fail)
+    facts = look_around(sources, limit_s=3.0)  # it comes back while the probe still hangs
+    never.set()
+    assert facts.disks is None
+    assert facts.packages is None
+    assert facts.unanswered == {"disks": "it took too long", "packages": "RuntimeError: broken metadata"}
+    assert facts.resources is not None
+
+
+def test_this_machine_is_looked_at_without_a_framework() -> None:
+    code = (
+        "import sys\n"
+        "from tpu_console.engine.doctor.doctor import examine\nfrom tpu_console.engine.machine.environment import look_around\n"
+        "report = examine(look_around())\n"
+        "assert report.findings\n"
+        "assert not {'tensorflow', 'keras', 'jax', 'numpy', 'textual', 'click'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,244 @@
+"""Models of keras.applications: each can be built, and gets its pixels as it was trained on them."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import ROOT, run_python, small_config
+from tpu_console.engine.config.catalog import APPLICATIONS
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.models.applications import preprocessed, preprocessing_of, smallest_side
+from tpu_console.engine.models.build import build_model
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = (
+    "ConvNeXtTiny",
+    "DenseNet121",
+    "EfficientNetB0",
+    "InceptionV3",
+    "MobileNet",
+    "MobileNetV3Small",
+    "ResNet50",
+    "VGG16",
+    "Xception",
+)
+"""One model of most families, built in about half a second each."""
+
+MODULES = {
+    "ConvNeXt": "convnext",
+    "DenseNet": "densenet",
+    "EfficientNetB": "efficientnet",
+    "EfficientNetV2": "efficientnet_v2",
+    "InceptionResNetV2": "inception_resnet_v2",
+    "InceptionV3": "inception_v3",
+    "MobileNet": "mobilenet",
+    "MobileNetV2": "mobilenet_v2",
+    "MobileNetV3": "mobilenet_v3",
+    "NASNet": "nasnet",
+    "ResNet": "resnet",
+    "VGG16": "vgg16",
+    "VGG19": "vgg19",
+    "Xception": "xception",
+}
+"""Keras's own module for each beginning of a name; the longest counts."""
+
+
+def build(name: str, shape: tuple[int, ...], pixels: str = "unit", **options: Any) -> Any:
+    chosen = {"name": name, "weights": "none"} | options
+    config = small_config(model="application", model_options=chosen, data={"pixels": pixels})
+    return build_model(config, Signature(Task.CLASSES, {"image": Input(shape)}, 4))
+
+
+def refused(name: str, shape: tuple[int, ...], **options: Any) -> DataError:
+    with pytest.raises(DataError) as caught:
+        build(name, shape, **options)
+    return caught.value
+
+
+def keras_module(name: str) -> Any:
+    if name.startswith("ResNet") and name.endswith("V2"):
+        return keras.applications.resnet_v2
+    return import_module(
+        f"keras.applications.{MODULES[max((start for start in MODULES if name.startswith(start)), key=len)]}"
+    )
+
+
+def base_of(model: Any) -> Any:
+    (base,) = [layer for layer in model.layers if isinstance(layer, keras.Model)]
+    return base
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in SMALL else pytest.mark.slow) for name in APPLICATIONS]
+)
+def test_every_model_can_be_built_for_its_smallest_image(name: str) -> None:
+    side = smallest_side(name)
+    model = build(name, (side, side, 3))
+    assert model.output_shape == (None, 4)
+    kernel, bias = model.trainable_weights  # of the classifier: the base is frozen
+    assert kernel.shape == (base_of(model).output_shape[-1], 4)
+    assert bias.shape == (4,)
+    assert base_of(model).count_params() > 900_000
+    error = refused(name, (side - 1, side, 3))
+    assert f"at least {side}×{side}" in error.what
+    assert f"{side - 1}×{side}" in error.what
+    keras.backend.clear_session()
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+@pytest.mark.parametrize(("scale", "top"), [(255.0, 1.0), (1.0, 255.0)])
+def test_preprocessing_agrees_with_keras(name: str, scale: float, top: float) -> None:
+    pixels = np.random.default_rng(3).uniform(0, top, (2, 5, 7, 3)).astype(np.float32)
+    expected = keras_module(name).preprocess_input(pixels * np.float32(scale))
+    inputs = keras.Input((5, 7, 3))
+    ours = keras.Model(inputs, preprocessed(inputs, name, scale))(pixels) if scale != 1.0 or not_raw(name) else pixels
+    np.testing.assert_allclose(np.asarray(ours), expected, rtol=1e-4, atol=1e-3)
+
+
+def not_raw(name: str) -> bool:
+    return preprocessing_of(name) != "none"
+
+
+def test_those_that_preprocess_themselves_do_so_inside() -> None:
+    """What is called "none" must not mean that nobody does it."""
+    for name in ("ConvNeXtTiny", "EfficientNetB0", "EfficientNetV2B0", "MobileNetV3Small"):
+        kinds = {type(layer).__name__ for layer in base_of(build(name, (32, 32, 3))).layers}
+        assert kinds & {"Rescaling", "Normalization"}, name
+
+
+def test_the_same_picture_is_seen_alike_whatever_its_scale() -> None:
+    pixels = np.random.default_rng(4).uniform(0, 255, (2, 32, 32, 3)).astype(np.float32)
+    unit, raw = build("MobileNetV3Small", (32, 32, 3)), build("MobileNetV3Small", (32, 32, 3), "raw")
+    raw.set_weights(unit.get_weights())
+    np.testing.assert_allclose(unit(pixels / 255.0), raw(pixels), atol=1e-5)
+
+
+def test_a_frozen_base_keeps_the_statistics_of_its_batch_normalisation() -> None:
+    model = build("MobileNetV3Small", (32, 32, 3), pixels="raw")
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    before = [weight.numpy() for weight in base_of(model).weights]
+    pixels = np.random.default_rng(1).uniform(0, 255, (8, 32, 32, 3)).astype(np.float32)
+    model.fit(pixels, np.arange(8) % 4, verbose=0)
+    for old, weight in zip(before, base_of(model).weights, strict=True):
+        np.testing.assert_array_equal(old, weight.numpy())
+    trained = build("MobileNetV3Small", (32, 32, 3), pixels="raw", trainable="all")
+    trained.compile("sgd", "sparse_categorical_crossentropy")
+    means = [weight for weight in base_of(trained).weights if "moving_mean" in weight.path]
+    trained.fit(pixels, np.arange(8) % 4, verbose=0)
+    assert any(np.abs(mean.numpy()).max() > 0 for mean in means)
+
+
+def test_layers_from_a_number_on_are_trained_but_no_batch_normalisation() -> None:
+    base = base_of(build("MobileNet", (32, 32, 3), trainable="from", from_layer=-10))
+    expected = [
+        number >= len(base.layers) - 10 and not isinstance(layer, keras.layers.BatchNormalization)
+        for number, layer in enumerate(base.layers)
+    ]
+    assert [layer.trainable for layer in base.layers] == expected
+    assert sum(expected) >= 6
+    error = refused("MobileNet", (32, 32, 3), trainable="from", from_layer=500)
+    assert f"from_layer is 500, but {base.name.partition('_')[0]}" in error.what
+    assert f"{len(base.layers)} layers" in error.what
+
+
+def test_grey_pictures_become_three_channels_and_four_are_refused() -> None:
+    assert base_of(build("MobileNet", (32, 32, 1))).input_shape == (None, 32, 32, 3)
+    assert "1 or 3 channels" in refused("MobileNet", (32, 32, 4)).what
+    assert "1 or 3 channels" in refused("MobileNet", (None, 32, 3)).what  # type: ignore[arg-type]
+
+
+def test_classifier_is_float32_in_mixed_precision_and_pooling_is_chosen() -> None:
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        model = build("MobileNet", (32, 32, 3), pooling="max", dropout=0.4)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert model.layers[-1].compute_dtype == "float32"
+    assert model.layers[-2].rate == 0.4
+    assert "max" in base_of(model).layers[-1].name
+    assert base_of(model).layers[1].compute_dtype == "bfloat16"
+    (rescaling,) = [layer for layer in model.layers if isinstance(layer, keras.layers.Rescaling)]
+    assert rescaling.compute_dtype == "float32"
+
+
+@pytest.mark.filterwarnings("ignore:Skipping nested container")  # Keras, of a file that is another model's
+def test_weights_are_read_from_a_file(tmp_path: Path) -> None:
+    base = keras.applications.MobileNetV3Small(include_top=False, weights=None, input_shape=(32, 32, 3))
+    path = tmp_path / "mine.weights.h5"
+    base.save_weights(path)
+    model = build("MobileNetV3Small", (32, 32, 3), weights=str(path))
+    np.testing.assert_array_equal(base.weights[0].numpy(), base_of(model).weights[0].numpy())
+    error = refused("MobileNet", (32, 32, 3), weights=str(path))
+    assert str(path) in error.what
+    assert "MobileNet without its classifier" in error.what
+    missing = refused("MobileNet", (32, 32, 3), weights=str(tmp_path / "nothing.weights.h5"))
+    assert "nothing.weights.h5" in missing.what
+
+
+def test_nasnet_takes_its_published_weights_for_one_size_only() -> None:
+    error = refused("NASNetMobile", (128, 128, 3), weights="imagenet")
+    assert "224×224" in error.what
+    assert "128×128" in error.what
+    assert "image_size=[224,224]" in error.remedy
+
+
+OFFLINE = """
+import json, sys
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.models.build import build_model
+from tests.helpers import small_config
+told = {}
+for name, side in (("MobileNetV3Small", 64), ("NASNetMobile", 224), ("ConvNeXtTiny", 64)):
+    config = small_config(model="application", model_options={"name": name, "weights": "imagenet"})
+    try:
+        build_model(config, Signature(Task.CLASSES, {"image": Input((side, side, 3))}, 4))
+    except DataError as error:
+        told[name] = [error.what, error.remedy]
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.slow
+def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path) -> None:
+    env = {"KERAS_HOME": str(tmp_path), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
+    told = json.loads(run_python(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
+    files = {
+        "MobileNetV3Small": "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5",
+        "NASNetMobile": "nasnet_mobile_no_top.h5",
+        "ConvNeXtTiny": "convnext_tiny_notop.h5",
+    }
+    assert told.keys() == files.keys()
+    for name, (what, remedy) in told.items():
+        assert f"ImageNet weights of {name} could not be downloaded from https://storage.googleapis.com/" in what
+        assert what.endswith(".h5.")
+        assert str(tmp_path / "models" / files[name]) in remedy
+        assert "model_options.weights=none" in remedy
+
+
+LOAD = """
+import sys, keras, numpy as np
+model = keras.models.load_model(sys.argv[1])
+print(repr(model(np.full((1, 32, 32, 3), 0.25, "float32")).numpy().round(5).tolist()))
+assert not [name for name in sys.modules if name.split(".")[0] in {"engine", "tui", "presets"}]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ResNet50", "DenseNet121"])
+def test_a_saved_model_loads_in_a_plain_process(name: str, tmp_path: Path) -> None:
+    """The two whose preprocessing has a layer for each channel, or turns the channels round."""
+    model = build(name, (32, 32, 3))
+    model.save(tmp_path / "model.keras")
+    printed = run_python(LOAD, str(tmp_path / "model.keras"), cwd=tmp_path)
+    expected = model(np.full((1, 32, 32, 3), 0.25, np.float32)).numpy()
+    np.testing.assert_allclose(np.array(json.loads(printed.splitlines()[-1])), expected, atol=2e-4)

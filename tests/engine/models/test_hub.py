@@ -1,0 +1,185 @@
+"""SavedModels as feature extractors: of every sort there is, frozen and trained, saved and read elsewhere."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests import saved_models
+from tests.helpers import all_of, run_host, run_python, small_config, the
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.errors import DataError
+from tpu_console.engine.models.build import build_model
+from tpu_console.engine.runs.events import EpochEnded, RunFinished
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SORTS = [saved_models.exported, saved_models.reusable, saved_models.from_tf1]
+PIXELS = np.random.default_rng(2).uniform(0, 1, (9, 32, 32, 3)).astype(np.float32)
+
+
+def build(path: str, folder: Path, shape: tuple[int, ...] = (32, 32, 3), pixels: str = "unit", **options: Any) -> Any:
+    config = small_config(model="hub", model_options={"path": path} | options, data={"pixels": pixels})
+    return build_model(config, Signature(Task.CLASSES, {"image": Input(shape)}, 3), folder / "hub")
+
+
+def refused(path: str, folder: Path, **options: Any) -> DataError:
+    with pytest.raises(DataError) as caught:
+        build(path, folder, **options)
+    return caught.value
+
+
+def features_of(model: Any) -> Any:
+    return keras.Model(model.inputs[0], model.layers[-2].output)
+
+
+def train(model: Any) -> None:
+    model.compile(keras.optimizers.SGD(1.0), "sparse_categorical_crossentropy")
+    model.fit(PIXELS, np.arange(9) % 3, verbose=0)
+
+
+@pytest.mark.parametrize("save", SORTS)
+def test_features_are_what_the_saved_model_makes_of_the_pixels(save: Callable[[Path], str], tmp_path: Path) -> None:
+    model = build(save(tmp_path / "saved"), tmp_path)
+    made = np.asarray(features_of(model)(PIXELS))
+    kernel = saved_models._weights()
+    colors = PIXELS @ kernel if save is saved_models.exported else PIXELS.mean((1, 2)) @ kernel
+    expected = np.maximum(colors, 0)
+    expected = expected.mean((1, 2)) if expected.ndim == 4 else expected
+    np.testing.assert_allclose(made, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("scale", "factor", "offset"), [("unit", 1, 0), ("signed", 2, -1), ("raw", 255, 0)])
+@pytest.mark.parametrize("pixels", ["unit", "raw"])
+def test_pixels_come_as_the_publisher_wants_them(
+    scale: str, factor: float, offset: float, pixels: str, tmp_path: Path
+) -> None:
+    model = build(saved_models.reusable(tmp_path / "saved"), tmp_path, pixels=pixels, image_scale=scale)
+    made = features_of(model)(PIXELS * (255 if pixels == "raw" else 1))
+    expected = np.maximum((PIXELS * factor + offset).mean((1, 2)) @ saved_models._weights(), 0)
+    np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("save", SORTS)
+@pytest.mark.parametrize("trainable", [False, True])
+def test_its_weights_are_trained_only_when_asked_for(
+    save: Callable[[Path], str], trainable: bool, tmp_path: Path
+) -> None:
+    model = build(save(tmp_path / "saved"), tmp_path, trainable=trainable)
+    features = features_of(model)
+    before = np.asarray(features(PIXELS))
+    train(model)
+    changed = float(np.abs(np.asarray(features(PIXELS)) - before).max())
+    assert (changed > 1e-4) is trainable
+    layer = model.get_layer("features")
+    assert bool(layer.trainable_weights) is trainable
+    if save is saved_models.reusable:
+        # What it only does in training, it does when it is trained: its mean moves.
+        mean = next(weight for weight in layer.weights if "mean" in weight.name)
+        assert bool(np.abs(mean.numpy()).max() > 0) is trainable
+
+
+def test_layers_between_features_and_classifier(tmp_path: Path) -> None:
+    model = build(saved_models.reusable(tmp_path / "saved"), tmp_path, hidden=[7, 5], dropout=0.3)
+    kinds = [type(layer).__name__ for layer in model.layers]
+    assert kinds == ["InputLayer", "Rescaling", "TFSMLayer", "Dense", "Dense", "Dropout", "Dense"]
+
+
+LOAD = """
+import json, sys, keras, numpy as np
+model = keras.models.load_model(sys.argv[1], safe_mode=False, compile=False)
+pixels = np.load(sys.argv[2])
+print(json.dumps(model(pixels).numpy().tolist()))
+assert not [name for name in sys.modules if name.split(".")[0] in {"engine", "tui", "presets", "tensorflow_hub"}]
+"""
+
+
+@pytest.mark.slow
+def test_a_trained_model_is_read_by_a_plain_process_without_its_source(tmp_path: Path) -> None:
+    source = tmp_path / "saved"
+    model = build(saved_models.reusable(source), tmp_path, trainable=True)
+    train(model)
+    model.save(tmp_path / "model.keras")
+    np.save(tmp_path / "pixels.npy", PIXELS)
+    source.rename(tmp_path / "gone")
+    printed = run_python(LOAD, str(tmp_path / "model.keras"), str(tmp_path / "pixels.npy"), cwd=tmp_path)
+    np.testing.assert_allclose(json.loads(printed.splitlines()[-1]), model(PIXELS), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("accelerator", ["cpu", "sim:8"])
+def test_a_run_learns_on_its_features(accelerator: str, tmp_path: Path) -> None:
+    (tmp_path / "colors.py").write_text(saved_models.COLORS, encoding="utf-8")
+    config = small_config(
+        dataset=f"{tmp_path / 'colors.py'}:colors",
+        model="hub",
+        model_options={"path": saved_models.reusable(tmp_path / "saved"), "trainable": True},
+        batch_size=24 if accelerator == "cpu" else 3,
+        epochs=8,
+        accelerator=accelerator,
+        optimizer={"learning_rate": 0.1},
+        data={"options": {"count": 192}},
+        checkpoint={"enabled": True},
+    )
+    run = run_host(config, tmp_path / "runs")
+    assert the(run, RunFinished).outcome == "completed", run.log.read_text()[-2000:]
+    assert all_of(run, EpochEnded)[-1].logs["val_accuracy"] > 0.9
+    best = keras.models.load_model(run.checkpoints / "best.keras", safe_mode=False, compile=False)
+    assert best.count_params() == 3 * saved_models.FEATURES + 3 + 3 * saved_models.FEATURES + 3
+    assert (run.hub / "saved_model.pb").is_file()
+
+
+def test_a_folder_that_is_no_saved_model(tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "one.jpg").write_bytes(b"\xff\xd8")
+    for path in ("pictures", "nowhere"):
+        error = refused(str(tmp_path / path), tmp_path)
+        assert f"{tmp_path / path} is not a SavedModel" in error.what
+        assert "saved_model.pb" in error.remedy
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "saved_model.pb").write_bytes(b"not a protocol buffer")
+    assert f"{broken} is not a SavedModel" in refused(str(broken), tmp_path).what
+
+
+def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
+    assert "neither be called nor has it a signature" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
+    two = refused(saved_models.with_signatures(tmp_path / "b", ("left", "right")), tmp_path)
+    assert "several signatures" in two.what
+    assert "left, right" in two.what
+    assert "model_options.signature" in two.remedy
+    wrong = refused(str(tmp_path / "b"), tmp_path, signature="middle")
+    assert "no signature 'middle'; it has: left, right" in wrong.what
+    inputs = refused(str(tmp_path / "b"), tmp_path, signature="left")
+    assert "takes 2 inputs, not one batch of images" in inputs.what
+    several = refused(saved_models.from_tf1(tmp_path / "c", outputs=2), tmp_path)
+    assert "several things, none under a usual name: part0, part1" in several.what
+
+
+def test_images_of_another_size_than_it_takes(tmp_path: Path) -> None:
+    path = saved_models.from_tf1(tmp_path / "saved", size=48)
+    error = refused(path, tmp_path)
+    assert f"{path} does not take images of 32×32×3" in error.what
+    assert "data.options.image_size" in error.remedy
+
+
+def test_one_without_weights_cannot_be_trained(tmp_path: Path) -> None:
+    keras.Sequential([keras.Input((32, 32, 3)), keras.layers.Flatten()]).export(tmp_path / "saved", verbose=False)
+    error = refused(str(tmp_path / "saved"), tmp_path, trainable=True)
+    assert "no weights that can be trained" in error.what
+    assert build(str(tmp_path / "saved"), tmp_path).layers[-1].kernel.shape == (32 * 32 * 3, 3)
+
+
+def test_an_address_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TFHUB_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("https_proxy", "http://proxy.invalid:1")
+    address = "https://tfhub.dev/google/imagenet/mobilenet_v2_100_224/feature_vector/5"
+    error = refused(address, tmp_path)
+    assert f"The SavedModel {address} could not be fetched" in error.what
+    assert "set model_options.path to its folder" in error.remedy

@@ -1,0 +1,365 @@
+"""What limits a run: the stage that takes the time on real datasets, real trainings of both kinds, and the advice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers import LIMIT_S, all_of, run_host, run_python, small_config, the
+from tpu_console.engine.input.decoding import untuned
+from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of, metered
+from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Noticed, Phase, Progress, RunFinished
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Channel
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+SLOW = """
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+def data(element_ms=10):
+    x = np.random.default_rng(1).normal(size=(512, 4)).astype("float32")
+    pause = threading.Event()  # a disk that takes its time
+    def read(x, y):
+        waited = tf.numpy_function(lambda: pause.wait(element_ms / 1e3), [], tf.bool)
+        with tf.control_dependencies([waited]):
+            return tf.identity(x), y
+    return tf.data.Dataset.from_tensor_slices((x, np.arange(512) % 3)).map(read), None
+"""
+
+
+def train(folder: Path, **changes: Any) -> RunDirectory:
+    """Train a small configuration in this process, and return its run."""
+    config = small_config(**changes)
+    run = prepare_run(config, folder / "runs")
+    thread = EngineThread(run, config, JournalWriter(run.journal), source="in-process")
+    thread.start()
+    thread.join(2 * LIMIT_S)
+    assert thread.succeeded, run.log.read_text(encoding="utf-8") if run.log.exists() else ""
+    return run
+
+
+def slow_run(folder: Path, **changes: Any) -> dict[str, Any]:
+    """A configuration whose batches take far longer to come than to train on: 40 ms a replica."""
+    (folder / "slow.py").write_text(SLOW, encoding="utf-8")
+    values = {"dataset": f"{folder / 'slow.py'}:data", "batch_size": 4, "epochs": 2, "steps_per_epoch": 40}
+    return values | {"data": {"cache": "off", "shuffle_buffer": 4}} | changes
+
+
+def share(event: InputMeasured) -> float:
+    """The share of a span in which training waited."""
+    return event.wait_s / event.span_s
+
+
+def is_input_bound(run: RunDirectory, batch_s: float) -> None:
+    """Check a run whose batches take a known time to come."""
+    told = all_of(run, InputMeasured)
+    assert {event.epoch for event in told} == {1, 2}
+    told = [event for event in told if event.epoch == 2]  # the first begins with what was fetched while compiling
+    assert {event.limit for event in told} == {"input"}
+    assert all(0.5 < share(event) <= 1 for event in told)
+    batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
+    assert waited / batches > 0.5 * batch_s
+    assert told[-1].step == the(run, FitStarted).epochs * 40
+    (notice,) = [event.message for event in all_of(run, Noticed) if "limits the run" in event.message]
+    assert "of epoch 2 a batch was waited for" in notice
+    assert "data.cache=auto keeps them after the first one." in notice
+    assert told[-1].remedy in notice
+
+
+def batches_of(count: int = 16) -> Any:
+    """Endless batches in an order that a seed draws."""
+    x = np.arange(count * 3, dtype="float32").reshape(count, 3) / 10
+    rows = tf.data.Dataset.from_tensor_slices((x, np.arange(count) % 2))
+    endless = rows.shuffle(count, seed=1, reshuffle_each_iteration=True).repeat()
+    return endless.batch(4, drop_remainder=True).prefetch(tf.data.AUTOTUNE).with_options(untuned())
+
+
+@pytest.mark.parametrize("length", [None, 5])
+def test_the_dataset_stays_as_it_was(length: int | None) -> None:
+    dataset, same = (batches_of() if length is None else batches_of().take(length) for _ in range(2))
+    counted, meter = metered(same)
+    assert meter is not None
+    assert counted.element_spec == dataset.element_spec
+    assert counted.cardinality().numpy() == dataset.cardinality().numpy()
+    assert counted.options() == dataset.options()
+    pairs = list(zip(dataset.take(9), counted.take(9), strict=True))
+    assert len(pairs) == (length or 9)
+    for before, after in pairs:
+        assert all(bool(tf.reduce_all(one == other)) for one, other in zip(before, after, strict=True))
+    assert meter.read().batches >= len(pairs)
+
+
+def test_waiting_is_what_python_measures_around_it() -> None:
+    pause = threading.Event()
+    elements = tf.data.Dataset.range(30).map(
+        lambda x: tf.cast(tf.numpy_function(lambda: pause.wait(0.03), [], tf.bool), tf.int64) + x
+    )
+    counted, meter = metered(elements.prefetch(1).with_options(untuned()))
+    assert meter is not None
+    waited = 0.0
+    iterator = iter(counted)
+    for _ in range(30):
+        asked = time.perf_counter()
+        next(iterator)
+        waited += time.perf_counter() - asked
+        pause.wait(0.015)  # the computation
+    taken = meter.read()
+    assert taken.batches == 30
+    assert 0.5 * waited < taken.wait_s <= waited
+
+
+def test_two_meters_in_one_process_count_apart() -> None:
+    (first, one), (_, other) = metered(batches_of()), metered(batches_of())
+    assert one is not None
+    assert other is not None
+    assert len(list(first.take(3))) == 3
+    assert (one.read().batches >= 3, other.read()) == (True, Taken())
+
+
+@pytest.mark.slow
+def test_training_is_the_same_to_the_last_bit() -> None:
+    def weights(*, is_counted: bool) -> tuple[list[float], list[Any]]:
+        keras.utils.set_random_seed(3)
+        dataset = metered(batches_of())[0] if is_counted else batches_of()
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(8, "tanh"), keras.layers.Dense(2)])
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile("adam", loss, steps_per_execution=4)
+        history = model.fit(dataset, epochs=3, steps_per_epoch=8, shuffle=False, verbose=0)
+        return history.history["loss"], model.get_weights()
+
+    losses, bare = weights(is_counted=False)
+    counted_losses, counted = weights(is_counted=True)
+    assert losses == counted_losses
+    assert all(np.array_equal(one, other) for one, other in zip(bare, counted, strict=True))
+
+
+@pytest.mark.slow
+def test_a_slow_dataset_limits_its_run(tmp_path: Path) -> None:
+    is_input_bound(train(tmp_path, **slow_run(tmp_path)), batch_s=0.04)
+
+
+@pytest.mark.slow
+def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path: Path) -> None:
+    run = train(
+        tmp_path,
+        model_options={"hidden": [2000, 2000]},
+        batch_size=128,
+        epochs=4,
+        steps_per_epoch=12,
+    )
+    told = all_of(run, InputMeasured)
+    assert {event.epoch for event in told} >= {2, 3, 4}
+    measured = [event for event in told if event.epoch > 1]
+    assert sum(event.wait_s for event in measured) < 0.2 * sum(event.span_s for event in measured)
+    assert "accelerator" in {event.limit for event in measured}
+    assert not [event for event in all_of(run, Noticed) if "limits the run" in event.message]
+    # Compiling is in no span, and neither is validating.
+    spans = sum(event.span_s for event in told)
+    timed = sum(epoch.seconds - epoch.compile_s - epoch.validation_s for epoch in all_of(run, EpochEnded))
+    assert spans < timed + 0.2
+
+
+@pytest.mark.slow
+def test_two_simulated_replicas_are_measured_too(tmp_path: Path) -> None:
+    run = run_host(small_config(**slow_run(tmp_path, accelerator="sim:2")), tmp_path / "runs")
+    is_input_bound(run, batch_s=0.08)
+
+
+@pytest.mark.slow
+def test_training_on_jax_is_measured_too(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    run = run_host(small_config(**slow_run(tmp_path, backend="jax")), tmp_path / "runs")
+    assert the(run, RunFinished).outcome == "completed"
+    is_input_bound(run, batch_s=0.04)
+
+
+@pytest.mark.slow
+def test_a_dataset_that_another_machine_reads_is_left_alone(tmp_path: Path) -> None:
+    script = """
+import tensorflow as tf
+from tpu_console.engine.input.decoding import untuned
+from tpu_console.engine.monitoring.input_rate import metered
+server = tf.distribute.Server.create_local_server()
+tf.config.experimental_connect_to_host(server.target, job_name="worker")
+dataset = tf.data.Dataset.range(3)
+print(metered(dataset) == (dataset, None))
+"""
+    assert run_python(script, cwd=tmp_path).split()[-1] == "True"
+
+
+class Meter:
+    """Batches and waiting that a test sets."""
+
+    def __init__(self) -> None:
+        self.taken = Taken()
+
+    def read(self) -> Taken:
+        return self.taken
+
+
+class Story:
+    """A run that a test tells, with a clock of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = prepare_run(small_config(), folder / "runs")
+        self.channel = Channel(self.run, JournalWriter(self.run.journal))
+        self.now, self.meter = 100.0, Meter()
+        InputRate(self.channel, self.meter, lambda epoch: f"Advice for epoch {epoch}.", lambda: self.now)  # type: ignore[arg-type]
+
+    def enter(self, phase: Phase) -> None:
+        self.channel.enter(phase)
+
+    def passes(self, seconds: float, waiting: float = 0.0, batches: int = 1) -> None:
+        self.now += seconds
+        self.meter.taken += Taken(batches, waiting)
+
+    def progress(self, epoch: int, step: int) -> None:
+        self.channel.emit(Progress(epoch, step, step, self.now - 100, {}))
+
+    def end_epoch(self, epoch: int, step: int) -> None:
+        self.channel.emit(EpochEnded(epoch, step, step, self.now - 100, 1.0, 0.0, 0.0, 1.0, None, None, {}))
+
+    @property
+    def told(self) -> list[InputMeasured]:
+        return all_of(self.run, InputMeasured)
+
+    @property
+    def notices(self) -> list[str]:
+        return [event.message for event in all_of(self.run, Noticed)]
+
+
+@pytest.fixture
+def story(tmp_path: Path) -> Story:
+    """A run whose first execution has just ended, after 9 s of compiling in which one batch was waited for."""
+    story = Story(tmp_path)
+    story.enter(Phase.COMPILING)
+    story.passes(9, waiting=8)
+    story.enter(Phase.TRAINING)
+    return story
+
+
+def test_only_the_time_in_which_training_runs_counts(story: Story) -> None:
+    story.passes(1, waiting=0.1)
+    story.enter(Phase.VALIDATING)
+    story.passes(50, waiting=50)
+    story.enter(Phase.TRAINING)
+    story.enter(Phase.CHECKPOINTING)
+    story.passes(20, waiting=5)
+    story.enter(Phase.TRAINING)
+    story.passes(1, waiting=0.1)
+    story.end_epoch(1, 2)
+    (event,) = story.told
+    assert (event.epoch, event.step, event.batches) == (1, 2, 2)
+    assert event.span_s == pytest.approx(2)
+    assert event.wait_s == pytest.approx(0.2)
+    assert (event.limit, event.remedy) == ("balanced", "")
+
+
+def test_it_is_told_every_two_seconds_and_at_the_end_of_an_epoch(story: Story) -> None:
+    for step in range(1, 41):
+        story.passes(0.125)
+        story.progress(1, step)
+    story.end_epoch(1, 40)
+    assert [event.step for event in story.told] == [16, 32, 40]
+    assert sum(event.batches for event in story.told) == 40
+
+
+def test_the_short_rest_of_an_epoch_goes_into_the_next_event(story: Story) -> None:
+    for step in range(1, 18):
+        story.passes(0.125)
+        story.progress(1, step)
+    story.end_epoch(1, 17)
+    story.passes(1, batches=10)
+    story.end_epoch(2, 27)
+    assert [(event.epoch, event.batches) for event in story.told] == [(1, 16), (2, 11)]
+
+
+def test_nothing_is_told_of_an_epoch_that_is_one_execution_which_compiles(story: Story) -> None:
+    story.end_epoch(1, 10)
+    assert story.told == []
+
+
+def test_a_wait_that_began_before_its_span_is_no_longer_than_it(story: Story) -> None:
+    story.passes(2, waiting=5)
+    story.progress(1, 1)
+    (event,) = story.told
+    assert (event.wait_s, event.span_s, event.remedy) == (2, 2, "Advice for epoch 1.")
+
+
+def test_it_advises_once_and_not_for_the_first_epoch(story: Story) -> None:
+    for epoch, waiting in ((1, 1.9), (2, 0.3), (3, 1.5), (4, 1.5)):
+        story.passes(2, waiting=waiting)
+        story.end_epoch(epoch, epoch)
+    assert story.notices == [
+        "The input limits the run: in 75% of the training time of epoch 3 a batch was waited for. Advice for epoch 3."
+    ]
+    assert [event.limit for event in story.told] == ["input", "balanced", "input", "input"]
+
+
+def test_an_epoch_of_a_blink_is_no_reason_to_advise(story: Story) -> None:
+    for epoch in (1, 2, 3):
+        story.passes(0.2, waiting=0.2)
+        story.end_epoch(epoch, epoch)
+    assert story.notices == []
+
+
+@pytest.mark.parametrize(
+    ("waited", "limit"),
+    [(0.0, "accelerator"), (0.05, "accelerator"), (0.06, "balanced"), (0.19, "balanced"), (0.2, "input"), (1, "input")],
+)
+def test_the_share_of_waiting_tells_what_limits(waited: float, limit: str) -> None:
+    assert limit_of(waited) == limit
+
+
+def facts(**changes: Any) -> InputFacts:
+    """An input of kept images on a host with cores to spare."""
+    values: dict[str, Any] = {
+        "dataset": "image-folder",
+        "asked": "auto",
+        "cache": "memory",
+        "fills_cache": False,
+        "changes": (),
+        "accelerator_can_change": False,
+        "is_float": False,
+        "cores": 16.0,
+    }
+    return InputFacts(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "epoch", "said"),
+    [
+        ({"fills_cache": True}, 1, "later ones read what is kept"),
+        ({"fills_cache": True, "changes": ("zoom",)}, 2, "(zoom) are made by"),
+        ({"cache": "off", "asked": "off", "changes": ("zoom",)}, 1, "data.cache=auto"),
+        ({"cache": "off", "dataset": "mine.py:data"}, 2, "mine.py:data map with num_parallel_calls"),
+        ({"cache": "off", "dataset": "tfrecord"}, 2, "--shard-mb"),
+        ({"cache": "off"}, 2, "`tpu-console tfrecord`"),
+        ({"changes": ("flip", "zoom"), "accelerator_can_change": True}, 2, "augmentation.placement=model"),
+        ({"changes": ("flip",), "cores": 1.0}, 2, "by the host's 1 core:"),
+        ({"cache": "disk"}, 2, "data.cache=memory"),
+        ({"is_float": True, "dataset": "mine.py:data"}, 2, "as uint8"),
+        ({"cores": 2.0}, 2, "the host's 2 cores"),
+        ({}, 2, "fewer bytes an example"),
+    ],
+)
+def test_the_advice_fits_the_input(changes: dict[str, Any], epoch: int, said: str) -> None:
+    advice = input_remedy(facts(**changes), epoch)
+    assert said in advice
+    assert advice.endswith(".")

@@ -1,0 +1,272 @@
+"""What a TPU's runtime serves: read from a real gRPC server of the same protocol, through all its troubles."""
+
+from __future__ import annotations
+
+import importlib.util
+import mmap
+import socket
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from google.protobuf import descriptor_pb2  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from tests.engine.monitoring.tpu_runtime import GIB, Runtime
+from tests.helpers import LIMIT_S, wait_until
+from tpu_console.engine.monitoring.libtpu import (
+    DUTY_CYCLE,
+    HBM_TOTAL,
+    HBM_USED,
+    RuntimeMetrics,
+    messages,
+    metric_ports,
+    spread,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    Serve = Callable[..., Runtime]
+    Ask = Callable[..., RuntimeMetrics]
+
+TWO_CHIPS: dict[str, Mapping[int, float]] = {
+    HBM_USED: {0: 3 * GIB, 1: 5 * GIB},
+    HBM_TOTAL: {0: 16 * GIB, 1: 16 * GIB},
+    DUTY_CYCLE: {0: 97.5, 1: 0.0},
+}
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start servers, of which none outlives the test."""
+    with ExitStack() as stack:
+
+        def start(figures: Mapping[str, Mapping[int, float]] = TWO_CHIPS, port: int = 0) -> Runtime:
+            runtime = Runtime(figures, port)
+            stack.callback(runtime.close)
+            return runtime
+
+        yield start
+
+
+@pytest.fixture
+def ask(clock: Clock) -> Iterator[Ask]:
+    """Make readers, of which none keeps a connection after the test."""
+    with ExitStack() as stack:
+
+        def make(*ports: int, deadline_s: float = LIMIT_S) -> RuntimeMetrics:
+            metrics = RuntimeMetrics(ports, deadline_s=deadline_s, clock=clock)
+            stack.callback(metrics.close)
+            return metrics
+
+        yield make
+
+
+def free_port() -> int:
+    """A port on which nothing listens."""
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def test_every_chip_s_figures_are_read_and_change_with_the_runtime_s(serve: Serve, ask: Ask) -> None:
+    runtime = serve()
+    metrics = ask(runtime.port)
+    for metric, figures in TWO_CHIPS.items():
+        reading = metrics.read(metric, 2)
+        assert (dict(reading.figures), reading.why_not) == (figures, "")
+    runtime.figures[HBM_USED] = {0: 4 * GIB, 1: 60 * GIB}
+    assert dict(metrics.read(HBM_USED, 2).figures) == {0: 4 * GIB, 1: 60 * GIB}
+
+
+def test_a_metric_that_is_not_supported_says_so_and_is_seldom_asked_for(serve: Serve, ask: Ask, clock: Clock) -> None:
+    runtime = serve({HBM_USED: TWO_CHIPS[HBM_USED]})
+    metrics = ask(runtime.port)
+    for _ in range(3):
+        reading = metrics.read(DUTY_CYCLE, 2)
+        assert not reading.figures
+        assert reading.why_not == (
+            "the TPU's runtime does not serve it (NOT_FOUND: Unsupported metric name: "
+            "tpu.runtime.tensorcore.dutycycle.percent)"
+        )
+        assert len(metrics.read(HBM_USED, 2).figures) == 2
+    assert runtime.asked.count(DUTY_CYCLE) == 1
+    assert runtime.asked.count(HBM_USED) == 3
+    runtime.figures[DUTY_CYCLE] = {0: 12.5, 1: 13.5}
+    clock.now += 11
+    assert metrics.read(DUTY_CYCLE, 2).figures == {0: 12.5, 1: 13.5}
+
+
+def test_a_runtime_that_hangs_is_asked_once_and_is_heard_again(serve: Serve, ask: Ask, clock: Clock) -> None:
+    runtime = serve()
+    metrics = ask(runtime.port, deadline_s=0.5)
+    runtime.awake.clear()
+    reading = metrics.read(DUTY_CYCLE, 2)
+    assert reading.why_not == f"the TPU's runtime did not answer at localhost:{runtime.port} within 0.5 s"
+    # Nothing else is asked of it meanwhile.
+    assert metrics.read(HBM_USED, 2).why_not == reading.why_not
+    assert runtime.asked == [DUTY_CYCLE]
+    runtime.awake.set()
+
+    def answered() -> bool:
+        clock.now += 11
+        return bool(metrics.read(DUTY_CYCLE, 2).figures)
+
+    wait_until(answered, "an answer")
+    assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
+
+
+def test_a_runtime_that_goes_in_the_middle_is_missed_and_found_again(serve: Serve, ask: Ask, clock: Clock) -> None:
+    runtime = serve()
+    metrics = ask(runtime.port)
+    assert metrics.read(DUTY_CYCLE, 2).figures
+    runtime.close()
+    gone = f"no TPU runtime serves figures at localhost:{runtime.port}"
+    assert metrics.read(DUTY_CYCLE, 2).why_not == gone
+    again = serve(port=runtime.port)
+    assert metrics.read(DUTY_CYCLE, 2).why_not == gone  # not asked yet
+    assert again.asked == []
+    clock.now += 11
+    assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
+
+
+def test_where_nothing_listens_is_said(ask: Ask) -> None:
+    port = free_port()
+    assert ask(port).read(HBM_TOTAL, 1).why_not == f"no TPU runtime serves figures at localhost:{port}"
+
+
+def test_something_else_that_listens_there_is_no_runtime(ask: Ask) -> None:
+    with socket.create_server(("localhost", 0)) as listener:
+
+        def talk() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                connection.recv(1024)
+
+        threading.Thread(target=talk, daemon=True).start()
+        port = listener.getsockname()[1]
+        reading = ask(port).read(HBM_USED, 1)
+    assert not reading.figures
+    assert f"localhost:{port}" in reading.why_not
+
+
+def test_an_answer_that_is_no_message_is_no_figure(serve: Serve, ask: Ask) -> None:
+    runtime = serve()
+    runtime.raw = b"\xff\xff\xff"
+    reading = ask(runtime.port).read(HBM_USED, 2)
+    assert not reading.figures
+    assert reading.why_not.startswith("the TPU's runtime does not serve it (")
+
+
+def test_a_runtime_without_figures_yet_is_asked_again(serve: Serve, ask: Ask, clock: Clock) -> None:
+    runtime = serve({DUTY_CYCLE: {}})
+    metrics = ask(runtime.port)
+    assert metrics.read(DUTY_CYCLE, 2).why_not == "the TPU's runtime has no figures of it"
+    runtime.figures = TWO_CHIPS
+    clock.now += 11
+    assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
+
+
+def test_chips_with_a_port_each_are_put_together(serve: Serve, ask: Ask) -> None:
+    first, second = serve({DUTY_CYCLE: {0: 10.0}}), serve({DUTY_CYCLE: {1: 20.0}})
+    nobody = free_port()
+    assert ask(nobody, first.port, second.port).read(DUTY_CYCLE, 2).figures == {0: 10.0, 1: 20.0}
+    # One that tells of all its neighbours is enough.
+    every = serve()
+    assert ask(every.port, second.port).read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
+    assert second.asked == [DUTY_CYCLE]
+
+
+@pytest.mark.parametrize(
+    ("told", "ports"),
+    [
+        ({}, (8431,)),
+        ({"TPU_RUNTIME_METRICS_PORTS": ""}, (8431,)),
+        ({"TPU_RUNTIME_METRICS_PORTS": "8431,8432, 8433,8434"}, (8431, 8432, 8433, 8434)),
+        ({"TPU_RUNTIME_METRICS_PORTS": "nonsense"}, (8431,)),
+    ],
+)
+def test_the_environment_tells_the_ports(told: dict[str, str], ports: tuple[int, ...]) -> None:
+    assert metric_ports(told) == ports
+
+
+@pytest.mark.parametrize(
+    ("figures", "devices", "dealt"),
+    [
+        pytest.param({0: 1.0, 1: 2.0}, [0, 1], {0: 1.0, 1: 2.0}, id="a chip a device"),
+        pytest.param({0: 1.0, 1: 2.0}, [0, 1, 2, 3], {0: 1.0, 1: 1.0, 2: 2.0, 3: 2.0}, id="v3: two devices a chip"),
+        pytest.param({0: 1.0, 1: 2.0}, [3, 2, 0, 1], {0: 1.0, 1: 1.0, 2: 2.0, 3: 2.0}, id="replicas in another order"),
+        pytest.param({8: 1.0, 13: 4.0, 9: 2.0, 12: 3.0}, [8, 9, 12, 13], {8: 1.0, 9: 2.0, 12: 3.0, 13: 4.0}, id="pod"),
+        pytest.param({0: 1.0, 1: 2.0}, [4, 5], {4: 1.0, 5: 2.0}, id="numbered by host"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0}, [2], {2: 3.0}, id="a process a chip"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [7], {}, id="neighbours only"),
+        pytest.param({0: 1.0, 1: 2.0, 2: 3.0}, [0, 1, 2, 3], {}, id="three of four"),
+        pytest.param({0: 1.0, 1: 2.0}, [0, 1, 0, 1], {}, id="two machines"),
+        pytest.param({}, [0], {}, id="nothing"),
+    ],
+)
+def test_figures_are_dealt_out_to_devices(
+    figures: dict[int, float], devices: list[int], dealt: dict[int, float]
+) -> None:
+    assert spread(figures, devices) == dealt
+
+
+LIBTPU = importlib.util.find_spec("libtpu")
+
+
+@pytest.mark.skipif(LIBTPU is None, reason="libtpu is not installed (extra `tpu`)")
+def test_the_fields_are_those_that_libtpu_itself_has() -> None:
+    assert LIBTPU is not None
+    assert LIBTPU.origin is not None
+    theirs = libtpu_protocol(Path(LIBTPU.origin).with_name("libtpu.so"))
+    fields = {message.name: {field.name: field for field in message.field} for message in theirs.message_type}
+    for name, ours in messages().items():
+        described = descriptor_pb2.DescriptorProto()
+        ours.DESCRIPTOR.CopyToProto(described)
+        for field in described.field:
+            their = fields[name][field.name]
+            assert (field.number, field.type, field.label) == (their.number, their.type, their.label), field.name
+    (service,) = theirs.service
+    (method,) = (method for method in service.method if method.name == "GetRuntimeMetric")
+    assert (service.name, theirs.package) == ("RuntimeMetricService", "tpu.monitoring.runtime")
+    assert (method.input_type, method.output_type) == tuple(
+        f".tpu.monitoring.runtime.{name}" for name in ("MetricRequest", "MetricResponse")
+    )
+
+
+def libtpu_protocol(library: Path) -> descriptor_pb2.FileDescriptorProto:
+    """The description of the protocol that the library carries, found by its file's name."""
+    path = b"cloud/tpu/lib/monitoring/runtime/proto/tpu_metric_service.proto"
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        begin = content.find(b"\x0a" + bytes([len(path)]) + path)
+        assert begin >= 0
+        text = content[begin : begin + (64 << 10)]
+    service = text.index(b"RuntimeMetricService")
+    for end in range(service, service + 4096):
+        try:
+            found = descriptor_pb2.FileDescriptorProto.FromString(text[:end])
+        except DecodeError:  # cut in the middle of a field: the end is further on
+            continue
+        if found.service and found.syntax:
+            return found
+    raise AssertionError("the description's end was not found")

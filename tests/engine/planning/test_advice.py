@@ -1,0 +1,128 @@
+"""What is said of a configuration on a TPU while it is typed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import run_python
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.advice import static_advice
+from tpu_console.engine.planning.plan import make_plan
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.preflight.result import Finding
+
+
+def advice(devices: int = 8, **changes: Any) -> list[Finding]:
+    """Advice on a configuration about which there is little to say."""
+    values = {
+        "dataset": "mnist",
+        "model": "mlp",
+        "model_options": {"hidden": [128]},
+        "batch_size": 128,
+        "epochs": 1,
+        "precision": "mixed_bfloat16",
+        "steps_per_epoch": 50,
+        "optimizer": {"scale_with_replicas": True},
+    }
+    return list(static_advice(parse_config(values | changes), devices))
+
+
+def test_there_is_nothing_to_say_of_what_suits_a_tpu() -> None:
+    assert advice() == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "severity", "key", "text"),
+    [
+        ({"batch_size": 100}, "warning", "batch_size", "pads it to 104"),
+        ({"batch_size": 64}, "info", "batch_size", "multiples of 128"),
+        ({"batch_size": 8000}, "error", "batch_size", "the largest batch size that fits is 7500"),
+        ({"steps_per_epoch": "all"}, "info", "batch_size", "each epoch leaves out 608"),
+        ({"optimizer": {}}, "info", "optimizer.scale_with_replicas", "grows 8-fold"),
+        ({"precision": "float32"}, "info", "precision", "twice the memory"),
+        ({"precision": "mixed_float16"}, "warning", "precision", "not in float16"),
+        ({"model_options": {"hidden": [100]}}, "info", "model_options.hidden", "100 is computed as 128"),
+        ({"model_options": {"hidden": [200]}}, "info", "model_options.hidden", "200 is computed as 256"),
+        ({"model_options": {"hidden": [20]}}, "info", "model_options.hidden", "20 is computed as 24"),
+        ({"steps_per_execution": 32}, "info", "steps_per_execution", "is not used: JAX sends steps ahead"),
+        (
+            {"steps_per_execution": 32, "backend": "tensorflow"},
+            "info",
+            "steps_per_execution",
+            "is not used: Keras runs one step at a time on several replicas",
+        ),
+    ],
+)
+def test_what_does_not_suit_a_tpu_is_told(changes: dict[str, Any], severity: str, key: str, text: str) -> None:
+    (found,) = advice(**changes)
+    assert (found.severity, found.key) == (severity, key)
+    assert text in found.text
+
+
+@pytest.mark.parametrize(
+    ("steps", "severity", "text"), [(1, "info", "waits for the host"), (64, "warning", "more than the 50 steps")]
+)
+def test_steps_at_once_are_judged_where_they_are_used(steps: int, severity: str, text: str) -> None:
+    (found,) = advice(1, steps_per_execution=steps, backend="tensorflow")
+    assert (found.severity, found.key) == (severity, "steps_per_execution")
+    assert text in found.text
+    assert advice(1, steps_per_execution=50, backend="tensorflow") == []
+    assert advice(1, steps_per_execution=1) == []
+
+
+@pytest.mark.parametrize(("changes", "severity"), [({"rotation": 10.0}, "error"), ({"flip": "horizontal"}, "warning")])
+def test_augmentation_in_the_model_is_sent_to_the_pipeline(changes: dict[str, Any], severity: str) -> None:
+    (found,) = advice(augmentation={"placement": "model", **changes})
+    assert found.severity == severity
+    assert "augmentation.placement=pipeline" in found.remedy
+    assert advice(augmentation={"placement": "auto", **changes}) == []
+
+
+def test_too_many_devices_for_the_data_are_told() -> None:
+    told = [found.text for found in advice(dataset="digits", steps_per_epoch="all", batch_size=128, devices=8)]
+    assert [text for text in told if "take the 1,437 examples in 1 step an epoch" in text]
+
+
+def test_heads_narrower_than_the_matrix_unit_are_told(tmp_path: Path) -> None:
+    (tmp_path / "pairs.txt").write_text("a\tb\n" * 20)
+    told = advice(
+        dataset="text-pairs",
+        data={"options": {"path": str(tmp_path / "pairs.txt")}},
+        model="transformer",
+        model_options={"width": 256, "heads": 8, "hidden": 512},
+    )
+    assert "Each of 8 heads is 32 wide" in " ".join(found.text for found in told)
+
+
+def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
+    changes: dict[str, Any] = {"batch_size": 100, "precision": "float32", "optimizer": {}}
+    found = advice(**changes, augmentation={"placement": "model", "zoom": 0.1})
+    order = ["error", "warning", "info"]
+    assert [order.index(one.severity) for one in found] == sorted(order.index(one.severity) for one in found)
+    config = parse_config(
+        {"dataset": "mnist", "model": "mlp", "epochs": 1, "accelerator": "sim:8", "steps_per_epoch": 50} | changes
+    )
+    planned = {item.text for item in make_plan(config, Hardware()).advice}
+    told = {one.text for one in static_advice(config, 8) if one.key in {"batch_size", "optimizer.scale_with_replicas"}}
+    assert len(told) == 2
+    assert told <= planned
+
+
+SCRIPT = """
+import sys, time
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.planning.advice import static_advice
+config = parse_config({"dataset": "mnist", "model": "mlp", "batch_size": 100, "epochs": 1})
+static_advice(config, 8)
+print(sorted(sys.modules.keys() & {"tensorflow", "keras", "jax", "numpy", "pandas", "sklearn"}))
+"""
+
+
+def test_no_framework_is_loaded_for_it(tmp_path: Path) -> None:
+    assert run_python(SCRIPT, cwd=tmp_path).strip() == "[]"

@@ -1,0 +1,193 @@
+"""What a configuration amounts to before anything is loaded."""
+
+from __future__ import annotations
+
+from importlib.metadata import PackageNotFoundError
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tpu_console.engine.accelerators.backend import is_installed
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import Advice, Severity, make_plan, train_examples_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+NOTHING = Hardware()
+TWO_GPUS = Hardware(gpus=("NVIDIA H200", "NVIDIA H200"))
+
+
+def config(**changes: Any) -> RunConfig:
+    values = {"dataset": "digits", "model": "cnn", "batch_size": 32, "epochs": 3, "accelerator": "cpu"}
+    return parse_config(values | changes)
+
+
+def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Advice]:
+    """The advice, by its text."""
+    return {advice.text: advice for advice in make_plan(config(**changes), hardware).advice}
+
+
+def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severity:
+    """How severe the advice that holds a text is."""
+    (found,) = [advice for told, advice in advice_of(hardware, **changes).items() if text in told]
+    return found.severity
+
+
+@pytest.mark.parametrize(
+    ("changes", "replicas", "global_batch", "steps", "images", "remainder"),
+    [
+        ({}, 1, 32, 44, 1408, 29),
+        ({"batch_size": 3}, 1, 3, 479, 1437, 0),
+        ({"accelerator": "sim:4"}, 4, 128, 11, 1408, 29),
+        ({"steps_per_epoch": 10}, 1, 32, 10, 320, 0),
+        ({"steps_per_epoch": 1000}, 1, 32, 1000, 32_000, 0),
+        ({"data": {"train_limit": 100}}, 1, 32, 3, 96, 4),
+        ({"data": {"validation_fraction": 0.5}}, 1, 32, 28, 896, 2),
+        ({"dataset": "mnist", "batch_size": 200}, 1, 200, 300, 60_000, 0),
+        ({"dataset": "mnist", "batch_size": 128, "accelerator": "sim:8"}, 8, 1024, 58, 59_392, 608),
+        ({"dataset": "mine.py:data", "steps_per_epoch": 7}, 1, 32, 7, 224, 0),
+        ({"dataset": "mine.py:data"}, 1, 32, None, None, 0),
+    ],
+)
+def test_the_arithmetic_of_an_epoch(
+    changes: dict[str, Any], replicas: int, global_batch: int, steps: int | None, images: int | None, remainder: int
+) -> None:
+    plan = make_plan(config(**changes), NOTHING)
+    assert (plan.replicas, plan.replica_batch) == (replicas, plan.global_batch // replicas)
+    assert (plan.global_batch, plan.steps_per_epoch, plan.images_per_epoch) == (global_batch, steps, images)
+    assert plan.remainder == remainder
+    assert plan.is_possible
+
+
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.2, 0.25, 0.3, 0.5, 0.75, 0.99])
+def test_digits_are_counted_as_scikit_learn_splits_them(fraction: float) -> None:
+    from sklearn.model_selection import train_test_split
+
+    train, _ = train_test_split(list(range(1797)), test_size=fraction)
+    assert train_examples_of(config(data={"validation_fraction": fraction})) == len(train)
+
+
+def test_a_dataset_of_one_s_own_is_not_counted() -> None:
+    assert train_examples_of(config(dataset="mine.py:data")) is None
+
+
+def test_the_learning_rate_is_scaled_only_when_asked() -> None:
+    scaled = {"optimizer": {"learning_rate": 0.002, "scale_with_replicas": True}}
+    assert make_plan(config(accelerator="sim:4", **scaled), NOTHING).learning_rate == 0.008
+    assert make_plan(config(accelerator="sim:4"), NOTHING).learning_rate == 0.001
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "hardware", "name", "replicas"),
+    [
+        ("cpu", TWO_GPUS, "CPU", 1),
+        ("auto", NOTHING, "CPU (auto: no GPU found)", 1),
+        ("auto", TWO_GPUS, "2 × NVIDIA H200 (auto)", 2),
+        ("gpu", Hardware(gpus=("NVIDIA H200",)), "NVIDIA H200", 1),
+        ("sim:3", TWO_GPUS, "3 simulated replicas on the CPU", 3),
+    ],
+)
+def test_the_accelerator_is_named(accelerator: str, hardware: Hardware, name: str, replicas: int) -> None:
+    plan = make_plan(config(accelerator=accelerator), hardware)
+    assert (plan.accelerator, plan.replicas) == (name, replicas)
+
+
+def test_a_gpu_that_is_not_there_makes_the_run_impossible() -> None:
+    plan = make_plan(config(accelerator="gpu"), NOTHING)
+    assert not plan.is_possible
+    assert plan.advice[0].key == "accelerator"
+    assert "there are: cpu, sim:N" in plan.advice[0].text
+
+
+def test_a_batch_larger_than_the_data_says_which_one_fits() -> None:
+    plan = make_plan(config(batch_size=400, accelerator="sim:4"), NOTHING)
+    assert not plan.is_possible
+    assert plan.advice[0].text == (
+        "A global batch of 1,600 (400 × 4) is larger than the 1,437 training examples; "
+        "the largest batch size that fits is 359."
+    )
+    fits = make_plan(config(batch_size=359, accelerator="sim:4"), NOTHING)
+    assert fits.is_possible
+    assert fits.steps_per_epoch == 1
+
+
+def test_more_replicas_than_examples_says_so() -> None:
+    plan = make_plan(config(accelerator="sim:8", batch_size=1, data={"train_limit": 4}), NOTHING)
+    assert "use fewer replicas" in plan.advice[0].text
+
+
+def test_a_remainder_is_told() -> None:
+    assert severity("each epoch leaves out 29") is Severity.INFO
+    assert not [text for text in advice_of(batch_size=3) if "leaves out" in text]
+    assert not [text for text in advice_of(steps_per_epoch=5) if "leaves out" in text]
+
+
+@pytest.mark.parametrize(
+    ("batch", "text", "expected"),
+    [
+        (36, "36 a replica is not a multiple of 8: a TPU pads it to 40", Severity.WARNING),
+        (4, "4 a replica is not a multiple of 8: a TPU pads it to 8", Severity.INFO),
+        (64, "multiples of 128 a replica", Severity.INFO),
+    ],
+)
+def test_a_batch_that_a_tpu_would_pad_is_told(batch: int, text: str, expected: Severity) -> None:
+    assert severity(text, batch_size=batch) is expected
+
+
+def test_a_batch_of_128_needs_no_advice() -> None:
+    assert not [text for text in advice_of(batch_size=128) if "TPU" in text]
+
+
+def test_a_dataset_that_is_not_downloaded_says_how_much_and_where_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert severity(f"31 MB will be fetched first, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
+    file = tmp_path / "datasets" / "mnist.npz"
+    file.parent.mkdir()
+    file.touch()
+    assert not [text for text in advice_of(dataset="mnist") if "downloaded" in text]
+
+
+def test_a_slice_is_planned_with_all_its_hosts_unless_one_alone_is_asked_for() -> None:
+    slice_of_four = Hardware(tpu="/dev/accel0", tpu_kind="v5p", tpu_chips=4, tpu_hosts=4)
+    plan = make_plan(config(accelerator="tpu"), slice_of_four)
+    assert (plan.replicas, plan.global_batch, plan.accelerator) == (16, 16 * 32, "TPU v5p, 16 devices on 4 hosts")
+    alone = make_plan(config(accelerator="tpu", hosts={"count": 1}), slice_of_four)
+    assert (alone.replicas, alone.accelerator) == (4, "TPU v5p, 4 devices")
+    assert make_plan(config(), slice_of_four).replicas == 1  # on the CPU
+
+
+def test_an_unused_tpu_is_told_and_an_unscaled_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.engine.accelerators.backend.find_spec", lambda _name: None)
+    monkeypatch.setattr("tpu_console.engine.accelerators.backend.version", _not_installed)
+    is_installed.cache_clear()
+    tpu = Hardware(tpu="/dev/accel0")
+    assert severity("A TPU (/dev/accel0) is here but is not used", tpu, accelerator="auto") is Severity.WARNING
+    assert severity("grows 2-fold", accelerator="sim:2") is Severity.INFO
+    scaled = {"scale_with_replicas": True}
+    assert not [text for text in advice_of(accelerator="sim:2", optimizer=scaled) if "-fold" in text]
+    is_installed.cache_clear()
+
+
+def _not_installed(package: str) -> str:
+    raise PackageNotFoundError(package)
+
+
+def test_the_most_severe_advice_comes_first() -> None:
+    plan = make_plan(config(accelerator="gpu", batch_size=36), NOTHING)
+    order = [list(Severity).index(advice.severity) for advice in plan.advice]
+    assert order == sorted(order, reverse=True)
+    assert len(set(order)) == 3
+
+
+def test_more_simulated_replicas_than_cores_can_serve_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
+    assert severity("16 simulated replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
+    hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}
+    for changes in ({"accelerator": "sim:8"}, {"accelerator": "sim:16", "hosts": hosts}):
+        assert not [text for text in advice_of(batch_size=8, **changes) if "share 2 cores" in text]

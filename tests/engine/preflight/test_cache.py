@@ -1,0 +1,161 @@
+"""What is kept of verdicts, and what makes it be forgotten."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import private_mode, run_python, small_config
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.jobs.preflighting.preflight import perform
+from tpu_console.engine.preflight.cache import keep, recall
+from tpu_console.engine.preflight.cases import cases_of, recall_all
+from tpu_console.engine.preflight.memory_room import free_bytes, needed_bytes, shortage
+from tpu_console.engine.preflight.result import Bound, Finding, Memory, Outcome, Verdict, Waste
+from tpu_console.engine.preflight.topologies import find_topology
+from tpu_console.engine.storage.paths import cache_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERDICT = Verdict(
+    "v5e-8",
+    8,
+    1,
+    32,
+    "float32",
+    Outcome.FITS,
+    "It fits.",
+    memory=Memory(1, 2, 3, 4, 10, 100),
+    bound=Bound(1.0, 2.0, 3.0, 0.1, 0.2, 0.3, "exchange", 0.3, 853.3, 1.0, 10.0),
+    wastes=(Waste("dense", "features", 10, 128, 0.9, 1e6, 128),),
+    findings=(Finding("warning", "Something."),),
+    versions={"jax": "0"},
+)
+
+
+def test_what_is_kept_comes_back() -> None:
+    keep(small_config(), VERDICT)
+    found = recall(small_config(), "v5e-8")
+    assert found == replace(VERDICT, is_remembered=True)
+    (file,) = (cache_folder() / "preflight").iterdir()
+    assert private_mode(file) == 0o600
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"batch_size": 64},
+        {"precision": "mixed_bfloat16"},
+        {"model_options": {"hidden": [16]}},
+        {"optimizer": {"name": "sgd"}},
+        {"data": {"train_limit": 100}},
+    ],
+    ids=["batch", "precision", "model", "optimizer", "examples"],
+)
+def test_another_configuration_is_another_verdict(changes: dict[str, Any]) -> None:
+    keep(small_config(), VERDICT)
+    assert recall(small_config(**changes), "v5e-8") is None
+    assert recall(small_config(), "v6e-8") is None
+
+
+def test_what_a_program_does_not_depend_on_does_not_matter() -> None:
+    keep(small_config(), VERDICT)
+    assert recall(small_config(name="other", accelerator="auto", checkpoint={"enabled": True}), "v5e-8") is not None
+
+
+def test_a_search_also_answers_without_one() -> None:
+    keep(small_config(), VERDICT)
+    assert recall(small_config(), "v5e-8", search=True) is None
+    keep(small_config(), replace(VERDICT, largest_batch=100), search=True)
+    found = recall(small_config(), "v5e-8")
+    assert found is not None
+    assert found.largest_batch == 100
+
+
+def test_what_could_not_be_told_is_asked_again() -> None:
+    keep(small_config(), replace(VERDICT, outcome=Outcome.UNKNOWN))
+    assert recall(small_config(), "v5e-8") is None
+
+
+def test_a_model_function_that_was_edited_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text("WIDTH = 8\n", encoding="utf-8")
+    (tmp_path / "own.py").write_text("from parts import WIDTH\n", encoding="utf-8")
+    config = small_config(model=f"{tmp_path}/own.py:model", model_options={})
+    keep(config, VERDICT)
+    assert recall(config, "v5e-8") is not None
+    (tmp_path / "parts.py").write_text("WIDTH = 9\n", encoding="utf-8")
+    assert recall(config, "v5e-8") is None
+
+
+def test_a_saved_model_that_was_replaced_is_compiled_again(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_bytes(b"a graph")
+    config = small_config(dataset="cifar10", model="hub", model_options={"path": str(tmp_path)})
+    keep(config, VERDICT)
+    assert recall(config, "v5e-8") is not None
+    (tmp_path / "saved_model.pb").write_bytes(b"another")
+    assert recall(config, "v5e-8") is None
+
+
+def test_the_backend_decides_whose_step_it_is() -> None:
+    keep(small_config(), VERDICT)
+    assert recall(small_config(backend="jax"), "v5e-8") is not None
+    assert recall(small_config(backend="tensorflow"), "v5e-8") is None
+
+
+def test_a_damaged_file_is_no_answer() -> None:
+    keep(small_config(), VERDICT)
+    (file,) = (cache_folder() / "preflight").iterdir()
+    for text in ("", "[]", '{"tpu": 1}', file.read_text(encoding="utf-8")[:100]):
+        file.write_text(text, encoding="utf-8")
+        assert recall(small_config(), "v5e-8") is None
+
+
+def test_all_or_nothing_is_recalled() -> None:
+    cases = cases_of(small_config(), [find_topology("v5e-8")], [32, 64], ["float32", "mixed_bfloat16"])
+    assert [case.label for case in cases][:2] == ["v5e-8, 32 a device, float32", "v5e-8, 64 a device, float32"]
+    assert len(cases) == 4
+    for case in cases[:3]:
+        keep(case.config, VERDICT)
+    assert recall_all(cases) is None
+    keep(cases[3].config, VERDICT)
+    assert recall_all(cases) is not None
+
+
+class _Silent:
+    def progress(self, *_: object) -> None: ...
+
+
+def test_an_unknown_tpu_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConsoleError, match="no TPU 'v5e-7'"):
+        perform(_Silent(), small_config().model_dump(mode="json"), ["v5e-7"])  # type: ignore[arg-type]
+
+
+def test_the_job_answers_from_what_was_kept_without_a_framework(tmp_path: Path, private_home: Path) -> None:
+    config = small_config()
+    keep(config, VERDICT)
+    code = (
+        "import json, sys; from tpu_console.engine.jobs.preflighting.preflight import perform\n"
+        "found = perform(None, json.loads(sys.argv[1]), ['v5e-8'])\n"
+        "loaded = [name for name in ('tensorflow', 'keras', 'jax', 'numpy') if name in sys.modules]\n"
+        "print(json.dumps([found['verdicts'][0]['reason'], loaded]))"
+    )
+    said = run_python(code, config.model_dump_json(), cwd=tmp_path, env={"TPU_CONSOLE_HOME": str(private_home)})
+    assert json.loads(said) == ["It fits.", []]
+
+
+def test_a_machine_too_small_to_compile_is_told(tmp_path: Path) -> None:
+    assert shortage(13_600, 10 * 10**9) == ""
+    assert "GB are free" in shortage(13_600, 10**8)
+    assert needed_bytes(13_600) > 2.06e9
+    group = tmp_path / "sys/fs/cgroup"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("5000\n", encoding="utf-8")
+    (group / "memory.current").write_text("4500\n", encoding="utf-8")
+    (group / "memory.stat").write_text("anon 1\ninactive_file 300\nactive_file 200\n", encoding="utf-8")
+    assert free_bytes(tmp_path) == 1000
+    (group / "memory.max").write_text("max\n", encoding="utf-8")
+    assert free_bytes(tmp_path) > 10**6

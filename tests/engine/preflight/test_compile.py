@@ -1,0 +1,265 @@
+"""Real verdicts of the TPU's compiler, against a direct call of it and against counts by hand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import LIMIT_S, run_python
+from tpu_console.engine.preflight.cases import cases_of
+from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
+from tpu_console.engine.preflight.topologies import find_topology
+from tpu_console.engine.preflight.worker_pool import judge_all
+from tpu_console.presets.catalog import find_preset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
+pytestmark = pytest.mark.slow
+
+BATCH = 128
+
+# Nothing of ours: the preset's model by hand, and the calls of JAX that compile its step.
+DIRECT = """
+import json
+import jax, keras, numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+layers = keras.layers
+model = keras.Sequential([
+    keras.Input((32, 32, 3)),
+    layers.Conv2D(32, 3, padding="same", activation="relu"), layers.Conv2D(32, 3, activation="relu"),
+    layers.MaxPooling2D(2), layers.Dropout(0.25),
+    layers.Conv2D(64, 3, padding="same", activation="relu"), layers.Conv2D(64, 3, activation="relu"),
+    layers.MaxPooling2D(2), layers.Dropout(0.25),
+    layers.Flatten(), layers.Dense(512, activation="relu"), layers.Dropout(0.5),
+    layers.Dense(10, activation="softmax", dtype="float32"),
+])
+model.compile(keras.optimizers.Adam(0.001), "sparse_categorical_crossentropy", metrics=["accuracy"])
+model.optimizer.build(model.trainable_variables)
+devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
+mesh = Mesh(np.array(devices), ("batch",))
+copied, dealt = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
+x = jax.ShapeDtypeStruct((1024, 32, 32, 3), "float32", sharding=dealt)
+y = jax.ShapeDtypeStruct((1024,), "int32", sharding=dealt)
+model._symbolic_build(data_batch=(x, y))
+state = [
+    [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=copied) for v in variables]
+    for variables in (model.trainable_variables, model.non_trainable_variables,
+                      model.optimizer.variables, model.metrics_variables)
+]
+step = jax.jit(model.train_step, donate_argnums=0, out_shardings=(None, tuple([copied] * len(p) for p in state)))
+compiled = step.lower(tuple(state), (x, y)).compile()
+stats = compiled.memory_analysis()
+print(json.dumps({
+    "flops": compiled.cost_analysis()["flops"],
+    "temporaries": stats.temp_size_in_bytes,
+    "peak": stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
+        + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes,
+}))
+"""
+
+
+class _Process:
+    """A process of which one line of JSON, or several, are read when it has ended."""
+
+    def __init__(self, home: Path, *arguments: str, env: dict[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", *arguments],
+            cwd=home,
+            env=os.environ | {"TPU_CONSOLE_HOME": str(home), "TF_CPP_MIN_LOG_LEVEL": "3"} | (env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def said(self) -> str:
+        said, _ = self._process.communicate(timeout=2.5 * LIMIT_S)
+        assert self._process.returncode == 0, said
+        return said
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Process, _Process]]:
+    """`tpu-console preflight` on a preset, and a direct call of the compiler, both at work from the first test on."""
+    home = tmp_path_factory.mktemp("home")
+    asked = ("preflight", "cifar10-vgg-augmented", "--on", "v5e-8", "--batch-size", str(BATCH), "--json")
+    command = _Process(home, str(Path(sys.executable).parent / "tpu-console"), *asked)
+    direct = _Process(home, "-c", DIRECT, env=PREFLIGHT)
+    yield command, direct
+    command.kill()
+    direct.kill()
+
+
+def test_the_command_agrees_with_a_direct_call_of_the_compiler(answers: tuple[_Process, _Process]) -> None:
+    told = json.loads(answers[0].said())
+    (found,) = told["verdicts"]
+    direct = json.loads(answers[1].said())
+    assert (found["outcome"], found["tpu"], found["replica_batch"]) == ("fits", "v5e-8", BATCH)
+    # The seeds are other numbers in the same program.
+    assert found["bound"]["flops"] == pytest.approx(direct["flops"], rel=0.001)
+    assert found["memory"]["temporaries"] == pytest.approx(direct["temporaries"], rel=0.01)
+    assert found["memory"]["peak"] == pytest.approx(direct["peak"], rel=0.01)
+    assert found["bound"]["step_s"] >= direct["flops"] / 197e12
+    assert found["findings"]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list[dict[str, Any]]]:
+    """The preset digits-cnn at 128 a device, on eight devices of two generations and on one; and what the job said."""
+    config = find_preset("digits-cnn").config.model_dump(mode="json")
+    options = json.dumps({"config": config, "on": ["v5e-8", "v3-8", "v5e-1"], "batches": [BATCH]})
+    home = tmp_path_factory.mktemp("home")
+    said, again = (
+        [
+            json.loads(line)
+            for line in _Process(home, "-m", "tpu_console.engine.jobs.job", "preflight", options).said().splitlines()
+        ]
+        for _ in range(2)
+    )
+    assert [one["kind"] for one in again] == ["result"]
+    assert all(verdict["is_remembered"] for verdict in again[-1]["verdicts"])
+    return [from_dict(values) for values in said[-1]["verdicts"]], said
+
+
+def test_a_small_model_fits(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
+    verdicts, said = small
+    assert [(verdict.tpu, verdict.devices) for verdict in verdicts] == [("v5e-8", 8), ("v3-8", 8), ("v5e-1", 1)]
+    for verdict in verdicts:
+        assert verdict.outcome is Outcome.FITS, verdict.reason
+        assert verdict.memory is not None
+        assert verdict.bound is not None
+        assert verdict.memory.headroom > 0.99
+        # Adam keeps two numbers a weight, and counts steps.
+        assert verdict.memory.optimizer >= 2 * 4 * 35_914
+        assert verdict.memory.batch == BATCH * (8 * 8 * 4 + 4)
+        assert verdict.bound.step_s > 0
+    assert any("compiling the training step" in one["what"] for one in said if one["kind"] == "progress")
+
+
+def test_operations_agree_with_a_count_by_hand(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
+    # Multiplications of one example, going forwards; with "same" padding those with the border are not done.
+    first = (3 * 8 - 2) ** 2 * 1 * 32
+    others = (3 * 4 - 2) ** 2 * 32 * 64 + 2 * 2 * 64 * 64 + 64 * 10
+    # Backwards as much again for the weights, and for what came in; of the images nobody asks that.
+    multiplications = 3 * (first + others) - first
+    for verdict in small[0]:
+        assert verdict.bound is not None
+        assert verdict.bound.flops == pytest.approx(2 * multiplications * BATCH, rel=0.05), verdict.tpu
+
+
+def test_devices_exchange_their_gradients(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
+    several, _, alone = (verdict.bound for verdict in small[0])
+    assert several is not None
+    assert alone is not None
+    assert several.all_reduce_bytes == pytest.approx(2 * 7 / 8 * 4 * 35_914, rel=0.1)
+    assert alone.all_reduce_bytes == 0
+    # A device does the same work however many there are.
+    assert alone.flops == pytest.approx(several.flops, rel=0.02)
+
+
+def _resnet(after_epochs: int) -> Verdict:
+    """Judge a ResNet-50 of which all is trained, at 4,096 images a device."""
+    preset = find_preset("plant-pathology-efficientnet").config
+    trainable = {} if after_epochs else {"trainable": "all"}
+    config = preset.model_copy(
+        update={
+            "model_options": {"name": "ResNet50", "weights": "imagenet", **trainable},
+            "batch_size": 4096,
+            "precision": "mixed_bfloat16",
+            "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": after_epochs, "from_layer": 0}),
+        }
+    )
+    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
+    assert verdict.memory is not None
+    assert verdict.memory.limit == round(15.75 * 2**30)
+    assert "exceeds available HBM (15.75G)" in verdict.compiler_says
+    assert "15.8 GiB" in verdict.reason
+    return verdict
+
+
+def test_what_is_much_too_large_does_not_fit() -> None:
+    verdict = _resnet(0)
+    assert verdict.memory is not None
+    # A direct call of the compiler told 101.68G.
+    assert verdict.memory.peak == pytest.approx(101.68 * 2**30, rel=0.02)
+    # The photos and their table are not here.
+    (classes,) = verdict.findings
+    assert "10 are assumed" in classes.text
+
+
+def test_of_two_phases_the_second_is_judged() -> None:
+    verdict = _resnet(15)
+    assert verdict.memory is not None
+    # All weights have their gradients; batch normalisation stays as it was trained, and keeps nothing.
+    assert verdict.memory.optimizer == pytest.approx(2 * 4 * 23.5e6, rel=0.01)
+    assert 50 * 2**30 < verdict.memory.peak < 80 * 2**30
+    assert any("the second phase, from epoch 16 on" in finding.text for finding in verdict.findings)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Verdict:
+    """The same preset, to be trained by TensorFlow."""
+    config = find_preset("digits-cnn").config.model_copy(update={"batch_size": BATCH, "backend": "tensorflow"})
+    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    return verdict
+
+
+def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[list[Verdict], object]) -> None:
+    by_jax = small[0][0]
+    assert graph.outcome is Outcome.FITS, graph.reason
+    assert graph.bound is not None
+    assert by_jax.bound is not None
+    assert graph.bound.flops == pytest.approx(by_jax.bound.flops, rel=0.05)
+    assert graph.bound.all_reduce_bytes == pytest.approx(by_jax.bound.all_reduce_bytes, rel=0.05)
+    assert graph.memory is not None
+    assert by_jax.memory is not None
+    # The seeds of random numbers are larger in TensorFlow.
+    assert graph.memory.parameters == pytest.approx(by_jax.memory.parameters, abs=64)
+    assert graph.memory.peak == pytest.approx(by_jax.memory.peak, rel=0.25)
+    assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
+    # How long the host takes to start a step was measured on JAX.
+    assert any("the host sets the pace" in finding.text for finding in by_jax.findings)
+    assert not any("the host sets the pace" in finding.text for finding in graph.findings)
+
+
+TWO_INPUTS = """
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.preflight.build import build
+from tpu_console.engine.preflight.inputs import Batch
+from tpu_console.engine.preflight.tensorflow_graph import GraphCompiler
+from tpu_console.engine.preflight.topologies import find_topology
+
+given = {"user": Input((), "int32"), "item": Input((), "int32")}
+signature = Signature(Task.RATINGS, given, sizes={"users": 600, "items": 9000}, label_mean=3.5)
+config = parse_config({"dataset": "ratings-csv", "data": {"options": {"path": "a.csv"}}, "model": "recommender",
+                       "loss": "mean_squared_error", "metrics": [], "batch_size": 64, "epochs": 1,
+                       "model_options": {"width": 50}})
+batch = Batch(signature, given, Input((), "float32"))
+model, compiler = build(config, batch, 1), GraphCompiler(find_topology("v5e-1"))
+program = compiler.compile(compiler.lower(model, batch, 64), model, batch, 64)
+print(program.memory.batch, program.memory.parameters, program.flops > 64 * 50)
+"""
+
+
+def test_a_model_of_two_inputs_is_taken_over_from_tensorflow_too(tmp_path: Path) -> None:
+    env = PREFLIGHT | {"KERAS_BACKEND": "tensorflow"}
+    batch, parameters, computes = run_python(TWO_INPUTS, cwd=tmp_path, env=env).split()[-3:]
+    assert int(batch) == 64 * 3 * 4
+    assert int(parameters) == pytest.approx(4 * 51 * (600 + 9000), rel=0.01)
+    assert computes == "True"

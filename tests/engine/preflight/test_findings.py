@@ -1,0 +1,291 @@
+"""What the real TPU compiler makes of models with something wrong, and how it is told."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import run_python
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
+pytestmark = pytest.mark.slow
+
+ENV = {
+    "KERAS_BACKEND": "jax",
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+# Traces, and where a model is asked for, compiles; prints what is told of each as JSON.
+SCRIPT = """
+import dataclasses, json, sys
+import jax, keras
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from tpu_console.engine.preflight.explain import changing_shapes, explain_refusal
+from tpu_console.engine.preflight.hlo import bytes_by_layer, examine
+from tpu_console.engine.preflight.layers import all_layers
+sys.path.insert(0, ".")
+import models
+
+chip = topologies.get_topology_desc("v5e:1x1", "tpu", chips_per_host_bounds=(1, 1, 1))
+mesh = Mesh(np.array(chip.devices), ("batch",))
+everywhere = NamedSharding(mesh, PartitionSpec())
+
+def abstract(variables):
+    return [jax.ShapeDtypeStruct(v.shape, v.dtype, sharding=everywhere) for v in variables]
+
+def lowered(model, batch):
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.optimizer.build(model.trainable_variables)
+    state = [model.trainable_variables, model.non_trainable_variables, model.optimizer.variables]
+    image = jax.ShapeDtypeStruct((batch, *model.input_shape[1:]), "float32", sharding=everywhere)
+    label = jax.ShapeDtypeStruct((batch,), "int32", sharding=everywhere)
+    def step(trainable, fixed, x, y):
+        def loss(trainable):
+            out, updates = model.stateless_call(trainable, fixed, x, training=True)
+            return keras.losses.sparse_categorical_crossentropy(y, out, from_logits=True).mean(), updates
+        return jax.value_and_grad(loss, has_aux=True)(trainable)
+    return jax.jit(step).lower(abstract(state[0]), abstract(state[1]), image, label)
+
+found = {}
+for name in sys.argv[1].split(","):
+    model = None
+    try:
+        model = getattr(models, name)()
+        found[name] = {"changing": [dataclasses.asdict(one) for one in changing_shapes(model)]}
+        compiled = lowered(model, 8).compile()
+    except Exception as error:
+        text, findings = explain_refusal(error, model)
+        found[name] = found.get(name, {}) | {"refused": text}
+    else:
+        text, findings = compiled.as_text(), examine(compiled.as_text(), model)
+        moved = bytes_by_layer(text, frozenset(layer.name for layer in all_layers(model)))
+        found[name] |= {"moved": sum(moved.values()), "counted": compiled.cost_analysis()["bytes accessed"]}
+    found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
+print(json.dumps(found))
+"""
+
+MODELS = '''
+import jax, keras, jax.numpy as jnp
+import numpy as np
+from keras import layers
+
+class _Same(layers.Layer):
+    """Keras is told that the shape stays, so that only compiling calls it with values."""
+    def compute_output_spec(self, x, **_):
+        return keras.KerasTensor(x.shape, x.dtype)
+
+class Branches(_Same):
+    def call(self, x):
+        if x.mean() > 0:
+            return x
+        return -x
+
+class Sorted(_Same):
+    def call(self, x):
+        return jnp.asarray(np.sort(np.asarray(x)))
+
+class Masked(_Same):
+    def call(self, x):
+        return x[x[:, 0] > 0]
+
+class Unique(_Same):
+    def call(self, x):
+        return jnp.unique(x)[:10]
+
+class Flow(_Same):
+    def call(self, x):
+        import tensorflow as tf
+        return tf.nn.relu(x)
+
+class Printed(_Same):
+    def call(self, x):
+        jax.debug.print("{m}", m=x.mean())
+        return x
+
+class RandomWidth(layers.Layer):
+    def compute_output_spec(self, x, **_):
+        return keras.KerasTensor((x.shape[0], x.shape[1], None, x.shape[3]), x.dtype)
+    def call(self, x):
+        width = jax.random.randint(jax.random.key(0), (), 4, 8)
+        return keras.ops.image.resize(x, (8, width))
+
+class Broken(_Same):
+    def call(self, x):
+        raise ValueError("the wheel came off")
+
+def _dense(layer):
+    return keras.Sequential([keras.Input((16,)), layers.Dense(10, name="first"), layer, layers.Dense(10, name="head")])
+
+def _images(layer):
+    end = [layers.GlobalAveragePooling2D(), layers.Dense(10, name="head")]
+    return keras.Sequential([keras.Input((8, 8, 3)), layer, *end])
+
+def branches(): return _dense(Branches(name="sided"))
+def numpy(): return _dense(Sorted(name="sorter"))
+def masked(): return _dense(Masked(name="masker"))
+def unique(): return _dense(Unique(name="uniquer"))
+def tensorflow(): return _dense(Flow(name="flow"))
+def inner(): return _dense(keras.Sequential([Branches(name="deep")], name="box"))
+def width(): return _images(RandomWidth(name="narrower"))
+def printed(): return _dense(Printed(name="talker"))
+def clean(): return _images(layers.Conv2D(128, 3, name="conv"))
+def rotated(): return _images(layers.RandomRotation(0.1, name="turner"))
+def remembers():
+    kept = []
+    jax.jit(lambda x: kept.append(x))(1.0)
+    return kept[0] + 1
+def broken(): return _dense(Broken(name="breaker"))
+def memory():
+    raise RuntimeError("RESOURCE_EXHAUSTED: CompileTimeHbmOom: usage (101.68G) exceeds available HBM (15.75G)")
+def shuffled():
+    return keras.Sequential([keras.Input((111, 96, 200)), layers.Permute((3, 1, 2), name="turned"),
+        layers.Reshape((37, -1), name="cut"), layers.Dense(8), layers.Flatten(), layers.Dense(10, name="head")])
+def text(): return _dense(layers.Lambda(lambda x: keras.ops.convert_to_tensor(["a"]), output_shape=(10,), name="words"))
+'''
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is told of each model, by its name."""
+    folder: Path = tmp_path_factory.mktemp("findings")
+    (folder / "models.py").write_text(MODELS)
+    names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
+    output = run_python(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
+    found: dict[str, Any] = json.loads(output.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "layer", "text", "remedy"),
+    [
+        ("branches", "sided", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("numpy", "sorter", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("inner", "deep", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("masked", "masker", "an output whose shape changes", "keras.ops.where"),
+        ("unique", "uniquer", "an output whose shape changes", "fixed size"),
+        ("width", "narrower", "an output whose shape changes", "fixed size"),
+        ("tensorflow", "flow", "calls TensorFlow", "backend=tensorflow"),
+        ("broken", "breaker", "raised ValueError: the wheel came off", "Correct it there"),
+        ("text", "words", "text or 64-bit numbers", "input pipeline"),
+    ],
+)
+def test_a_refusal_names_the_layer_and_the_remedy(
+    told: dict[str, Any], name: str, layer: str, text: str, remedy: str
+) -> None:
+    refused = told[name]["refused"]
+    (finding,) = told[name]["findings"]
+    assert f"'{layer}'" in refused
+    assert text in refused
+    assert (finding["layer"], finding["severity"]) == (layer, "error")
+    assert remedy in finding["remedy"]
+    assert "models.py, line " in finding["text"]
+
+
+def test_a_layer_that_changes_the_width_is_known_before_it_is_compiled(told: dict[str, Any]) -> None:
+    (finding,) = told["width"]["changing"]
+    assert (finding["layer"], finding["severity"]) == ("narrower", "error")
+    assert [name for name, found in told.items() if found.get("changing")] == ["width"]
+
+
+def test_rotation_in_the_model_is_found_by_the_bytes_it_moves(told: dict[str, Any]) -> None:
+    (finding,) = told["rotated"]["findings"]
+    assert (finding["layer"], finding["severity"], finding["key"]) == ("turner", "warning", "augmentation.placement")
+    assert "GB a step" in finding["text"]
+    assert "augmentation.placement=pipeline" in finding["remedy"]
+    # The compiler's own count of the whole step.
+    assert told["rotated"]["moved"] == pytest.approx(told["rotated"]["counted"], rel=0.1)
+    assert told["rotated"]["moved"] > 100 * told["clean"]["moved"]
+
+
+def test_nothing_is_said_of_a_clean_model(told: dict[str, Any]) -> None:
+    assert told["clean"]["findings"] == []
+
+
+def test_a_layer_that_prints_is_found_to_talk_to_the_host(told: dict[str, Any]) -> None:
+    (finding,) = told["printed"]["findings"]
+    assert "talks to the host" in finding["text"]
+    assert finding["layer"] in {"talker", ""}
+
+
+def test_a_value_that_outlives_its_step_is_told_with_the_remedy(told: dict[str, Any]) -> None:
+    (finding,) = told["remembers"]["findings"]
+    assert "The model keeps a value of one step for a later one" in told["remembers"]["refused"]
+    assert "self.add_weight" in finding["remedy"]
+
+
+def test_a_refusal_for_its_size_carries_the_compilers_figures(told: dict[str, Any]) -> None:
+    (finding,) = told["memory"]["findings"]
+    assert told["memory"]["refused"] == "The step uses 101.68 GiB of the 15.75 GiB that a device has."
+    assert (finding["severity"], finding["key"]) == ("error", "batch_size")
+
+
+def test_data_put_into_another_order_is_told_where_it_is_much(told: dict[str, Any]) -> None:
+    (finding,) = told["shuffled"]["findings"]
+    assert (finding["severity"], finding["layer"]) == ("info", "turned")
+    assert "only put data into another order, the most for the layer 'turned'" in finding["text"]
+
+
+# What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
+MISTAKE = """
+from tpu_console.engine.preflight.verdict import _RefusedError, _refused
+from tpu_console.engine.preflight.result import Outcome, Verdict
+
+empty = Verdict("v6e-8", 8, 1, 64, "float32", Outcome.UNKNOWN, "")
+cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
+verdict = _refused(empty, _RefusedError("the training step", cause))
+print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
+"""
+
+
+def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
+    outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
+    assert outcome == "could not tell"
+    assert reason.startswith("The compiler met a mistake of its own")
+    assert "libtpu" in reason
+    assert "hlo_instruction.cc:390" in says
+
+
+# A table lookup, as an embedding is one. jaxlib 0.10.2 can read it from libtpu 0.0.42, which belongs to it, and not
+# from 0.0.51; whichever is installed, it is made to say so at the first try.
+LOOKUP = """
+import json
+import jax
+from tpu_console.engine.preflight.compile import Compiler
+from tpu_console.engine.preflight.topologies import find_topology
+
+class Lowered:
+    def __init__(self, lowered, words):
+        self.lowered, self.words = lowered, words
+    def compile(self, compiler_options=None):
+        if compiler_options is None and self.words:
+            raise jax.errors.JaxRuntimeError(self.words)
+        return self.lowered.compile(compiler_options)
+
+found = {}
+for words in ("", "RET_CHECK failure: async-update instruction should have 1 operands but sees 3"):
+    compiler = Compiler(find_topology("v6e-8"))
+    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=compiler._everywhere)
+    numbers = jax.ShapeDtypeStruct((256, 500), "int32", sharding=compiler._dealt_out)
+    lowered = jax.jit(lambda table, numbers: table[numbers].mean(axis=1)).lower(table, numbers)
+    _, cost, text = compiler._compiled(Lowered(lowered, words))
+    found[words[:9]] = (compiler.spares_sparse_cores, cost["bytes accessed"], "ENTRY" in text)
+print(json.dumps(found))
+"""
+
+
+def test_a_lookup_that_cannot_be_read_is_compiled_without_the_sparse_cores(tmp_path: Path) -> None:
+    found = json.loads(run_python(LOOKUP, cwd=tmp_path, env=ENV).splitlines()[-1])
+    plain, spared = found[""], found["RET_CHECK"]
+    assert (spared[0], plain[2], spared[2]) == (True, True, True)
+    assert spared[1] == pytest.approx(plain[1], rel=0.01)

@@ -1,0 +1,203 @@
+"""Shapes of batches that are told without loading anything, against those of the real pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import tensorflow as tf
+
+from tests.helpers import small_config
+from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.data.examples import Task
+from tpu_console.engine.data.sources.load import load_examples
+from tpu_console.engine.input.pipeline import build_pipeline
+from tpu_console.engine.preflight.inputs import ASSUMED_CLASSES, UnknownShapesError, batch_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.preflight.inputs import Batch
+
+
+def _told(batch: Batch, size: int, weight: tuple[int, ...] | None) -> list[tuple[tuple[int | None, ...], str]]:
+    parts = [*batch.inputs.values(), batch.label]
+    told = [((size, *part.shape), part.dtype) for part in parts]
+    return told if weight is None else [*told, ((size, *weight), "float32")]
+
+
+def _real(dataset: Any) -> list[tuple[tuple[int | None, ...], str]]:
+    return [(tuple(part.shape), part.dtype.name) for part in tf.nest.flatten(dataset.element_spec)]
+
+
+def _check(config: RunConfig) -> Batch:
+    """Compare what is told with what the pipeline gives; the order of inputs is that of their names."""
+    data = build_pipeline(load_examples(config, lambda _: None), config, 1)
+    batch = batch_of(config)
+    size = config.batch_size
+    assert sorted(_told(batch, size, batch.weight)) == sorted(_real(data.train))
+    validation = sorted((shape[1:], kind) for shape, kind in _real(data.validation))
+    assert validation == sorted((shape[1:], kind) for shape, kind in _told(batch, size, batch.validation_weight))
+    return batch
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"label_smoothing": 0.1},
+        {"class_weight": "balanced"},
+        {"augmentation": {"mixup": 0.2, "flip": "horizontal"}},
+        {"loss": "categorical_crossentropy"},
+    ],
+    ids=["plain", "smoothed", "balanced", "mixed", "one-hot"],
+)
+def test_digits(changes: dict[str, Any]) -> None:
+    _check(small_config(**changes))
+
+
+def test_pairs_of_sentences(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.txt"
+    file.write_text("".join(f"word{n} is here\tpalabra{n} esta aqui\n" for n in range(60)), encoding="utf-8")
+    batch = _check(
+        parse_config(
+            {
+                "dataset": "text-pairs",
+                "model": "transformer",
+                "batch_size": 8,
+                "epochs": 1,
+                "data": {"options": {"path": str(file), "vocabulary": 50, "length": 6}},
+            }
+        )
+    )
+    assert batch.signature.sizes == {"source_vocabulary": 50, "target_vocabulary": 50, "length": 6}
+
+
+def test_ratings_are_sized_by_their_table(tmp_path: Path) -> None:
+    file = tmp_path / "ratings.csv"
+    rows = [f"{user},{item},{(user + item) % 5 + 1}" for user in range(12) for item in range(8)]
+    file.write_text("\n".join(["userId,movieId,rating", *rows]), encoding="utf-8")
+    config = {
+        "dataset": "ratings-csv",
+        "model": "recommender",
+        "batch_size": 8,
+        "epochs": 1,
+        "loss": "mean_squared_error",
+        "metrics": ["root_mean_squared_error"],
+        "data": {"options": {"path": str(file)}},
+    }
+    assert _check(parse_config(config)).signature.sizes == {"users": 13, "items": 9}
+    file.unlink()
+    with pytest.raises(UnknownShapesError, match="users and items"):
+        batch_of(parse_config(config))
+
+
+def _images(**options: Any) -> RunConfig:
+    return parse_config(
+        {
+            "dataset": "image-csv",
+            "model": "cnn",
+            "batch_size": 8,
+            "epochs": 1,
+            "loss": "categorical_crossentropy",
+            "data": {"options": {"image_size": [32, 24], **options}},
+        }
+    )
+
+
+def test_images_whose_table_is_not_there_are_assumed_to_have_some_classes(tmp_path: Path) -> None:
+    batch = batch_of(_images(path=str(tmp_path / "train.csv")))
+    assert batch.signature.shape == (32, 24, 3)
+    assert batch.label.shape == (ASSUMED_CLASSES,)
+    assert "assumed" in batch.assumed
+
+
+def test_columns_of_shares_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text("image,healthy,rust,scab\na,1,0,0\nb,0,1,0\n", encoding="utf-8")
+    (tmp_path / "images").mkdir()
+    batch = batch_of(_images(path=str(file)))
+    assert (batch.signature.classes, batch.label.shape, batch.assumed) == (3, (3,), "")
+    named = batch_of(_images(path=str(tmp_path / "gone.csv"), label_columns=["a", "b"]))
+    assert (named.signature.task, named.signature.classes, named.assumed) == (Task.PROBABILITIES, 2, "")
+
+
+def test_a_function_of_ones_own_is_not_called(tmp_path: Path) -> None:
+    file = tmp_path / "own.py"
+    file.write_text("raise SystemExit('it was loaded')\n", encoding="utf-8")
+    with pytest.raises(UnknownShapesError, match="only when it is called") as caught:
+        batch_of(small_config(dataset=f"{file}:data"))
+    assert f"`tpu-console inspect {file}:data`" in caught.value.remedy
+    with pytest.raises(UnknownShapesError) as caught:
+        batch_of(small_config(dataset=f"{file}:data", data={"options": {"size": [4, 4], "kind": "a b"}}))
+    assert "data --set 'data.options.size=[4, 4]' --set 'data.options.kind=a b'`" in caught.value.remedy
+
+
+_OWN = """
+import numpy as np
+import tensorflow as tf
+
+def data(kind="float32", labels="int64", weighted=False, size=(12, 12, 3)):
+    images = np.zeros((40, *size), kind)
+    numbers = np.arange(40) % 3
+    numbers = np.eye(3, dtype=labels)[numbers] if labels == "float32" else numbers.astype(labels)
+    parts = (images, numbers, np.ones(40, "float32")) if weighted else (images, numbers)
+    examples = tf.data.Dataset.from_tensor_slices(parts)
+    return examples, examples.take(16)
+
+def varied():
+    examples = tf.data.Dataset.from_generator(
+        lambda: iter([(np.zeros((4, 4, 3), "float32"), 1)]),
+        output_signature=(tf.TensorSpec((None, None, 3)), tf.TensorSpec((), "int32")),
+    )
+    return examples, None
+
+def words():
+    return tf.data.Dataset.from_tensor_slices((["a", "b"], [0, 1])), None
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    (tmp_path / "own.py").write_text(_OWN, encoding="utf-8")
+    return f"{tmp_path / 'own.py'}:"
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, {}),
+        ({"kind": "uint8", "labels": "int32"}, {}),
+        ({"labels": "float32"}, {"loss": "categorical_crossentropy", "metrics": ["categorical_accuracy"]}),
+        ({}, {"label_smoothing": 0.1}),
+        ({"weighted": True}, {}),
+        ({}, {"augmentation": {"flip": "horizontal"}}),
+    ],
+    ids=["plain", "bytes", "one-hot", "smoothed", "weighted", "augmented"],
+)
+def test_a_function_of_ones_own_is_known_by_what_it_gave(
+    own: str, options: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    config = small_config(dataset=f"{own}data", model="cnn", model_options={}, data={"options": options}, **changes)
+    data = build_pipeline(load_examples(config, lambda _: None), config, 1)
+    batch = batch_of(config)
+    for real, weight in ((data.train, batch.weight), (data.validation, batch.validation_weight)):
+        on_device = [((*shape[1:],), kind.replace("64", "32")) for shape, kind in _real(real)]
+        assert on_device == [((*shape[1:],), kind) for shape, kind in _told(batch, config.batch_size, weight)]
+    assert batch.signature.classes == 3
+    assert "was last called here" in batch.assumed
+
+
+def test_balanced_classes_of_ones_own_function_have_weights(own: str) -> None:
+    config = small_config(dataset=f"{own}data", class_weight="balanced")
+    load_examples(config, lambda _: None)
+    batch = batch_of(config)
+    assert (batch.weight, batch.validation_weight) == ((), None)
+
+
+@pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU takes")])
+def test_what_no_tpu_takes_is_told(own: str, function: str, says: str) -> None:
+    config = small_config(dataset=f"{own}{function}")
+    load_examples(config, lambda _: None)
+    with pytest.raises(UnknownShapesError, match=says):
+        batch_of(config)

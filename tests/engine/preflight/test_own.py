@@ -1,0 +1,225 @@
+"""Models of a person's own, and of TensorFlow Hub, judged by the real TPU compiler: what is wrong with them is told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests import saved_models
+from tests.helpers import run_python, small_config
+from tpu_console.engine.preflight.cases import cases_of
+from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
+from tpu_console.engine.preflight.topologies import find_topology
+from tpu_console.engine.preflight.worker_pool import judge_all
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
+pytestmark = pytest.mark.slow
+
+# Judges in one process what a preflight judges in one each.
+JUDGE = """
+import json, sys
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.preflight.verdict import judge
+from tpu_console.engine.preflight.topologies import find_topology
+found = {}
+for name, (values, search) in json.loads(sys.argv[1]).items():
+    if name == "unreadable":
+        import jaxlib._jax
+        del jaxlib._jax.mlir.hlo_to_stablehlo
+    verdict = judge(parse_config(values), find_topology("v5e-8"), lambda _: None, search=search)
+    found[name] = verdict.as_dict()
+print(json.dumps(found))
+"""
+
+OWN = """
+import os, signal, time
+import keras
+
+def pretrained(input_shape, classes):
+    base = keras.applications.MobileNetV3Small(
+        input_shape=(32, 32, 3), include_top=False, weights="imagenet", pooling="avg")
+    inputs = keras.Input(input_shape)
+    outputs = keras.layers.Dense(classes, activation="softmax")(base(keras.layers.Concatenate()([
+        keras.layers.UpSampling2D(4)(inputs)] * 3)))
+    return keras.Model(inputs, outputs)
+
+class Counted(keras.layers.Layer):
+    def build(self, shape):
+        self.scale = keras.Variable(keras.ops.ones(shape[-1:]))
+
+    def call(self, inputs):
+        return inputs * self.scale
+
+def with_values(input_shape, classes):
+    return keras.Sequential([
+        keras.Input(input_shape), Counted(), keras.layers.Flatten(), keras.layers.Dense(classes, activation="softmax")])
+
+def crashes(input_shape, classes):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def hangs(input_shape, classes):
+    while True:
+        time.sleep(60)
+
+class Narrower(keras.layers.Layer):
+    def compute_output_spec(self, x, **_):
+        return keras.KerasTensor((x.shape[0], x.shape[1], None, x.shape[3]), x.dtype)
+
+    def call(self, x):
+        return x[:, :, :4]
+
+def narrows(input_shape, classes):
+    return keras.Sequential([
+        keras.Input(input_shape), Narrower(name="narrower"), keras.layers.GlobalAveragePooling2D(),
+        keras.layers.Dense(classes, activation="softmax")])
+
+class Doubled(keras.layers.Layer):
+    def call(self, x):
+        import tensorflow as tf
+        doubled = tf.numpy_function(lambda array: 2 * array, [x], tf.float32)
+        doubled.set_shape(x.shape)
+        return doubled
+
+def asks_python(input_shape, classes):
+    return keras.Sequential([
+        keras.Input(input_shape), keras.layers.Flatten(), Doubled(name="doubled"),
+        keras.layers.Dense(classes, activation="softmax")])
+
+def wrong(input_shape, classes):
+    return keras.layers.Dense("many")
+"""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file: Path = tmp_path_factory.mktemp("own") / "own.py"
+    file.write_text(OWN, encoding="utf-8")
+    return file
+
+
+def _judged(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[str, Verdict]:
+    """Judge configurations for a v5e-8 in one process; look for the largest batch of the one named so.
+
+    The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs.
+    """
+    asked = {name: [config.model_dump(mode="json"), name == "searched"] for name, config in configs.items()}
+    said = run_python(JUDGE, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)
+    return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
+
+
+@pytest.fixture(scope="module")
+def verdicts(own: Path) -> dict[str, Verdict]:
+    names = ("with_values", "narrows", "wrong")
+    configs = {name: small_config(model=f"{own}:{name}", model_options={}) for name in names}
+    configs["searched"] = small_config(accelerator="auto")
+    return _judged(configs, own.parent)
+
+
+def test_a_layer_that_makes_values_of_its_own_is_built_for_real(verdicts: dict[str, Verdict]) -> None:
+    assert verdicts["with_values"].outcome is Outcome.FITS, verdicts["with_values"].reason
+
+
+def test_a_layer_that_changes_the_width_is_refused_by_name(verdicts: dict[str, Verdict]) -> None:
+    verdict = verdicts["narrows"]
+    assert verdict.outcome is Outcome.DOES_NOT_COMPILE
+    assert "The layer 'narrower' (Narrower) gives an output whose shape changes" in verdict.reason
+    (finding,) = verdict.findings
+    assert (finding.severity, finding.layer) == ("error", "narrower")
+    assert "pipeline" in finding.remedy
+
+
+def test_a_mistake_in_ones_own_function_is_told(verdicts: dict[str, Verdict]) -> None:
+    verdict = verdicts["wrong"]
+    assert verdict.outcome is Outcome.DOES_NOT_COMPILE
+    assert "own.py" in verdict.reason
+    assert verdict.findings[0].severity == "error"
+
+
+def test_the_largest_batch_of_a_small_dataset_is_all_of_it(verdicts: dict[str, Verdict]) -> None:
+    assert verdicts["searched"].largest_batch == 1437 // 8
+
+
+@pytest.fixture(scope="module")
+def graphs(own: Path) -> dict[str, Verdict]:
+    path = saved_models.reusable(own.parent / "saved")
+    hub = {"dataset": "cifar10", "model": "hub", "model_options": {"path": path, "trainable": True}}
+    python = {"model": f"{own}:asks_python", "model_options": {}, "backend": "tensorflow"}
+    configs = {"hub": small_config(**hub), "python": small_config(**python)}
+    configs["unreadable"] = small_config(backend="tensorflow")
+    return _judged(configs, own.parent, KERAS_BACKEND="tensorflow")
+
+
+def test_a_saved_model_is_compiled_as_tensorflow_runs_it(graphs: dict[str, Verdict]) -> None:
+    verdict = graphs["hub"]
+    assert verdict.outcome is Outcome.FITS, verdict.reason
+    assert verdict.memory is not None
+    assert verdict.bound is not None
+    # The kernel, its mean and the classifier; Adam keeps two numbers for each that is trained.
+    trained = 3 * 6 + 6 * 10 + 10
+    assert 4 * (trained + 3) <= verdict.memory.parameters <= 4 * (trained + 3) + 64
+    assert verdict.memory.optimizer >= 2 * 4 * trained
+    assert verdict.memory.batch == 32 * (32 * 32 * 3 * 4 + 4)
+    assert verdict.bound.all_reduce_bytes == 2 * 7 / 8 * 4 * trained
+    assert "for one device and its share" in verdict.findings[0].text
+
+
+def test_what_xla_cannot_compile_of_tensorflow_is_named(graphs: dict[str, Verdict]) -> None:
+    verdict = graphs["python"]
+    assert verdict.outcome is Outcome.DOES_NOT_COMPILE
+    assert verdict.reason == "The layer 'doubled' (Doubled) uses TensorFlow's PyFunc, which XLA cannot compile."
+    assert "pipeline" in verdict.findings[0].remedy
+
+
+def test_a_jaxlib_that_cannot_read_the_graph_is_told(graphs: dict[str, Verdict]) -> None:
+    verdict = graphs["unreadable"]
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "cannot be compiled for a TPU by the installed versions: jaxlib no longer reads" in verdict.reason
+    assert "tensorflow 2." in verdict.reason
+
+
+def _by_worker(config: RunConfig, limit_s: float = 300.0) -> Verdict:
+    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-1")], [], []), lambda *_: None, limit_s=limit_s)
+    return verdict
+
+
+def test_a_saved_model_that_is_not_here_is_not_fetched() -> None:
+    address = "https://tfhub.dev/google/imagenet/mobilenet_v2_100_224/feature_vector/5"
+    verdict = _by_worker(small_config(dataset="cifar10", model="hub", model_options={"path": address}))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "model_options.path" in verdict.reason
+
+
+def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
+    code = (
+        "import sys; from tpu_console.engine.preflight.build import build; from tpu_console.engine.preflight.inputs import batch_of\n"
+        "from tpu_console.engine.config.run_config import parse_config\n"
+        "config = parse_config({'dataset': 'digits', 'model': sys.argv[1], 'batch_size': 8, 'epochs': 1})\n"
+        "model = build(config, batch_of(config), 8)\n"
+        "print(model.count_params(), any(variable._value is not None for variable in model.weights))"
+    )
+    env = PREFLIGHT | {"KERAS_HOME": str(tmp_path / "keras")}
+    count, has_values = run_python(code, f"{own}:pretrained", cwd=tmp_path, env=env).split()
+    assert int(count) > 900_000
+    assert has_values == "False"
+    assert not list((tmp_path / "keras").rglob("*.h5"))
+
+
+def test_a_crash_is_told(own: Path) -> None:
+    verdict = _by_worker(small_config(model=f"{own}:crashes", model_options={}))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "crashed while building the model: it was ended by SIGSEGV" in verdict.reason
+    assert "preflight.log" in verdict.reason
+
+
+def test_a_hang_ends_at_the_limit(own: Path) -> None:
+    verdict = _by_worker(small_config(model=f"{own}:hangs", model_options={}), limit_s=5.0)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "took longer than 5 s" in verdict.reason

@@ -1,0 +1,74 @@
+"""How much of a layer's work is padding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import pytest
+
+from tpu_console.engine.preflight.padding import find_waste
+
+if TYPE_CHECKING:
+    from tpu_console.engine.preflight.result import Waste
+
+layers = keras.layers
+
+
+def wastes(stack: list[Any], batch: int = 128, precision: str = "float32") -> list[Waste]:
+    return list(find_waste(keras.Sequential(stack), batch, precision))
+
+
+def test_a_dense_layer_of_100_is_computed_as_128() -> None:
+    (waste,) = wastes([keras.Input((128,)), layers.Dense(100, name="odd")])
+    assert (waste.layer, waste.dimension, waste.size, waste.padded, waste.nearest) == ("odd", "features", 100, 128, 128)
+    # By hand: forward and the weights' gradient in rows of 104, the input's gradient in sums of 128, over 128 × 128.
+    assert waste.flops == 2 * 128 * 128 * (104 + 104 + 128)
+    assert waste.share == pytest.approx(1 - 3 * 100 / (104 + 104 + 128))
+
+
+def test_sizes_of_whole_tiles_waste_nothing() -> None:
+    assert wastes([keras.Input((256,)), layers.Dense(128), layers.Dense(384)]) == []
+
+
+def test_a_batch_of_8_leaves_most_of_a_sum_over_it_empty() -> None:
+    (waste,) = wastes([keras.Input((128,)), layers.Dense(128)], batch=8)
+    assert (waste.dimension, waste.size, waste.padded, waste.nearest) == ("batch", 8, 128, 128)
+    assert waste.share == pytest.approx(1 - 3 * 8 / (8 + 128 + 8))
+    (halved,) = wastes([keras.Input((128,)), layers.Dense(128)], batch=8, precision="mixed_bfloat16")
+    assert halved.share == pytest.approx(1 - 3 * 8 / (16 + 128 + 16))
+
+
+def test_the_worst_comes_first_and_inner_models_are_looked_into() -> None:
+    inner = keras.Sequential([keras.Input((8, 8, 128)), layers.Conv2D(100, 1, name="inside")], name="inner")
+    found = wastes([keras.Input((8, 8, 128)), inner, layers.GlobalAveragePooling2D(), layers.Dense(3, name="head")])
+    assert found[0].layer == "inside"
+    lost = [waste.flops * waste.share for waste in found]
+    assert lost == sorted(lost, reverse=True)
+    assert {waste.layer for waste in found} == {"inside", "head"}
+
+
+def test_each_kind_of_layer_is_judged_by_its_own_size() -> None:
+    sequence = keras.Input((16, 128))
+    attended = layers.MultiHeadAttention(4, 32, name="attention")(sequence, sequence)
+    wrapped = layers.TimeDistributed(layers.Dense(100, name="each"))(attended)
+    recurrent = layers.LSTM(100, name="lstm")(wrapped)
+    model = keras.Model(sequence, recurrent)
+    found = {(waste.layer, waste.size) for waste in find_waste(model, 128, "float32")}
+    assert {("attention", 32), ("each", 100), ("lstm", 100)} <= found
+
+
+def test_depthwise_convolutions_and_embeddings_are_judged_too() -> None:
+    (depthwise,) = wastes([keras.Input((8, 8, 20)), layers.DepthwiseConv2D(3, name="deep")])
+    assert (depthwise.layer, depthwise.size, depthwise.padded) == ("deep", 20, 128)
+    assert depthwise.share == pytest.approx(1 - 20 / 24)
+    embedding = layers.Embedding(1000, 50, name="words")
+    (words,) = wastes([keras.Input((10,), dtype="int32"), embedding])
+    assert words.share == pytest.approx(1 - 50 / 128)
+    assert words.flops == 0.0
+
+
+def test_the_nearest_clean_size_is_clean() -> None:
+    for units in (60, 100, 130, 200):
+        (waste,) = wastes([keras.Input((128,)), layers.Dense(units)])
+        assert wastes([keras.Input((128,)), layers.Dense(waste.nearest)]) == []

@@ -1,0 +1,84 @@
+"""The search for the largest batch, on memories whose answer is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpu_console.engine.preflight.search import MOST_COMPILES, largest_batch
+
+LIMIT = 16 * 2**30
+
+
+@dataclass
+class Machine:
+    """A device whose memory grows with the batch as is said here, and the batches that were tried on it."""
+
+    fixed: int
+    an_example: float
+    bend: float = 1.0
+    tried: list[int] = field(default_factory=list)
+
+    def needs(self, batch: int) -> int:
+        return int(self.fixed + self.an_example * batch**self.bend)
+
+    def probe(self, batch: int) -> tuple[bool, int]:
+        assert batch not in self.tried
+        self.tried.append(batch)
+        return self.needs(batch) <= LIMIT, self.needs(batch)
+
+    def search(self, first: int = 64, largest: int = 4096) -> int:
+        known = {first: (self.needs(first) <= LIMIT, self.needs(first))}
+        return largest_batch(self.probe, known, self.fixed, LIMIT, largest)
+
+
+def test_a_straight_line_is_found_at_once() -> None:
+    machine = Machine(300 * 2**20, 26e6)
+    found = machine.search()
+    assert machine.needs(found) <= LIMIT < machine.needs(int(found * 1.03))
+    assert len(machine.tried) <= 3
+
+
+def test_what_always_fits_takes_one_compile() -> None:
+    machine = Machine(2**20, 1e3)
+    assert machine.search(largest=179) == 179
+    assert machine.tried == [179]
+
+
+def test_a_first_batch_that_is_the_largest_takes_none() -> None:
+    machine = Machine(2**20, 1e3)
+    assert machine.search(first=179, largest=179) == 179
+    assert machine.tried == []
+
+
+def test_a_model_that_never_fits() -> None:
+    machine = Machine(17 * 2**30, 1e6)
+    assert machine.search() == 0
+    assert machine.tried == []
+
+
+def test_small_batches_are_found_below_a_refused_one() -> None:
+    assert Machine(2**30, 5e9).search(first=64) == 3
+
+
+@given(
+    fixed=st.integers(2**20, 8 * 2**30),
+    an_example=st.floats(1e4, 2e8),
+    bend=st.floats(0.85, 1.15),
+    first=st.integers(1, 2048),
+)
+def test_the_answer_fits_and_is_near_the_largest(fixed: int, an_example: float, bend: float, first: int) -> None:
+    machine = Machine(fixed, an_example, bend)
+    found = machine.search(first)
+    assert len(machine.tried) <= MOST_COMPILES
+    assert found == 0 or machine.needs(found) <= LIMIT
+    if found < 4096:
+        assert machine.needs(max(found + 16, int(found * 1.1))) > LIMIT
+
+
+@pytest.mark.parametrize("largest", [1, 2, 7, 8, 9])
+def test_tiny_datasets(largest: int) -> None:
+    assert Machine(2**20, 1e3).search(first=1, largest=largest) == largest

@@ -1,0 +1,175 @@
+"""The host process: how it is told to stop, what it survives, and how its end is seen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.helpers import Host, all_of, events_of, has, private_mode, small_config, the, wait_until
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    PhaseStarted,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.run_directory import Liveness
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Start = Callable[[RunConfig], Host]
+
+pytestmark = pytest.mark.slow
+
+LONG = small_config(batch_size=1, steps_per_epoch=200_000, epochs=1000)
+"""An epoch of minutes, so that whatever happens, happens in the middle of it."""
+
+
+def trains(run: RunDirectory) -> bool:
+    return has(run, Progress)
+
+
+def listeners(host: Host) -> list[object]:
+    """Every Internet socket of a host and its children that others could send something to."""
+    assert host.process is not None
+    process = psutil.Process(host.process.pid)
+    return [
+        connection
+        for one in (process, *process.children(recursive=True))
+        for connection in one.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN or (connection.type == socket.SOCK_DGRAM and connection.laddr)
+    ]
+
+
+def test_a_prepared_run_waits_in_private_files(tmp_path: Path) -> None:
+    run = prepare_run(LONG, tmp_path / "runs")
+    assert run.run_id.endswith("-small")
+    assert {private_mode(path) for path in (run.config, run.journal)} == {0o600}
+    assert run.liveness() is Liveness.STARTING
+
+
+def test_a_run_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(ConsoleError, match=r"runs cannot be written: .*\. Change its permissions, or"):
+        prepare_run(LONG, tmp_path / "runs")
+
+
+def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> None:
+    host = start(LONG)
+    wait_until(lambda: trains(host.run), "training")
+    assert host.run.liveness() is Liveness.ALIVE
+    assert listeners(host) == []
+    request_stop(host.run, "asked from the console")
+    assert host.wait() == 0
+    assert the(host.run, StopRequested) == StopRequested("asked from the console")
+    end = the(host.run, RunFinished)
+    assert (end.outcome, end.reason) == ("stopped", "asked from the console")
+    assert events_of(host.run)[-1] == end
+    assert host.run.model.is_file()
+    assert host.run.history.is_file()
+    assert the(host.run, EpochEnded).epoch_steps < 200_000
+    assert host.run.liveness() is Liveness.DEAD
+
+
+def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None:
+    host = start(with_changes(LONG, [("backend", "jax")]))
+    wait_until(lambda: trains(host.run), "training")
+    assert listeners(host) == []
+
+
+def test_a_closed_terminal_is_survived_and_sigterm_stops_and_saves(start: Start) -> None:
+    host = start(LONG)
+    wait_until(lambda: trains(host.run), "training")
+    host.send(signal.SIGHUP)
+    before = all_of(host.run, Progress)[-1].step
+    wait_until(lambda: all_of(host.run, Progress)[-1].step > before + 1000, "training to go on")
+    host.send(signal.SIGTERM)
+    assert host.wait() == 0
+    end = the(host.run, RunFinished)
+    assert (end.outcome, end.reason) == ("stopped", "asked by SIGTERM")
+    assert host.run.model.is_file()
+
+
+def test_the_host_has_no_terminal_and_a_session_of_its_own(start: Start) -> None:
+    host = start(LONG)
+    assert host.process is not None
+    wait_until(lambda: has(host.run, RunStarted), "the first event")
+    assert os.getsid(host.process.pid) == host.process.pid
+    opened = {number: Path(f"/proc/{host.process.pid}/fd/{number}").readlink() for number in range(3)}
+    assert opened == {0: Path("/dev/null"), 1: host.run.log, 2: host.run.log}
+
+
+def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
+    host = start(LONG)
+    wait_until(lambda: has(host.run, PhaseStarted), "importing")
+    host.send(signal.SIGTERM)
+    host.send(signal.SIGTERM)
+    # Two signals of one number that are pending together are one: ask again until it hears.
+    assert host.process is not None
+    process = host.process
+
+    def ended() -> bool:
+        if process.poll() is None:
+            host.send(signal.SIGTERM)
+        return process.poll() is not None
+
+    wait_until(ended, "the end")
+    assert the(host.run, RunFailed).what == "The run was ended at once by SIGTERM, before it could save."
+    assert not host.run.model.exists()
+    assert not all_of(host.run, RunFinished)
+    assert host.run.liveness() is Liveness.DEAD
+
+
+def test_a_request_before_training_began_ends_the_run_without_training(start: Start) -> None:
+    host = start(LONG)
+    wait_until(lambda: has(host.run, PhaseStarted), "importing")
+    request_stop(host.run, "changed my mind")
+    assert host.wait() == 0
+    end = the(host.run, RunFinished)
+    assert end.outcome == "stopped"
+    assert end.reason.startswith("changed my mind")
+    assert not all_of(host.run, Progress)
+
+
+def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
+    host = start(LONG)
+    wait_until(lambda: has(host.run, RunStarted), "the first event")
+    assert host.run.liveness() is Liveness.ALIVE
+    host.send(signal.SIGKILL)
+    wait_until(lambda: host.run.liveness() is Liveness.DEAD, "its death")
+    assert not has(host.run, RunFinished)
+    assert not has(host.run, RunFailed)
+    assert host.wait() == -signal.SIGKILL
+
+
+def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start, tmp_path: Path) -> None:
+    host = Host(small_config(), tmp_path / "runs", start=False)
+    host.run.config.write_text("epochs = 'many'\n", encoding="utf-8")
+    host.process = start_host(host.run)
+    assert host.wait() == 1
+    assert "epochs: " in the(host.run, RunFailed).what
+    assert "dataset: is required" in the(host.run, RunFailed).what
+
+
+def test_a_vanished_run_folder_ends_the_host(tmp_path: Path) -> None:
+    host = Host(small_config(), tmp_path / "runs", start=False)
+    shutil.rmtree(host.run.path)
+    with pytest.raises(ConsoleError, match="The training process cannot be started: No such file"):
+        start_host(host.run)

@@ -1,0 +1,161 @@
+"""Every exception becomes what happened, why, and what to do."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tpu_console.engine.errors import ConsoleError, did_you_mean
+from tpu_console.engine.runs.failures import explain, own_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+LOG = "console.log"
+
+
+class OpError(Exception):
+    """Stands for TensorFlow's own of this name."""
+
+
+OpError.__module__ = "tensorflow.python.framework.errors_impl"
+
+
+class ResourceExhaustedError(OpError):
+    """Stands for TensorFlow's own of this name."""
+
+
+ResourceExhaustedError.__module__ = OpError.__module__
+
+
+class JaxRuntimeError(RuntimeError):
+    """Stands for JAX's own of this name."""
+
+
+JaxRuntimeError.__module__ = "jax.errors"
+
+DAMAGED = "The image file /data/a b.jpg is damaged: its header is right, but it cannot be decoded."
+
+GRAPH = """Graph execution error:
+
+Detected at node compile_loss/SparseSoftmaxCrossEntropyWithLogits defined at (most recent call last):
+  File "<string>", line 1, in <module>
+  File "train.py", line 3, in fit
+
+Received a label value of 11 which is outside the valid range of [0, 10).  Label values: 3 11
+\t [[{{node compile_loss/SparseSoftmaxCrossEntropyWithLogits}}]] [Op:__inference_multi_step_on_iterator_1234]
+"""
+
+
+def test_an_error_of_our_own_is_told_as_it_is() -> None:
+    told = explain(ConsoleError("It broke.", why="Because.", remedy="Mend it."), LOG)
+    assert (told.what, told.why, told.remedy, told.log) == ("It broke.", "Because.", "Mend it.", LOG)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), ResourceExhaustedError("OOM when allocating tensor with shape[9]\nmore\n")]
+)
+def test_too_little_memory_says_what_to_make_smaller(error: Exception) -> None:
+    told = explain(error, LOG)
+    assert told.what == "The device ran out of memory."
+    assert told.why in {"MemoryError", "OOM when allocating tensor with shape[9]"}
+    assert "batch_size" in told.remedy
+
+
+@pytest.mark.parametrize("text", ["RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.", "INTERNAL: it broke"])
+def test_jax_says_only_in_its_text_that_there_is_no_memory(text: str) -> None:
+    told = explain(JaxRuntimeError(text), LOG)
+    if text.startswith("INTERNAL"):
+        assert told.what == f"JaxRuntimeError: {text}"
+    else:
+        assert (told.what, told.why) == ("The device ran out of memory.", "Out of memory allocating 9 bytes.")
+    assert explain(RuntimeError(text), LOG).what == f"RuntimeError: {text}"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_named(number: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.keras"
+    told = explain(OSError(number, os.strerror(number), str(path)), LOG)
+    assert told.what == f"The disk is full: model.keras could not be written to {tmp_path}."
+    assert "are free there" in told.why
+
+
+def test_a_full_disk_is_not_taken_for_full_memory(tmp_path: Path) -> None:
+    # TensorFlow raises the same class for both.
+    error = ResourceExhaustedError(f"{{{{function_node x}}}} {tmp_path}/train_0.data; No space left on device\nmore")
+    told = explain(error, LOG)
+    assert told.what == f"The disk is full: train_0.data could not be written to {tmp_path}."
+
+
+def test_a_full_disk_without_a_path_is_told_as_it_is() -> None:
+    told = explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), LOG)
+    assert (told.what, told.why) == ("The disk is full.", "[Errno 28] No space left on device")
+
+
+def test_a_missing_package_says_how_to_install_it() -> None:
+    told = explain(ModuleNotFoundError("No module named 'keras'", name="keras"), LOG)
+    assert told.what == "keras cannot be imported."
+    assert "pip install" in told.remedy
+
+
+def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
+    told = explain(OpError(GRAPH), LOG)
+    assert told.what.startswith("OpError: Received a label value of 11 which is outside the valid range of [0, 10).")
+    assert "\n" not in told.what
+    assert "labels" in told.remedy
+
+
+def test_an_image_that_cannot_be_decoded_is_named_alone() -> None:
+    told = explain(OpError(f"Graph execution error:\n\nassertion failed: [{DAMAGED}] [[{{node scan}}]]"), LOG)
+    assert (told.what, told.why) == (DAMAGED, "")
+    assert "Replace the file" in told.remedy
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "first\nsecond"])
+def test_any_other_error_is_named_on_one_line(text: str) -> None:
+    told = explain(KeyError(text) if text == "first\nsecond" else ValueError(text), LOG)
+    assert told.what.strip()
+    assert "\n" not in told.what
+    assert told.log == LOG
+
+
+def raise_in(path: Path, code: str) -> Exception:
+    """The exception that a file of the person's own raises."""
+    path.write_text(code, encoding="utf-8")
+    try:
+        exec(compile(code, str(path), "exec"), {})
+    except Exception as error:  # noqa: BLE001  whatever it is
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def test_the_last_line_of_a_file_of_one_s_own_is_shown(tmp_path: Path) -> None:
+    error = raise_in(tmp_path / "train.py", "import json\n\njson.loads('{')\n")
+    told = explain(error, LOG)
+    assert told.why == f"File {tmp_path}/train.py, line 3: json.loads('{{')"
+    assert told.remedy == "Correct it there and start again."
+
+
+def test_an_error_that_was_never_raised_has_no_line() -> None:
+    assert own_line(ValueError("x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "choices", "hint"),
+    [
+        ("epoch", ["epochs", "early"], "did you mean 'epochs'?"),
+        ("Adma", ["adam", "sgd"], "did you mean 'adam'?"),
+        ("fash", ["fashion-mnist", "digits"], "did you mean 'fashion-mnist'?"),
+        ("patience", ["early_stopping.patience", "x"], "did you mean 'early_stopping.patience'?"),
+        ("lr", ["fine_tuning.learning_rate", "optimizer.learning_rate"], "did you mean 'optimizer.learning_rate'?"),
+        ("a.lr", ["a.learning_rate", "b.learning_rate", "a.clip"], "did you mean 'a.learning_rate'?"),
+        ("xyzzy", ["b", "a"], "valid: a, b"),
+        ("x", ["xylophone", "a"], "valid: a, xylophone"),
+    ],
+)
+def test_the_nearest_name_is_given_or_else_all(word: str, choices: Sequence[str], hint: str) -> None:
+    assert did_you_mean(word, choices) == hint

@@ -1,0 +1,115 @@
+"""Following a run from its directory."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import gone_process
+from tpu_console.engine.runs.events import Noticed, RunFinished, RunStarted
+from tpu_console.engine.runs.follower import LogTail, RunFollower
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter, encode
+from tpu_console.engine.runs.run_directory import Liveness, RunDirectory, create_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return create_run("a", tmp_path)
+
+
+def append(run: RunDirectory, raw: bytes) -> None:
+    with run.log.open("ab") as file:
+        file.write(raw)
+
+
+def test_a_follower_sees_the_run_grow(run: RunDirectory) -> None:
+    follower = RunFollower(run)
+    assert not follower.advance()
+    assert follower.snapshot.liveness is Liveness.STARTING
+    journal = JournalWriter(run.journal)
+    journal.write(RunStarted("a", "host", os.getpid(), "here"))
+    write_heartbeat(run, os.getpid())
+    assert follower.advance()
+    assert follower.snapshot.state.started is not None
+    assert (follower.snapshot.liveness, follower.snapshot.is_over) == (Liveness.ALIVE, False)
+    journal.write(RunFinished("completed", "all epochs are done", {}))
+    snapshot = follower.catch_up()
+    assert (snapshot.is_over, snapshot.crashed) == (True, False)
+    assert not follower.advance()
+
+
+def test_a_run_whose_process_is_gone_without_a_last_event_has_crashed(run: RunDirectory) -> None:
+    JournalWriter(run.journal).write(RunStarted("a", "host", 1, "here"))
+    write_heartbeat(run, os.getpid())
+    text = run.heartbeat.read_text(encoding="utf-8")
+    run.heartbeat.write_text(text.replace(str(os.getpid()), str(gone_process())), encoding="utf-8")
+    snapshot = RunFollower(run).catch_up()
+    assert (snapshot.is_over, snapshot.crashed) == (True, True)
+
+
+def test_catching_up_reads_a_journal_of_many_parts_and_tells_a_newer_version(run: RunDirectory) -> None:
+    lines = [encode(Noticed(f"{number} " + "x" * 1000), 1.0) for number in range(2000)]
+    newer = b'{"v":9,"t":3.0,"type":"Teleported"}\n'
+    run.journal.write_bytes(b"".join(lines) + newer)
+    snapshot = RunFollower(run).catch_up()
+    assert len(snapshot.state.notices) == 2000
+    assert (snapshot.state.skipped, snapshot.newer_version) == (1, 9)
+
+
+def test_the_log_is_read_by_whole_lines(run: RunDirectory) -> None:
+    tail = LogTail(run)
+    assert tail.read() == ()
+    append(run, b"first\nsec")
+    assert tail.read() == ("first",)
+    assert tail.read() == ("first",)
+    append(run, b"ond\n")
+    assert tail.read() == ("first", "second")
+
+
+@pytest.mark.parametrize(
+    ("raw", "lines"),
+    [
+        (b"10%\r50%\r100%\n", ("100%",)),
+        (b"windows\r\n", ("windows",)),
+        (b"a\x1b[31mred\x07\n", ("ared\ufffd",)),
+        (b"tab\there\n", ("tab    here",)),
+        (b"\xff\xfe\n", ("��",)),
+        ("é 日本\n".encode(), ("é 日本",)),
+        (b"\n\n", ("", "")),
+    ],
+)
+def test_log_lines_draw_as_text(run: RunDirectory, raw: bytes, lines: tuple[str, ...]) -> None:
+    append(run, raw)
+    assert LogTail(run).read() == lines
+
+
+def test_a_character_cut_between_two_looks_is_put_together(run: RunDirectory) -> None:
+    tail = LogTail(run)
+    raw = "naïve 日本\n".encode()
+    for cut in range(len(raw)):
+        append(run, raw[cut : cut + 1])
+        tail.read()
+    assert tail.read() == ("naïve 日本",)
+
+
+def test_a_progress_bar_cut_between_two_looks_leaves_its_last_state(run: RunDirectory) -> None:
+    tail = LogTail(run)
+    for raw in (b"10%\r", b"20%", b"\r30%\r", b"done\r", b"\n"):
+        append(run, raw)
+        tail.read()
+    assert tail.read() == ("done",)
+
+
+def test_of_a_long_log_the_end_is_kept(run: RunDirectory) -> None:
+    append(run, b"".join(b"%07d %s\n" % (number, b"x" * 600) for number in range(5000)))
+    lines = LogTail(run).read()
+    assert 0 < len(lines) <= 2000
+    assert lines[-1].startswith("0004999 ")
+    numbers = [int(line[:7]) for line in lines[1:]]
+    assert numbers == list(range(numbers[0], 5000))

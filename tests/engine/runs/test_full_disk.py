@@ -1,0 +1,271 @@
+"""A disk that is really full: no epoch is lost, and the disk is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import LIMIT_S, all_of, events_of, small_config, wait_until
+from tests.small_disk import SmallDisk, small_disk
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Noticed,
+    PhaseStarted,
+    Progress,
+    RunFailed,
+    RunFinished,
+)
+from tpu_console.engine.runs.heartbeat import Heart, request_stop
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.liveness import watch_once
+from tpu_console.engine.runs.run_directory import Liveness, create_run
+from tpu_console.presets.catalog import save_preset
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    with small_disk(folder, "4m") as small:
+        yield small
+
+
+@pytest.fixture
+def run(disk: SmallDisk) -> RunDirectory:
+    return create_run("a", disk.path)
+
+
+def epoch(number: int) -> EpochEnded:
+    return EpochEnded(number, 4 * number, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {"loss": 1.0})
+
+
+def progress(number: int) -> Progress:
+    return Progress(1, number, number, 0.1 * number, {"loss": 1.0, "accuracy": 0.5})
+
+
+def epochs_in(run: RunDirectory) -> list[int]:
+    return [event.epoch for event in all_of(run, EpochEnded)]
+
+
+def notices_of(run: RunDirectory) -> str:
+    return " ".join(event.message for event in all_of(run, Noticed))
+
+
+def program(disk: SmallDisk, *arguments: str) -> subprocess.Popen[str]:
+    """Start the real program with its home on a disk."""
+    command = [str(Path(sys.executable).with_name("tpu-console")), *arguments]
+    home = os.environ | {"TPU_CONSOLE_HOME": str(disk.path)}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=home)
+
+
+def fill_up(disk: SmallDisk, journal: JournalWriter) -> None:
+    """Fill the disk, and the block that the journal has already."""
+    disk.fill()
+    while not journal.is_full:
+        journal.write(PhaseStarted("training", "x" * 500))
+
+
+def test_everything_waits_on_a_full_disk_and_is_written_once_there_is_room(disk: SmallDisk, run: RunDirectory) -> None:
+    journal = JournalWriter(run.journal)
+    fill_up(disk, journal)
+    for number in range(100):
+        journal.write(progress(number))
+    assert journal.waiting > 100
+    disk.empty()
+    journal.flush()
+    assert journal.waiting == 0
+    assert [event.step for event in all_of(run, Progress)] == list(range(100))
+    (notice,) = all_of(run, Noticed)
+    assert notice.message == "The disk was full and has room again. Every epoch is recorded."
+    assert events_of(run)[-1] == notice
+    journal.close()
+    assert not run.reserved_space.exists()
+
+
+def test_epoch_ends_reach_a_full_disk_at_once(disk: SmallDisk, run: RunDirectory) -> None:
+    journal = JournalWriter(run.journal)
+    journal.write(FitStarted(300, 4, 32, 32, 1))
+    journal.flush()  # reserves space for as many epochs
+    fill_up(disk, journal)
+    for number in range(1, 301):
+        for step in range(100):
+            journal.write(progress(step))
+        journal.write(epoch(number))
+        assert journal.waiting == 0, number
+        # A reserve that is given back is taken by others.
+        disk.fill()
+    assert epochs_in(run) == list(range(1, 301))
+    journal.write(RunFailed("The disk is full.", "x" * 2000, "", "console.log"))
+    journal.close()
+    assert isinstance(events_of(run)[-1], RunFailed)
+    # Of what comes many times a second, as much is kept as fits.
+    assert 100 < len(all_of(run, Progress)) < 300 * 100
+
+
+def test_the_last_event_is_written_with_everything_that_waits_but_measurements(
+    disk: SmallDisk, run: RunDirectory
+) -> None:
+    journal = JournalWriter(run.journal)
+    fill_up(disk, journal)
+    for number in range(9000):
+        journal.write(progress(number))
+    journal.write(Noticed("in between"))
+    journal.write(RunFinished("completed", "", {"final": {"loss": 1.0}}))
+    journal.close()
+    assert all_of(run, Noticed) == [Noticed("in between")]
+    assert isinstance(events_of(run)[-1], RunFinished)
+
+
+def test_a_writer_that_is_closed_without_a_last_event_writes_what_waits(disk: SmallDisk, run: RunDirectory) -> None:
+    journal = JournalWriter(run.journal)
+    fill_up(disk, journal)
+    for number in range(100):
+        journal.write(progress(number))
+    journal.close()
+    assert [event.step for event in all_of(run, Progress)] == list(range(100))
+
+
+def test_the_notice_of_room_says_how_much_was_not_recorded(disk: SmallDisk, run: RunDirectory) -> None:
+    journal = JournalWriter(run.journal)
+    fill_up(disk, journal)
+    for number in range(5000):
+        journal.write(progress(number))
+    journal.write(epoch(1))
+    disk.empty()
+    journal.flush()
+    (notice,) = all_of(run, Noticed)
+    assert notice.message.endswith("5,000 measurements between epoch ends were not recorded.")
+
+
+def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirectory) -> None:
+    journal = JournalWriter(run.journal)
+    heart = Heart(run, journal, print)
+    heart.tick()
+    assert watch_once(run).look().waiting is None
+    fill_up(disk, journal)
+    size = run.heartbeat.stat().st_size
+    for number in range(2):
+        journal.write(progress(number))
+        heart._next_beat = 0.0
+        heart.tick()
+        assert watch_once(run).look().waiting == journal.waiting > number
+    disk.empty()
+    journal.flush()
+    heart._next_beat = 0.0
+    heart.tick()
+    assert watch_once(run).look().waiting is None
+    assert run.heartbeat.stat().st_size == size
+    journal.close()
+
+
+def test_a_run_whose_disk_becomes_full_before_its_first_heartbeat_is_seen_to_live(
+    disk: SmallDisk, run: RunDirectory
+) -> None:
+    disk.fill()
+    journal = JournalWriter(run.journal)
+    Heart(run, journal, print).tick()
+    assert run.liveness() is Liveness.ALIVE
+    journal.close()
+
+
+def test_a_run_can_be_asked_to_stop_on_a_full_disk(disk: SmallDisk, run: RunDirectory) -> None:
+    heard: list[str] = []
+    heart = Heart(run, JournalWriter(run.journal), heard.append)
+    disk.fill()
+    request_stop(run, "asked")
+    heart.tick()
+    assert len(heard) == 1
+
+
+def test_no_run_begins_on_a_full_disk_and_no_folder_is_left(
+    disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = disk.path / "runs"
+    runs.mkdir()
+    disk.fill()
+    with pytest.raises(ConsoleError) as raised:
+        prepare_run(small_config(), runs)
+    assert raised.value.what == f"The disk is full: a new run could not be written to {runs}."
+    assert raised.value.why == "0 B are free there, 262 KB are needed."
+    assert list(runs.iterdir()) == []
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(disk.path))
+    with pytest.raises(ConsoleError, match="The disk is full: the preset could not be written"):
+        save_preset(small_config(), "mine", "Mine")
+    assert list((disk.path / "presets").iterdir()) == []
+    process = program(disk, "run", "digits-cnn")
+    complaint = process.communicate(timeout=LIMIT_S)[1]
+    assert process.returncode == 1
+    assert f"Error: The disk is full: a new run could not be written to {runs}." in complaint
+    assert list(runs.iterdir()) == []
+
+
+def test_a_full_disk_is_no_reason_to_lose_an_epoch_of_a_real_run(disk: SmallDisk) -> None:
+    config = small_config(epochs=1500, checkpoint={"enabled": True}, tensorboard={"enabled": True})
+    run = prepare_run(config, disk.path / "runs")
+    host = start_host(run)
+    try:
+        wait_until(lambda: len(all_of(run, EpochEnded)) >= 2, "two epochs")
+        disk.fill()
+        filled_at = len(all_of(run, EpochEnded))
+        wait_until(lambda: watch_once(run).look().waiting is not None, "the heartbeat to say that the disk is full")
+        # Epochs go on being recorded; TensorFlow notices when the block is full that its file has already.
+        wait_until(lambda: len(all_of(run, EpochEnded)) >= filled_at + 3, "epochs after the disk was full")
+        wait_until(lambda: "TensorBoard" in notices_of(run), "TensorFlow to notice")
+        attached = program(disk, "attach", run.run_id)
+        shown = program(disk, "show", run.run_id).communicate(timeout=LIMIT_S)[0]
+        assert re.search(r"disk +disk full: \d+ events? waiting", shown)
+        request_stop(run, "asked")
+        assert host.wait(LIMIT_S) == 1
+        lines, errors = attached.communicate(timeout=LIMIT_S)
+        assert re.search(r"note +disk full: \d+ events? waiting", lines)
+        assert "Error: The disk is full: model.keras" in errors
+    finally:
+        host.kill()
+        host.wait()
+    assert epochs_in(run) == list(range(1, len(epochs_in(run)) + 1))
+    end = events_of(run)[-1]
+    assert isinstance(end, RunFailed)
+    assert end.what == f"The disk is full: model.keras could not be written to {run.path}."
+    assert "are free there" in end.why
+    assert "are needed" in end.why
+    assert "The best model is kept in checkpoints/best.keras" in end.remedy
+    notices = notices_of(run)
+    assert "was not saved. The disk is full: best.keras" in notices
+    assert "TensorBoard files are no longer written. The disk is full" in notices
+
+
+def test_a_disk_that_is_full_when_training_ends_is_named(disk: SmallDisk) -> None:
+    class FillsAtTheEnd(JournalWriter):
+        def write(self, event: object) -> None:
+            super().write(event)  # type: ignore[arg-type]  # any event
+            if isinstance(event, EpochEnded) and event.epoch == 2:
+                disk.fill()
+
+    config = small_config(epochs=2)
+    run = prepare_run(config, disk.path / "runs")
+    journal = FillsAtTheEnd(run.journal)
+    thread = EngineThread(run, config, journal, source="in-process")
+    thread.start()
+    thread.join(LIMIT_S)
+    journal.close()
+    assert not thread.succeeded
+    assert epochs_in(run) == [1, 2]
+    end = events_of(run)[-1]
+    assert isinstance(end, RunFailed)
+    assert end.what.startswith("The disk is full: model.keras")
+    assert end.remedy.startswith("All 2 epochs are recorded, but the trained model is lost.")

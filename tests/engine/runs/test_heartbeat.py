@@ -1,0 +1,109 @@
+"""The beat of a training process: it is seen to live, and it hears requests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import private_mode, wait_until
+from tpu_console.engine.runs.events import EpochEnded
+from tpu_console.engine.runs.heartbeat import Heart, HeartThread, request_stop
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import Liveness, RunDirectory, create_run
+from tpu_console.engine.runs.stop_token import StopToken
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EPOCH = EpochEnded(1, 4, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {"loss": 1.0})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return create_run("a", tmp_path)
+
+
+@pytest.fixture
+def heard() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def heart(run: RunDirectory, heard: list[str]) -> Heart:
+    return Heart(run, JournalWriter(run.journal), heard.append)
+
+
+def test_a_run_with_a_heart_is_alive(run: RunDirectory, heart: Heart) -> None:
+    assert run.liveness() is Liveness.ALIVE
+
+
+def test_a_tick_touches_the_heartbeat(run: RunDirectory, heart: Heart) -> None:
+    os.utime(run.heartbeat, (1.0, 1.0))
+    heart.tick()
+    assert run.heartbeat.stat().st_mtime > 1.0
+    os.utime(run.heartbeat, (1.0, 1.0))
+    heart.tick()
+    assert run.heartbeat.stat().st_mtime == 1.0  # once a second is enough
+
+
+def test_a_request_to_stop_is_heard_once(run: RunDirectory, heart: Heart, heard: list[str]) -> None:
+    heart.tick()
+    assert heard == []
+    request_stop(run, "asked from the console")
+    assert {private_mode(path) for path in run.control.iterdir()} == {0o600}
+    heart.tick()
+    heart.tick()
+    assert heard == ["asked from the console"]
+    assert list(run.control.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00"])
+def test_a_request_that_cannot_be_read_is_a_request_all_the_same(
+    run: RunDirectory, heart: Heart, heard: list[str], content: str
+) -> None:
+    (run.control / "stop.json").write_text(content, encoding="utf-8")
+    heart.tick()
+    assert heard == ["asked by a control file"]
+
+
+def test_a_request_finds_a_run_whose_control_folder_is_gone(run: RunDirectory, heart: Heart, heard: list[str]) -> None:
+    run.control.rmdir()
+    heart.tick()
+    request_stop(run, "asked")
+    heart.tick()
+    assert heard == ["asked"]
+
+
+def test_a_tick_makes_epoch_ends_durable(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    journal = JournalWriter(run.journal)
+    heart = Heart(run, journal, print)
+    synced.clear()
+    journal.write(EPOCH)
+    heart.tick()
+    assert len(synced) == 1
+
+
+def test_a_heart_thread_outlives_a_vanished_folder_and_stops_when_told(run: RunDirectory, heard: list[str]) -> None:
+    thread = HeartThread(Heart(run, JournalWriter(run.journal), heard.append))
+    thread.start()
+    try:
+        shutil.rmtree(run.path)
+        run.path.mkdir()
+        request_stop(run, "after the folder came back")
+        wait_until(lambda: heard, "the request")
+    finally:
+        thread.stop()
+    assert not thread.is_alive()
+
+
+def test_the_first_reason_to_stop_counts() -> None:
+    token = StopToken()
+    assert token.reason is None
+    assert token.request("first")
+    assert not token.request("second")
+    assert token.reason == "first"

@@ -1,0 +1,376 @@
+"""The journal: what is written is read back, whatever happens to the file in between."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.strategies import EVENT_CLASSES, events, of_type
+from tests.helpers import LIMIT_S, private_mode, wait_until
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    Noticed,
+    PhaseStarted,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+)
+from tpu_console.engine.runs.journal import VERSION, JournalReader, JournalWriter, decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from typing import Any
+
+    from tpu_console.engine.runs.events import Event
+
+EPOCH = EpochEnded(1, 4, 4, 1.0, 1.0, 0.5, 0.0, None, None, None, {"loss": 1.0})
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "events.jsonl"
+
+
+def read_all(path: Path) -> list[dict[str, Any]]:
+    """Every record that a new reader finds."""
+    reader = JournalReader(path)
+    records = []
+    while more := reader.read():
+        records += more
+    return records
+
+
+def messages(path: Path) -> list[str]:
+    """The messages of all notices, in order."""
+    return [record["message"] for record in read_all(path) if record["type"] == "Noticed"]
+
+
+def write(path: Path, *written: Event) -> None:
+    writer = JournalWriter(path, clock=lambda: 1.0)
+    for event in written:
+        writer.write(event)
+    writer.close()
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: str(cls.__name__))
+def test_every_event_is_read_back_as_it_was_written(cls: type[Any]) -> None:
+    @given(of_type(cls), st.floats(0, 2e9))
+    def check(event: Event, at: float) -> None:
+        line = encode(event, at)
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        record = orjson.loads(line)
+        assert (record["v"], record["t"]) == (VERSION, at)
+        again = decode(record)
+        assert again is not None
+        assert type(again) is cls
+        # Lines and not events are compared: a NaN is not equal to itself.
+        assert encode(again, at) == line
+
+    check()
+
+
+def test_numbers_that_json_does_not_know_are_spelled_out_and_come_back() -> None:
+    event = Progress(1, 2, 3, 0.5, {"nan": math.nan, "up": math.inf, "down": -math.inf, "é": 1e300})
+    line = encode(event, 1.0)
+    assert json.loads(line)["logs"] == {"nan": "NaN", "up": "Infinity", "down": "-Infinity", "é": 1e300}
+    again = decode(orjson.loads(line))
+    assert isinstance(again, Progress)
+    assert math.isnan(again.logs["nan"])
+    assert (again.logs["up"], again.logs["down"], again.logs["é"]) == (math.inf, -math.inf, 1e300)
+
+
+def test_text_that_is_not_unicode_is_written_all_the_same(path: Path) -> None:
+    # A path with bytes that are no UTF-8 reaches an error message as lone surrogates.
+    name = os.fsdecode(b"/data/\xff.npz")
+    write(path, RunFailed(f"{name} is damaged.", "", "", "console.log"))
+    (record,) = read_all(path)
+    assert record["what"].startswith("/data/")
+    assert record["what"].endswith(".npz is damaged.")
+
+
+def test_a_reader_gets_only_what_was_appended_since_its_last_look(path: Path) -> None:
+    reader = JournalReader(path)
+    assert reader.read() == []  # not even there
+    writer = JournalWriter(path)
+    for number in range(3):
+        writer.write(Noticed(str(number)))
+        assert [record["message"] for record in reader.read()] == [str(number)]
+        assert reader.read() == []
+
+
+def test_a_torn_last_line_is_not_there_yet(path: Path) -> None:
+    line = encode(Noticed("whole"), 1.0)
+    reader = JournalReader(path)
+    path.write_bytes(line + line[:20])
+    assert len(reader.read()) == 1
+    assert reader.read() == []
+    with path.open("ab") as file:
+        file.write(line[20:])
+    assert [record["message"] for record in reader.read()] == ["whole"]
+    assert reader.skipped == 0
+
+
+@given(st.lists(events, min_size=1, max_size=6), st.data())
+def test_a_journal_cut_at_any_byte_gives_its_whole_lines(
+    tmp_path_factory: pytest.TempPathFactory, written: list[Event], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("cut") / "events.jsonl"
+    lines = [encode(event, 1.0) for event in written]
+    content = b"".join(lines)
+    cut = data.draw(st.integers(0, len(content)))
+    path.write_bytes(content[:cut])
+    reader = JournalReader(path)
+    assert reader.read() == [orjson.loads(line) for line in content[:cut].split(b"\n")[:-1]]
+    assert reader.skipped == 0
+    with path.open("ab") as file:
+        file.write(content[cut:])
+    reader.read()
+    assert (read_all(path), reader.skipped) == ([orjson.loads(line) for line in lines], 0)
+
+
+garbage = st.one_of(
+    st.binary(max_size=30).filter(lambda raw: b"\n" not in raw),
+    st.sampled_from([b"", b"null", b"[1, 2]", b"{", b'{"t": "late"}', b"1,2", b"\x00" * 50, b'{"v": 1}', b"}{"]),
+)
+
+
+@given(st.lists(garbage | st.integers(0, 10**6), max_size=12))
+def test_garbage_lines_are_counted_and_lose_nothing_else(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[bytes | int]
+) -> None:
+    path = tmp_path_factory.mktemp("garbage") / "events.jsonl"
+    good = [Noticed(str(part)) for part in parts if isinstance(part, int)]
+    path.write_bytes(
+        b"".join(part + b"\n" if isinstance(part, bytes) else encode(Noticed(str(part)), 1.0) for part in parts)
+    )
+    reader = JournalReader(path)
+    assert [decode(record) for record in reader.read()] == good
+    assert reader.skipped == len(parts) - len(good)
+
+
+@pytest.mark.parametrize(
+    "nothing", [b"\x00" * 1_000_000 + b"\n", b"garbage\n" * 100_000], ids=["one line", "many lines"]
+)
+def test_a_megabyte_of_garbage_hides_nothing_behind_it(path: Path, nothing: bytes) -> None:
+    path.write_bytes(encode(Noticed("before"), 1.0) + nothing + encode(Noticed("after"), 2.0))
+    assert messages(path) == ["before", "after"]
+
+
+def test_a_line_of_a_megabyte_is_read_whole(path: Path) -> None:
+    write(path, Noticed("x" * 1_000_000), Noticed("after"))
+    assert [len(message) for message in messages(path)] == [1_000_000, 5]
+
+
+def test_what_a_newer_version_wrote_is_skipped_and_its_version_told(path: Path) -> None:
+    newer = {"v": VERSION + 3, "t": 2.0, "type": "Teleported", "where": "Mars"}
+    extended = {"v": VERSION + 3, "t": 2.0, "type": "Noticed", "message": "known", "colour": "red"}
+    path.write_text(f"{json.dumps(newer)}\n{json.dumps(extended)}\n", encoding="utf-8")
+    reader = JournalReader(path)
+    assert [decode(record) for record in reader.read()] == [None, Noticed("known")]
+    assert reader.newer == VERSION + 3
+
+
+@pytest.mark.parametrize(
+    "record",
+    [{}, {"type": "Noticed"}, {"type": "Noticed", "message": 3}, {"type": "Progress", "logs": [1]}, {"type": "object"}],
+)
+def test_a_damaged_record_is_no_event(record: dict[str, Any]) -> None:
+    assert decode(record) is None
+
+
+def test_a_journal_replaced_by_a_shorter_one_is_read_from_its_beginning(path: Path) -> None:
+    write(path, Noticed("first"), Noticed("second"))
+    reader = JournalReader(path)
+    reader.read()
+    path.write_bytes(encode(Noticed("new"), 1.0))
+    assert [record["message"] for record in reader.read()] == ["new"]
+
+
+def test_the_journal_is_private(path: Path) -> None:
+    before = os.umask(0)
+    try:
+        write(path, Noticed("secret"))
+    finally:
+        os.umask(before)
+    assert private_mode(path) == 0o600
+
+
+def test_events_carry_the_clock_s_time(path: Path) -> None:
+    times = iter([10.5, 11.25])
+    writer = JournalWriter(path, clock=lambda: next(times))
+    writer.write(Noticed("a"))
+    writer.write(Noticed("b"))
+    assert [record["t"] for record in read_all(path)] == [10.5, 11.25]
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from tpu_console.engine.runs.events import Noticed
+from tpu_console.engine.runs.journal import JournalWriter
+writer = JournalWriter(Path(sys.argv[1]))
+for line in sys.stdin:
+    for number in range(int(line)):
+        writer.write(Noticed(f"{sys.argv[2]} {number} " + "x" * 2000))
+    print("written", flush=True)
+input()
+"""
+
+
+def start_writer(path: Path, name: str) -> subprocess.Popen[str]:
+    """A process that writes so many notices as it is told to on its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), name],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def tell(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(text)
+    process.stdin.flush()
+
+
+def test_a_reader_sees_what_another_process_wrote_while_that_still_runs(path: Path) -> None:
+    writer = start_writer(path, "other")
+    reader = JournalReader(path)
+    try:
+        assert reader.read() == []
+        tell(writer, "1\n")
+        wait_until(reader.read, "the event of the other process")
+        tell(writer, "1\n")
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        assert writer.stdout.readline() == "written\n"
+        # No waiting here: what `write` returned from is there.
+        assert len(read_all(path)) == 2
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_two_processes_that_write_at_once_keep_their_lines_whole(path: Path) -> None:
+    writers = [start_writer(path, name) for name in ("a", "b")]
+    for writer in writers:
+        tell(writer, "400\n")
+    for writer in writers:
+        writer.communicate(timeout=LIMIT_S)
+    written = [message.split()[:2] for message in messages(path)]
+    for name in ("a", "b"):
+        assert [int(number) for who, number in written if who == name] == list(range(400))
+
+
+def test_two_threads_that_share_a_writer_keep_their_lines_whole(path: Path) -> None:
+    writer = JournalWriter(path)
+
+    def work(name: str) -> None:
+        for number in range(500):
+            writer.write(Noticed(f"{name} {number}"))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(messages(path)) == sorted(f"{name} {number}" for name in "ab" for number in range(500))
+
+
+def test_a_device_without_room_is_trouble_and_not_an_error() -> None:
+    from pathlib import Path
+
+    writer = JournalWriter(Path("/dev/full"))
+    for _ in range(3):
+        writer.write(EPOCH)
+    writer.flush()
+    assert writer.trouble == "No space left on device"
+    writer.close()
+
+
+@contextmanager
+def files_no_larger_than(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk would."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_loses_nothing_once_there_is_room_again(path: Path) -> None:
+    writer = JournalWriter(path)
+    with files_no_larger_than(10_000):
+        for number in range(200):
+            writer.write(Noticed(f"{number} {'x' * 100}"))
+        assert writer.trouble == "File too large"
+        assert path.stat().st_size == 10_000  # the last line there is torn
+        assert 0 < len(read_all(path)) < 200
+    writer.flush()
+    assert writer.trouble == ""
+    assert [int(message.split()[0]) for message in messages(path)] == list(range(200))
+
+
+def test_only_progress_is_dropped_when_a_disk_stays_full_for_long(path: Path) -> None:
+    writer = JournalWriter(path)
+    with files_no_larger_than(1):
+        for number in range(10_050):
+            writer.write(Progress(1, number, number, 0.0, {}))
+        writer.write(EPOCH)
+        writer.write(RunFinished("completed", "", {}))
+    writer.close()
+    kinds = [record["type"] for record in read_all(path)]
+    assert 10_000 <= kinds.count("Progress") < 10_050
+    assert kinds[-2:] == ["EpochEnded", "RunFinished"]
+
+
+@pytest.mark.parametrize(
+    ("event", "durable"),
+    [
+        (EPOCH, True),
+        (RunFinished("completed", "", {}), True),
+        (RunFailed("", "", "", ""), True),
+        (Progress(1, 1, 1, 0.0, {}), False),
+        (PhaseStarted("training"), False),
+        (RunStarted("a", "host", 1, "here"), False),
+    ],
+)
+def test_epoch_ends_and_last_events_are_made_durable(
+    path: Path, monkeypatch: pytest.MonkeyPatch, event: Event, durable: bool
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda fd: synced.append(os.fstat(fd).st_size))
+    writer = JournalWriter(path)
+    writer.write(event)
+    assert synced == []  # never in the training thread
+    writer.flush()
+    assert synced == ([path.stat().st_size] if durable else [])
+    writer.flush()
+    assert len(synced) == int(durable)  # once is enough
+
+
+def test_what_is_written_after_closing_is_dropped_quietly(path: Path) -> None:
+    writer = JournalWriter(path)
+    writer.write(Noticed("in time"))
+    writer.close()
+    writer.write(Noticed("late"))
+    writer.flush()
+    writer.close()
+    assert messages(path) == ["in time"]

@@ -1,0 +1,348 @@
+"""Whether a run lives: the rule, watched heartbeats under wrong clocks, and processes that can be seen or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.helpers import BeatingProcess, gone_process, leave_dead
+from tpu_console.engine.machine.process_identity import Sight, identify, look_for
+from tpu_console.engine.runs.heartbeat import request_stop, write_heartbeat
+from tpu_console.engine.runs.liveness import (
+    CLOCK_TRUST_S,
+    LOST_S,
+    SILENT_S,
+    STARTING_S,
+    WATCH_S,
+    HeartbeatWatch,
+    Liveness,
+    Watched,
+    judge,
+    look_once,
+)
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.storage.files import write_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+HOUR_S = 3600.0
+ALIVE, SILENT, DEAD, STARTING = Liveness.ALIVE, Liveness.SILENT, Liveness.DEAD, Liveness.STARTING
+RUNNING, GONE, UNSEEN = Sight.RUNNING, Sight.GONE, Sight.UNSEEN
+on_linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+
+@pytest.mark.parametrize(
+    ("sight", "watched", "liveness", "is_settled"),
+    [
+        # A process that is known to be gone is dead, whatever the heartbeat says.
+        (GONE, Watched(0.0), DEAD, True),
+        (GONE, Watched(0.0, 0.5, has_changed=True), DEAD, True),
+        # A fresh heartbeat is alive, whether its process can be seen or not.
+        (RUNNING, Watched(1.0), ALIVE, True),
+        (UNSEEN, Watched(1.0), ALIVE, True),
+        (UNSEEN, Watched(-3.0), ALIVE, True),
+        # One that was seen to change is fresh, however old or new the clocks call it.
+        (UNSEEN, Watched(HOUR_S, 1.0, has_changed=True), ALIVE, True),
+        (UNSEEN, Watched(-HOUR_S, 1.0, has_changed=True), ALIVE, True),
+        (RUNNING, Watched(HOUR_S, SILENT_S - 1, has_changed=True), ALIVE, True),
+        # One that looks old or comes from the future is not judged before it was watched.
+        (RUNNING, Watched(HOUR_S), ALIVE, False),
+        (UNSEEN, Watched(HOUR_S), ALIVE, False),
+        (UNSEEN, Watched(HOUR_S, WATCH_S - 0.1), ALIVE, False),
+        (UNSEEN, Watched(-HOUR_S), ALIVE, False),
+        (UNSEEN, Watched(SILENT_S + 1), ALIVE, False),
+        # Watched, and it did not change.
+        (RUNNING, Watched(SILENT_S + 1, WATCH_S), SILENT, True),
+        (RUNNING, Watched(HOUR_S, WATCH_S), SILENT, True),
+        (UNSEEN, Watched(SILENT_S + 1, WATCH_S), SILENT, True),
+        (UNSEEN, Watched(LOST_S, WATCH_S), DEAD, True),
+        (UNSEEN, Watched(-HOUR_S, WATCH_S), SILENT, True),
+        (UNSEEN, Watched(-HOUR_S, LOST_S), DEAD, True),
+        # By this viewer's own clock alone.
+        (RUNNING, Watched(0.0, SILENT_S, has_changed=True), SILENT, True),
+        (RUNNING, Watched(0.0, 100 * LOST_S, has_changed=True), SILENT, True),
+        (UNSEEN, Watched(0.0, SILENT_S, has_changed=True), SILENT, True),
+        (UNSEEN, Watched(0.0, LOST_S, has_changed=True), DEAD, True),
+    ],
+)
+def test_the_rule(sight: Sight, watched: Watched, liveness: Liveness, is_settled: bool) -> None:
+    assert judge(sight, watched) == (liveness, is_settled)
+
+
+class Viewer:
+    """A viewer with clocks that a test moves."""
+
+    def __init__(self, run: RunDirectory, **options: Any) -> None:
+        self.run = run
+        self.clock = 1000.0
+        self.now = run.path.stat().st_mtime
+        self.watch = HeartbeatWatch(run, lambda: self.clock, lambda: self.now, **options)
+
+    def look(self, after_s: float = 0.0) -> tuple[Liveness, int]:
+        """Look again and again while a time passes; return what the last look says."""
+        step = 0.5
+        for _ in range(int(after_s / step)):
+            self.pass_by(step)
+            self.watch.look()
+        life = self.watch.look()
+        return life.liveness, life.silent_s
+
+    def pass_by(self, seconds: float) -> None:
+        self.clock += seconds
+        self.now += seconds
+
+    def beat(self, skew_s: float = 0.0) -> None:
+        """Let the run beat, on a machine whose clock is ahead by so much."""
+        os.utime(self.run.heartbeat, (self.now + skew_s, self.now + skew_s))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    run = create_run("a", tmp_path)
+    write_heartbeat(run, os.getpid())
+    return run
+
+
+def elsewhere(run: RunDirectory) -> None:
+    """Make it a run of another machine."""
+    beat = json.loads(run.heartbeat.read_text())
+    write_whole(run.heartbeat, json.dumps(beat | {"host": "another-machine", "boot_id": "another"}))
+
+
+def test_a_run_that_freezes_does_not_respond_until_it_beats_again(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    viewer.pass_by(1)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    assert viewer.look(after_s=SILENT_S - 1) == (ALIVE, 0)
+    assert viewer.look(after_s=16) == (SILENT, 25)
+    assert viewer.look(after_s=HOUR_S) == (SILENT, 3625), "its process is there: however long, it is not dead"
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+
+
+def test_a_run_that_froze_before_anyone_looked_shows_how_long_ago(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    viewer.beat(skew_s=-25)
+    assert viewer.look() == (ALIVE, 0), "clocks alone prove nothing"
+    assert viewer.look(after_s=WATCH_S) == (SILENT, 28)
+
+
+@pytest.mark.parametrize("jump_s", [-10 * HOUR_S, -60.0, 60.0, 10 * HOUR_S, 1000 * CLOCK_TRUST_S])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_a_clock_that_is_set_changes_nothing_for_a_follower(
+    run: RunDirectory, jump_s: float, is_elsewhere: bool
+) -> None:
+    if is_elsewhere:
+        elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    viewer.now += jump_s
+    for _ in range(20):  # the jump comes between two beats
+        assert viewer.look(after_s=1) == (ALIVE, 0)
+        viewer.beat()
+
+
+@pytest.mark.parametrize("skew_s", [-10 * HOUR_S, -100.0, -20.0, 20.0, 100.0, 10 * HOUR_S])
+def test_a_machine_with_another_clock_is_judged_by_whether_it_beats(run: RunDirectory, skew_s: float) -> None:
+    elsewhere(run)
+    viewer = Viewer(run)
+    for _ in range(20):
+        viewer.beat(skew_s)
+        assert viewer.look(after_s=1) == (ALIVE, 0)
+    assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
+    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+    viewer.beat(skew_s)
+    assert viewer.look() == (ALIVE, 0)
+
+
+@pytest.mark.parametrize("skew_s", [-HOUR_S, HOUR_S])
+def test_a_single_look_watches_a_heartbeat_that_the_clocks_call_wrong(run: RunDirectory, skew_s: float) -> None:
+    elsewhere(run)
+    at = run.path.stat().st_mtime + skew_s
+    os.utime(run.heartbeat, (at, at))
+    waits: list[float] = []
+
+    def beats(seconds: float) -> None:
+        waits.append(seconds)
+        os.utime(run.heartbeat, (at + seconds, at + seconds))
+
+    (life,) = look_once([run], beats)
+    assert (life.liveness, life.is_settled, waits) == (ALIVE, True, [WATCH_S])
+
+
+def test_a_single_look_at_many_runs_waits_once_and_not_for_old_ones(tmp_path: Path, run: RunDirectory) -> None:
+    waits: list[float] = []
+    runs = [run]
+    for _ in range(3):
+        runs.append(create_run("old", tmp_path))
+        write_heartbeat(runs[-1], os.getpid())
+        elsewhere(runs[-1])
+        os.utime(runs[-1].heartbeat, (1.0, 1.0))
+    assert [life.liveness for life in look_once(runs, waits.append)] == [ALIVE, DEAD, DEAD, DEAD]
+    assert waits == []
+    for late in runs[1:]:
+        os.utime(late.heartbeat, (run.heartbeat.stat().st_mtime - 100,) * 2)
+    assert len(look_once(runs, waits.append)) == 4
+    assert waits == [WATCH_S]
+
+
+def test_a_viewer_that_was_suspended_itself_does_not_blame_the_run(run: RunDirectory) -> None:
+    elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    viewer.pass_by(HOUR_S)  # nobody looked
+    assert viewer.look() == (ALIVE, 0)
+
+
+def test_a_waiting_request_to_stop_is_seen(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    assert not viewer.watch.look().stop_waits
+    request_stop(run, "asked")
+    assert viewer.watch.look().stop_waits
+
+
+def test_before_the_first_heartbeat_a_run_is_starting_for_a_while(run: RunDirectory) -> None:
+    run.heartbeat.unlink()
+    viewer = Viewer(run)
+    assert viewer.look(after_s=STARTING_S - 1) == (STARTING, 0)
+    assert viewer.look(after_s=2) == (DEAD, 0)
+    viewer = Viewer(run)
+    viewer.now -= HOUR_S  # set back: the folder is from the future
+    assert viewer.look(after_s=STARTING_S + 1) == (DEAD, 0)
+
+
+def test_a_vanished_folder_is_dead(run: RunDirectory) -> None:
+    viewer = Viewer(run)
+    shutil.rmtree(run.path)
+    assert viewer.look() == (DEAD, 0)
+
+
+def test_a_heartbeat_that_cannot_be_read_for_a_while_is_not_a_death(run: RunDirectory) -> None:
+    elsewhere(run)
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    run.heartbeat.unlink()
+    run.heartbeat.mkdir()  # a stale handle of a network file system fails in the same way
+    assert viewer.look(after_s=5) == (ALIVE, 0)
+    assert viewer.look(after_s=10)[0] is SILENT
+    assert viewer.look(after_s=LOST_S) == (DEAD, 0)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "null", "[]", "{}", "{", '{"host": 3}', '{"host": "%h", "pid": "x"}', "\x00\x00", "[" * 60_000]
+)
+def test_a_heartbeat_that_makes_no_sense_is_judged_by_its_age(run: RunDirectory, content: str) -> None:
+    run.heartbeat.write_text(content.replace("%h", socket.gethostname()), encoding="utf-8")
+    viewer = Viewer(run)
+    viewer.beat()
+    assert viewer.look() == (ALIVE, 0)
+    assert viewer.look(after_s=LOST_S + 1) == (DEAD, 0)
+
+
+def test_this_process_is_seen_by_what_identifies_it() -> None:
+    identity = identify(os.getpid())
+    assert look_for(identity) is RUNNING
+    if sys.platform.startswith("linux"):
+        assert identity.keys() == {"pid", "host", "created", "boot_id", "pid_namespace", "start_ticks"}
+
+
+@on_linux
+@pytest.mark.parametrize(
+    ("changes", "sight"),
+    [
+        ({"created": 5.0}, RUNNING),  # computed from the clock: whatever it says, the ticks count
+        ({"start_ticks": 1}, GONE),  # the number was given to another process
+        ({"pid": 2**22 + 1}, GONE),
+        ({"pid": 10**30}, GONE),
+        ({"boot_id": "another boot or machine"}, UNSEEN),
+        ({"pid_namespace": 1}, UNSEEN),
+        ({"host": "another-machine"}, UNSEEN),
+        ({"pid": "x"}, UNSEEN),
+        ({"pid": -1}, UNSEEN),
+        ({"pid": 0}, UNSEEN),
+        ({"pid": None}, UNSEEN),
+        ({"start_ticks": None}, GONE),
+    ],
+)
+def test_where_a_process_is_looked_for(changes: dict[str, object], sight: Sight) -> None:
+    assert look_for(identify(os.getpid()) | changes) is sight
+
+
+@on_linux
+def test_the_process_of_an_older_version_s_heartbeat_is_seen_or_left_to_the_heartbeat() -> None:
+    process = psutil.Process()
+    old = {"pid": process.pid, "created": process.create_time(), "host": socket.gethostname()}
+    assert look_for(old) is RUNNING
+    # The clock was set, or the process is in a container: nothing is proved.
+    assert look_for(old | {"created": process.create_time() - 3600}) is UNSEEN
+    assert look_for(old | {"pid": gone_process()}) is UNSEEN
+
+
+def test_where_there_is_no_proc_the_creation_time_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("tpu_console.engine.machine.process_identity._PROC", tmp_path)
+    identity = identify(os.getpid())
+    assert identity.keys() == {"pid", "host", "created"}
+    assert look_for(identity) is RUNNING
+    assert look_for(identity | {"created": identity["created"] - 60}) is GONE
+    assert look_for(identity | {"pid": gone_process()}) is GONE
+
+
+def test_a_process_that_ended_and_was_not_waited_for_is_gone() -> None:
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+        identity = identify(process.pid)
+        assert look_for(identity) is RUNNING
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now
+        assert look_for(identity) is GONE
+
+
+def test_a_crash_on_this_machine_is_seen_at_once(run: RunDirectory) -> None:
+    leave_dead(run)
+    assert Viewer(run).look() == (DEAD, 0)
+
+
+@pytest.fixture
+def in_namespace(tmp_path: Path) -> Iterator[BeatingProcess]:
+    """A run that beats in another PID namespace of this machine, as in a container with the same host name."""
+    ways = (["unshare", "--pid", "--fork"], ["unshare", "--user", "--map-root-user", "--pid", "--fork"])
+    if shutil.which("unshare") is None:
+        pytest.skip("there is no unshare here")
+    way = next(
+        (way for way in ways if subprocess.run([*way, "true"], capture_output=True, check=False).returncode == 0), None
+    )
+    if way is None:
+        pytest.skip("this machine allows no new PID namespace")
+    process = BeatingProcess(create_run("contained", tmp_path), [*way, "--kill-child"])
+    yield process
+    process.kill()
+
+
+@on_linux
+def test_a_run_in_another_pid_namespace_lives_by_its_heartbeat(in_namespace: BeatingProcess) -> None:
+    run = in_namespace.run
+    beat = json.loads(run.heartbeat.read_text())
+    assert beat["host"] == socket.gethostname()
+    assert beat["pid"] < 10, "its number there means another process here"
+    assert look_for(beat) is UNSEEN
+    assert run.liveness() is ALIVE
+    viewer = Viewer(run)
+    viewer.look()
+    in_namespace.kill()
+    assert viewer.look(after_s=SILENT_S + 1)[0] is SILENT
+    assert viewer.look(after_s=LOST_S) == (DEAD, 0)

@@ -1,0 +1,168 @@
+"""The run directory: names, permissions, finding a run, and whether something trains in it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import private_mode
+from tpu_console.engine.errors import ConsoleError, RunNotFoundError
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.run_directory import Liveness, RunDirectory, create_run, find_run, is_run, list_runs
+from tpu_console.engine.storage.files import write_whole
+from tpu_console.engine.storage.paths import runs_folder, user_path, user_presets_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
+
+
+def make(folder: Path, label: str = "digits", seconds: int = 0) -> RunDirectory:
+    run = create_run(label, folder, NOON + timedelta(seconds=seconds))
+    write_whole(run.config, "")
+    run.journal.touch()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        ("digits-cnn", "20261120-120000-digits-cnn"),
+        ("my run/é", "20261120-120000-my-run"),
+        ("../../etc", "20261120-120000-etc"),
+        ("", "20261120-120000-run"),
+        ("x" * 200, "20261120-120000-" + "x" * 64),
+    ],
+)
+def test_a_run_is_named_by_its_start_and_its_label(tmp_path: Path, label: str, name: str) -> None:
+    run = create_run(label, tmp_path, NOON)
+    assert run.run_id == name
+    assert run.path == tmp_path / name
+
+
+def test_runs_of_one_second_have_names_of_their_own(tmp_path: Path) -> None:
+    names = [create_run("a", tmp_path, NOON).run_id for _ in range(3)]
+    assert names == ["20261120-120000-a", "20261120-120000-a-2", "20261120-120000-a-3"]
+
+
+def test_folders_and_files_are_private(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        run = create_run("a", tmp_path / "deep" / "runs", NOON)
+        write_whole(run.summary, "text")
+    finally:
+        os.umask(before)
+    assert {private_mode(path) for path in (run.path, run.control, run.path.parent)} == {0o700}
+    assert private_mode(run.summary) == 0o600
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    run = create_run("a", tmp_path)
+    write_whole(run.summary, "before")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(run.summary, "half of it " * 10_000 + "\udcff")
+    assert run.summary.read_text(encoding="utf-8") == "before"
+    assert sorted(path.name for path in run.path.iterdir() if path.is_file()) == ["reserved-space", "summary.json"]
+
+
+@pytest.mark.parametrize("place", ["runs", "runs/below"])
+def test_a_folder_that_cannot_be_written_is_one_sentence_and_a_remedy(tmp_path: Path, place: str) -> None:
+    (tmp_path / "runs").write_text("a file where the folder should be", encoding="utf-8")
+    with pytest.raises(ConsoleError) as caught:
+        create_run("a", tmp_path / place)
+    assert str(tmp_path / place) in caught.value.what
+    assert caught.value.what.count(".") == str(tmp_path / place).count(".") + 1
+    assert "TPU_CONSOLE_HOME" in caught.value.remedy
+
+
+def test_runs_are_listed_newest_first_and_other_folders_left_out(tmp_path: Path) -> None:
+    made = [make(tmp_path, label, seconds) for label, seconds in (("z", 0), ("a", 2), ("m", 1))]
+    (tmp_path / "20990101-000000-not-a-run").mkdir()
+    (tmp_path / "file").touch()
+    assert [run.path for run in list_runs(tmp_path)] == [made[1].path, made[2].path, made[0].path]
+    assert list_runs(tmp_path / "absent") == []
+
+
+def test_runs_of_one_second_are_listed_by_when_they_were_made(tmp_path: Path) -> None:
+    made = []
+    for number, label in enumerate(["b", "a", "c", "c"]):
+        made.append(make(tmp_path, label))
+        # As far apart as the coarsest clock of a file system needs.
+        os.utime(made[-1].config, (1000 + number, 1000 + number))
+    assert [run.path for run in list_runs(tmp_path)] == [run.path for run in reversed(made)]
+    assert find_run(None, tmp_path) == made[-1]
+
+
+def test_a_run_is_found_by_path_name_part_or_as_the_newest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = make(tmp_path, "digits"), make(tmp_path, "mnist", 1)
+    assert find_run(None, tmp_path) == second
+    assert find_run(first.run_id, tmp_path) == first
+    assert find_run("digits", tmp_path) == first
+    assert find_run(str(first.path), tmp_path / "elsewhere") == first
+    monkeypatch.chdir(tmp_path)
+    assert find_run(f"./{first.run_id}") == first
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "remedy"),
+    [
+        ("20261120", "fits 2 runs", "20261120-120001-mnist, 20261120-120000-digits"),
+        ("20261120-120000-digit5", "did you mean '20261120-120000-digits'", "tpu-console runs"),
+        ("nothing", "There is no run named 'nothing'", "tpu-console runs"),
+        ("empty", "empty is not a run: it has no events.jsonl", ""),
+        ("./absent", "./absent is not there", "tpu-console runs"),
+        ("{folder}/empty", "empty is not a run: it has no events.jsonl", "tpu-console runs"),
+        ("..", ".. is not a run", "tpu-console runs"),
+    ],
+)
+def test_a_run_that_is_not_found_says_why_and_what_to_do(tmp_path: Path, name: str, what: str, remedy: str) -> None:
+    make(tmp_path, "digits")
+    make(tmp_path, "mnist", 1)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunNotFoundError) as caught:
+        find_run(name.format(folder=tmp_path), tmp_path)
+    assert what in caught.value.what
+    assert remedy in caught.value.remedy
+
+
+def test_where_there_are_no_runs_it_says_how_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match=r"no run in .* yet.* tpu-console run digits-cnn"):
+        find_run(None, tmp_path)
+
+
+def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> None:
+    run = create_run("a", tmp_path)
+    assert not is_run(run.path)
+    run.journal.touch()
+    assert is_run(run.path)
+    run.journal.unlink()
+    run.config.touch()
+    assert is_run(run.path)
+    assert not is_run(run.config)
+
+
+def test_a_run_with_a_fresh_heartbeat_is_alive(tmp_path: Path) -> None:
+    run = create_run("a", tmp_path)
+    write_heartbeat(run, os.getpid())
+    assert run.liveness() is Liveness.ALIVE
+    assert private_mode(run.heartbeat) == 0o600
+
+
+def test_one_variable_moves_runs_and_presets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+    assert (runs_folder(), user_presets_folder()) == (tmp_path / "runs", tmp_path / "presets")
+    monkeypatch.delenv("TPU_CONSOLE_HOME")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    assert runs_folder() == tmp_path / "data" / "tpu-console" / "runs"
+    assert user_presets_folder() == tmp_path / "config" / "tpu-console" / "presets"
+
+
+def test_paths_at_home_are_written_as_a_person_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert user_path(tmp_path / "runs") == "~/runs"
+    assert user_path(tmp_path.parent / "elsewhere") == str(tmp_path.parent / "elsewhere")

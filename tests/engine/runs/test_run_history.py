@@ -1,0 +1,148 @@
+"""How long a run took tells how long the next one will: of the same kind, on the same devices."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import private_mode, run_host, small_config, the
+from tpu_console.engine.machine.devices import Hardware, detect_hardware
+from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.runs.events import EpochEnded, RunFinished
+from tpu_console.engine.runs.run_history import Stopwatch, Took
+from tpu_console.engine.runs.state import RunState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.planning.plan import Plan
+
+TOOK = Took(step_ms=2.0, epoch_s=0.5, rest_s=10.0, batch=32, day="2026-03-01")
+
+
+def plan_of(config: RunConfig, hardware: Hardware | None = None) -> Plan:
+    return make_plan(config, hardware or Hardware())
+
+
+def stopwatch(config: RunConfig) -> Stopwatch:
+    return Stopwatch(config, "tensorflow", "CPU")
+
+
+@pytest.fixture
+def trained(epochs: list[EpochEnded]) -> RunState:
+    """The state of a run of two epochs, 44 steps each, that was saved 30 s after it was begun."""
+    return RunState(epochs=tuple(epochs), started_at=100.0, last_at=130.0)
+
+
+@pytest.fixture
+def epochs() -> list[EpochEnded]:
+    first = EpochEnded(1, 44, 44, 8.0, 8.0, 5.0, 0.5, 20.0, 1600.0, 0.001, {"loss": 1.0})
+    second = EpochEnded(2, 88, 44, 10.0, 2.0, 0.0, 0.5, 30.0, 1066.7, 0.001, {"loss": 0.5})
+    return [first, second]
+
+
+def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
+    config = small_config(epochs=2)
+    stopwatch(config).keep(trained)
+    plan = plan_of(config)
+    assert plan.seconds == pytest.approx(30.0)
+    assert plan.took is not None
+    assert plan.took.step_ms == 30.0
+
+
+def test_epochs_and_steps_are_counted_anew() -> None:
+    assert TOOK.seconds(1, 100, 32) == pytest.approx(10 + 0.2 + 0.5)
+    assert TOOK.seconds(10, 100, 32) == pytest.approx(10 + 10 * 0.7)
+    assert TOOK.seconds(10, 50, 64) == pytest.approx(TOOK.seconds(10, 100, 32)), "as many examples a second"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epochs": 9},
+        {"steps_per_epoch": 7},
+        {"name": "other", "seed": 3},
+        {"optimizer": {"learning_rate": 0.1, "schedule": "cosine"}},
+        {"data": {"train_limit": 500}},
+        {"accelerator": "auto"},
+    ],
+)
+def test_what_does_not_change_the_pace_changes_nothing(trained: RunState, changes: dict[str, Any]) -> None:
+    stopwatch(small_config()).keep(trained)
+    config = small_config(**changes)
+    assert plan_of(config).took == plan_of(small_config()).took is not None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"model_options": {"hidden": [9]}},
+        {"dataset": "mnist"},
+        {"precision": "mixed_bfloat16"},
+        {"optimizer": {"name": "sgd"}},
+        {"augmentation": {"flip": "both"}},
+        {"accelerator": "sim:2"},
+    ],
+)
+def test_another_kind_of_run_was_not_seen(trained: RunState, changes: dict[str, Any]) -> None:
+    stopwatch(small_config()).keep(trained)
+    config = small_config(**changes)
+    assert plan_of(config).seconds is None
+
+
+def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def build(): ...\n", encoding="utf-8")
+    config = small_config(model=f"{file}:build", model_options={})
+    stopwatch(config).keep(trained)
+    assert plan_of(config).seconds is not None
+    file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
+    assert plan_of(config).seconds is None
+
+
+def test_another_machine_was_not_seen(trained: RunState) -> None:
+    config = small_config(accelerator="auto")
+    stopwatch(config).keep(trained)
+    assert plan_of(config, Hardware(gpus=("NVIDIA H200",))).seconds is None
+
+
+def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: Path) -> None:
+    for batch in (8, 128):
+        config = small_config(batch_size=batch)
+        stopwatch(config).keep(trained)
+    took = plan_of(small_config(batch_size=64)).took
+    assert took is not None
+    assert took.batch == 128
+    assert private_mode(private_home / "paces.json") == 0o600
+
+
+def test_a_run_without_a_timed_epoch_tells_nothing(private_home: Path) -> None:
+    stopwatch(small_config()).keep(RunState())
+    assert not (private_home / "paces.json").exists()
+
+
+@pytest.mark.parametrize("value", [[], 3, {"32": 3}, {"32": {"step_ms": 1}}, {"32": None}])
+def test_damaged_values_tell_nothing(trained: RunState, private_home: Path, value: object) -> None:
+    config = small_config()
+    stopwatch(config).keep(trained)
+    path = private_home / "paces.json"
+    (key,) = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({key: value}), encoding="utf-8")
+    assert plan_of(config).seconds is None
+    stopwatch(config).keep(trained)
+    assert plan_of(config).seconds is not None
+
+
+@pytest.mark.slow
+def test_a_real_run_tells_how_long_one_like_it_takes(tmp_path: Path) -> None:
+    config = small_config(epochs=3)
+    run = run_host(config, tmp_path)
+    plan = make_plan(config, detect_hardware())
+    assert plan.seconds == pytest.approx(the(run, RunFinished).summary["seconds"], abs=1.0)
+    assert plan.seconds is not None
+    longer = make_plan(small_config(epochs=300), detect_hardware())
+    assert longer.seconds is not None
+    assert longer.seconds > plan.seconds

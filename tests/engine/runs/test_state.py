@@ -1,0 +1,220 @@
+"""What is known of a run: one pure function over its events."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce as functools_reduce
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.engine.strategies import events, of_type
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    CheckpointSaved,
+    DataReady,
+    EpochEnded,
+    FitStarted,
+    MemorySampled,
+    ModelBuilt,
+    Noticed,
+    PhaseStarted,
+    Progress,
+    Replica,
+    ReplicaMemory,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from tpu_console.engine.runs.journal import decode, encode
+from tpu_console.engine.runs.series import Series
+from tpu_console.engine.runs.state import RunState, best_epoch, fold, lower_is_better, reduce
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.events import Event
+
+timed = st.tuples(events | of_type(Progress), st.floats(0, 2e9))
+histories = st.lists(timed, max_size=25)
+DAMAGE: list[dict[str, Any]] = [
+    {"type": "Progress"},
+    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": "two", "elapsed_s": 0.0, "logs": {}},
+    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": "soon", "logs": {}},
+    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": 3},
+    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {"loss": "low"}},
+    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {"loss": [1, 2]}},
+    {"type": "Progress", "epoch": None, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {}},
+]
+
+
+def record(event: Event, at: float) -> dict[str, Any]:
+    """The event as a reader of the journal gets it."""
+    plain: dict[str, Any] = orjson.loads(encode(event, at))
+    return plain
+
+
+def after(*written: Event, at: float = 1.0, state: RunState | None = None) -> RunState:
+    """The state after some events, a second between two."""
+    state = state or RunState()
+    for number, event in enumerate(written):
+        state = reduce(state, event, at + number)
+    return state
+
+
+def ended(epoch: int, **logs: float) -> EpochEnded:
+    return EpochEnded(epoch, epoch * 4, 4, float(epoch), 1.0, 0.0, 0.0, 2.0, 100.0, 1e-3, logs)
+
+
+def progress(step: int, **logs: float) -> Progress:
+    return Progress((step - 1) // 4 + 1, (step - 1) % 4 + 1, step, step * 0.5, logs)
+
+
+@given(histories)
+def test_folding_records_gives_what_reducing_events_gives(history: list[tuple[Event, float]]) -> None:
+    records = [record(event, at) for event, at in history]
+    folded = fold(RunState(), records)
+    reduced = RunState()
+    for item in records:
+        event = decode(item)
+        assert event is not None
+        reduced = reduce(reduced, event, item["t"])
+    # By their texts: a NaN is not equal to itself.
+    assert repr(folded) == repr(reduced)
+
+
+@given(
+    st.lists(timed.map(lambda pair: record(*pair)) | st.sampled_from(DAMAGE).map(lambda r: r | {"t": 5.0})), st.data()
+)
+def test_folding_in_parts_or_one_by_one_gives_the_same_even_with_damaged_records(
+    records: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    cut = data.draw(st.integers(0, len(records)))
+    at_once = fold(RunState(), records)
+    in_two = fold(fold(RunState(), records[:cut]), records[cut:])
+    one_by_one = functools_reduce(lambda state, item: fold(state, [item]), records, RunState())
+    assert repr(at_once) == repr(in_two) == repr(one_by_one)
+    assert at_once.skipped == sum("v" not in item for item in records)
+
+
+@given(histories, timed, timed)
+def test_reduce_changes_no_earlier_state(
+    history: list[tuple[Event, float]], one: tuple[Event, float], other: tuple[Event, float]
+) -> None:
+    state = RunState()
+    for event, at in history:
+        state = reduce(state, event, at)
+    before = repr(state)
+    first = reduce(state, *one)
+    seen = repr(first)
+    reduce(state, *other)  # shares its columns with the first branch
+    assert (repr(state), repr(first)) == (before, seen)
+    assert repr(reduce(state, *one)) == seen
+
+
+def test_each_kind_of_event_is_found_where_a_screen_looks_for_it() -> None:
+    started = RunStarted("a", "host", 1, "here")
+    ready = AcceleratorReady("cpu", "asked for", "Strategy", (Replica(0, "cpu:0", "CPU", "here"),), {})
+    data, model = DataReady(100, 20, (8, 8, 1), 10, 4), ModelBuilt("cnn", 10, 8, 40, 3)
+    fit = FitStarted(3, 4, 32, 32, 1)
+    kept, stop = CheckpointSaved(1, "checkpoints/best.keras", "val_loss", 0.5), StopRequested("asked")
+    memory = ReplicaMemory(1, 5, 6, None, "no limit")
+    end = RunFinished("completed", "all epochs are done", {})
+    state = after(
+        started, ready, data, model, fit, MemorySampled((memory,)), kept, Noticed("a"), Noticed("b"), stop, end
+    )
+    assert (state.started, state.started_at, state.last_at) == (started, 1.0, 11.0)
+    assert (state.accelerator, state.data, state.model, state.fit) == (ready, data, model, fit)
+    assert (state.memory, state.checkpoint, state.stop, state.end) == ({1: memory}, kept, stop, end)
+    assert state.notices == ("a", "b")
+    assert state.steps_total == 12
+
+
+def test_phases_are_timed_apart_and_the_last_one_ends_with_the_run() -> None:
+    state = after(PhaseStarted("importing"), at=10.0)
+    assert (state.phase, state.phase_since, state.phase_s) == ("importing", 10.0, {})
+    for phase, at in (("training", 12.0), ("validating", 15.0), ("training", 16.0)):
+        state = reduce(state, PhaseStarted(phase, "why"), at)
+    assert (state.phase, state.phase_detail) == ("training", "why")
+    assert state.phase_s == {"importing": 2.0, "training": 3.0, "validating": 1.0}
+    state = reduce(state, RunFailed("a", "", "", ""), 20.0)
+    assert state.phase == ""
+    assert state.phase_s == {"importing": 2.0, "training": 7.0, "validating": 1.0}
+
+
+def test_a_clock_that_is_set_back_makes_no_phase_shorter_than_nothing() -> None:
+    state = after(PhaseStarted("importing"), at=10.0)
+    assert reduce(state, PhaseStarted("training"), 5.0).phase_s == {"importing": 0.0}
+
+
+def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
+    fit = FitStarted(2, 4, 32, 32, 1)
+    state = after(fit, progress(2, loss=2.0), ended(1, loss=1.0, val_loss=1.5), progress(6, loss=0.5, accuracy=0.9))
+    assert state.train.step == Series([2, 4, 6])
+    assert state.train.epoch == Series([0.5, 1.0, 1.5])
+    assert state.train.elapsed_s == Series([1.0, 1.0, 3.0])
+    assert state.train.metrics == {"loss": Series([2.0, 1.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
+    assert state.validation.metrics == {"loss": Series([1.5])}
+    assert (state.validation.step, state.validation.epoch) == (Series([4]), Series([1.0]))
+
+
+def test_an_epoch_that_ends_on_the_last_progress_adds_no_second_point() -> None:
+    state = after(FitStarted(2, 4, 32, 32, 1), progress(4, loss=2.0), ended(1, loss=1.0))
+    assert state.train.step == Series([4])
+
+
+def test_an_epoch_of_unknown_length_still_has_whole_epochs_on_its_axis() -> None:
+    state = after(FitStarted(2, None, None, None, 1), progress(3, loss=1.0), ended(1, loss=1.0))
+    assert state.train.epoch == Series([0.0, 1.0])
+    assert state.steps_total is None
+
+
+def test_more_steps_than_planned_never_run_into_the_next_epoch() -> None:
+    state = after(FitStarted(2, 4, 32, 32, 8), Progress(1, 8, 8, 1.0, {}))
+    assert state.train.epoch == Series([1.0])
+
+
+@pytest.mark.parametrize(
+    ("metric", "best"),
+    [("loss", 2), ("val_loss", 2), ("accuracy", 3), ("val_accuracy", 1), ("auc", None)],
+)
+def test_the_best_epoch_is_the_earliest_with_the_best_finite_value(metric: str, best: int | None) -> None:
+    epochs = [
+        ended(1, loss=0.5, val_loss=math.nan, accuracy=0.5, val_accuracy=0.9),
+        ended(2, loss=0.2, val_loss=0.3, accuracy=0.6, val_accuracy=0.9),
+        ended(3, loss=0.2, val_loss=0.4, accuracy=0.7, val_accuracy=math.inf),
+    ]
+    found = best_epoch(epochs, metric)
+    assert (found.epoch if found else None) == best
+
+
+def test_the_monitor_is_the_run_s_own_or_else_the_validation_loss_or_else_the_loss() -> None:
+    assert RunState().monitor == "loss"
+    validated = after(ended(1, loss=1.0, val_loss=1.5))
+    assert validated.monitor == "val_loss"
+    assert after(FitStarted(1, 4, 8, 8, 1, monitor="accuracy"), state=validated).monitor == "accuracy"
+
+
+def test_there_is_no_best_epoch_without_epochs() -> None:
+    assert best_epoch([], "loss") is None
+
+
+@pytest.mark.parametrize("metric", ["loss", "val_loss", "mean_squared_error", "kl_divergence", "perplexity"])
+def test_losses_and_errors_are_better_when_lower(metric: str) -> None:
+    assert lower_is_better(metric)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "val_auc", "top_k_categorical_accuracy"])
+def test_scores_are_better_when_higher(metric: str) -> None:
+    assert not lower_is_better(metric)
+
+
+def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
+    good = [record(progress(step, loss=1.0 / step), float(step)) for step in (1, 2, 3)]
+    damaged = [item | {"t": 9.0} for item in DAMAGE]
+    state = fold(RunState(), [good[0], *damaged, good[1], {"type": "Teleported", "t": 1.0}, good[2]])
+    assert state.skipped == len(DAMAGE) + 1
+    assert state.train.step == Series([1, 2, 3])
+    assert state.last_at == 3.0

@@ -1,0 +1,139 @@
+"""Speed and remaining time: what compiles or validates is not taken for training."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress, RunFinished
+from tpu_console.engine.runs.state import RunState, reduce
+from tpu_console.engine.runs.timing import Pace, pace, stall
+
+STEPS = 10
+FIT = FitStarted(3, STEPS, 32, 16, 1)
+
+
+def trained(*steps: int, step_s: float = 0.1, compile_s: float = 5.0, fit: FitStarted = FIT) -> RunState:
+    """A run whose first execution compiled, and which then made these steps."""
+    state = reduce(RunState(), fit, 0.0)
+    for step in steps:
+        epoch = (step - 1) // STEPS
+        elapsed = compile_s + step * step_s
+        state = reduce(state, Progress(epoch + 1, step - epoch * STEPS, step, elapsed, {"loss": 1.0}), elapsed)
+    return state
+
+
+def ended(state: RunState, epoch: int, *, step_ms: float | None = 100.0, validation_s: float = 0.0) -> RunState:
+    elapsed = 5.0 + epoch * STEPS * 0.1 + validation_s
+    event = EpochEnded(epoch, epoch * STEPS, STEPS, elapsed, 6.0, 5.0, validation_s, step_ms, None, None, {"loss": 1.0})
+    return reduce(state, event, 6.0)
+
+
+def test_nothing_is_known_before_training() -> None:
+    assert pace(RunState()) == Pace()
+    assert pace(trained()) == Pace()
+    assert pace(trained(1)) == Pace()
+
+
+def test_pace_comes_from_the_newest_points() -> None:
+    known = pace(trained(1, 2, 3, 4))
+    assert known.step_ms == pytest.approx(100)
+    assert known.images_per_s == pytest.approx(320)
+    assert known.epoch_left_s == pytest.approx(0.6)
+    assert known.run_left_s == pytest.approx(2.6)
+
+
+@pytest.mark.parametrize("compile_s", [0.0, 5.0, 500.0])
+def test_the_time_left_does_not_depend_on_how_long_compiling_took(compile_s: float) -> None:
+    assert pace(trained(1, 2, 3, 4, compile_s=compile_s)).run_left_s == pytest.approx(2.6)
+    first_epoch = ended(trained(10, compile_s=compile_s), 1)
+    assert pace(first_epoch).run_left_s == pytest.approx(2.0)
+
+
+def test_a_validation_to_come_counts_as_long_as_the_last_one_took() -> None:
+    state = ended(trained(1, 2, 3, 4, 10), 1, validation_s=3.0)
+    assert pace(state).run_left_s == pytest.approx(2 * (1.0 + 3.0))
+    # Validated after every second epoch only.
+    state = ended(state, 2)
+    assert pace(state).run_left_s == pytest.approx(1.0 + 0.5 * 3.0)
+
+
+def test_points_of_the_epoch_before_are_left_out_because_a_validation_lies_between() -> None:
+    state = ended(trained(8, 9, 10), 1, step_ms=100.0)
+    for step, elapsed in ((11, 60.0), (12, 60.2), (13, 60.4)):
+        state = reduce(state, Progress(2, step - 10, step, elapsed, {}), elapsed)
+    assert pace(state).step_ms == pytest.approx(200)
+
+
+def test_an_epoch_of_a_single_execution_is_timed_by_the_epochs() -> None:
+    assert pace(ended(trained(10), 1, step_ms=70.0)).step_ms == 70.0
+    assert pace(ended(trained(10), 1, step_ms=None)).step_ms is None
+
+
+def test_without_an_epoch_length_the_speed_is_known_and_the_time_left_is_not() -> None:
+    known = pace(trained(1, 2, 3, fit=FitStarted(3, None, None, None, 1)))
+    assert known == Pace(step_ms=known.step_ms)
+    assert known.step_ms == pytest.approx(100)
+    known = pace(trained(1, 2, 3, fit=FitStarted(3, None, 32, 32, 1)))
+    assert known.images_per_s == pytest.approx(320)
+    assert known.run_left_s is None
+
+
+def test_a_run_that_ended_has_no_time_left() -> None:
+    state = reduce(trained(1, 2, 3), RunFinished("completed", "", {}), 9.0)
+    assert pace(state).run_left_s is None
+
+
+def test_the_time_left_is_never_negative() -> None:
+    state = trained(1, 2, 3, fit=FitStarted(1, 2, 32, 32, 1))
+    assert (pace(state).epoch_left_s, pace(state).run_left_s) == (0.0, 0.0)
+
+
+def in_training(state: RunState) -> RunState:
+    return reduce(state, PhaseStarted(Phase.TRAINING), state.last_at - 0.5)
+
+
+MID_EPOCH = in_training(trained(1, 2, 3, 4))  # its last step at 5.4 s, 5.1 s of them before the first one
+
+
+@pytest.mark.parametrize(
+    ("state", "after_s", "stalled_s"),
+    [
+        (MID_EPOCH, 1.0, None),
+        (MID_EPOCH, 59.0, None),
+        (MID_EPOCH, 61.0, 61),
+        (MID_EPOCH, 600.0, 600),
+        # A step that takes long may take long: as many as twenty of it, and five times the longest gap so far.
+        (in_training(trained(1, 2, 3, 4, step_s=30.0)), 590.0, None),
+        (in_training(trained(1, 2, 3, 4, step_s=30.0)), 610.0, 610),
+        (in_training(trained(1, 2, 3, 4, compile_s=300.0)), 1490.0, None),
+        (in_training(trained(1, 2, 3, 4, compile_s=300.0)), 1510.0, 1510),
+        (in_training(trained(1, 2, 3, 13, step_s=5.0)), 240.0, None),
+        (in_training(trained(1, 2, 3, 13, step_s=5.0)), 260.0, 260),
+        # Steps that are sent together take as long together.
+        (in_training(trained(1, 2, 3, 4, fit=FitStarted(3, STEPS, 32, 16, 50))), 90.0, None),
+        # Between the first two epochs nothing is known of what happens there; later it is.
+        (in_training(ended(trained(8, 9, 10), 1)), 1000.0, None),
+        (in_training(ended(ended(trained(1, 2, 10, 20), 1), 2)), 1000.0, 1000),
+        # Phases of their own may take as long as they like.
+        (trained(1, 2, 3, 4), 1000.0, None),
+        (reduce(MID_EPOCH, PhaseStarted(Phase.COMPILING), 5.4), 1000.0, None),
+        (reduce(MID_EPOCH, PhaseStarted(Phase.VALIDATING), 5.4), 1000.0, None),
+        (reduce(MID_EPOCH, PhaseStarted(Phase.CHECKPOINTING), 5.4), 1000.0, None),
+        (reduce(MID_EPOCH, RunFinished("stopped", "", {}), 5.4), 1000.0, None),
+        (RunState(), 1000.0, None),
+    ],
+)
+def test_training_that_does_not_move_is_told_from_training_that_takes_long(
+    state: RunState, after_s: float, stalled_s: int | None
+) -> None:
+    found = stall(state, max(state.progress_at, state.phase_since) + after_s)
+    assert (found.seconds if found is not None else None) == stalled_s
+
+
+def test_a_stall_is_measured_from_the_last_step_and_names_what_is_usual() -> None:
+    found = stall(MID_EPOCH, MID_EPOCH.progress_at + 125.0)
+    assert found is not None
+    assert found.seconds == 125
+    assert found.usual_s == pytest.approx(0.1)
+    resumed = reduce(MID_EPOCH, PhaseStarted(Phase.TRAINING), MID_EPOCH.progress_at + 100)  # a checkpoint was written
+    assert stall(resumed, MID_EPOCH.progress_at + 125.0) is None

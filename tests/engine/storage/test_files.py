@@ -1,0 +1,80 @@
+"""Files that are written whole, and the drafts that a crash leaves behind."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import gone_process, private_mode
+from tpu_console.engine.storage.files import open_private, remove_drafts, whole_file, write_whole
+from tpu_console.engine.storage.keyed_store import Kept
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make(folder: Path, name: str, age_s: float) -> Path:
+    path = folder / name
+    path.write_text("half of it")
+    os.utime(path, (path.stat().st_atime - age_s,) * 2)
+    return path
+
+
+def test_drafts_of_crashed_processes_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    gone = gone_process()
+    left = [
+        make(tmp_path, name, 3600)
+        for name in (
+            f".draft-{gone}-paces.json",
+            f".paces.json.{gone}",
+            f"paces.{gone}.draft",
+            ".model.draft.keras",
+        )
+    ]
+    kept = [
+        make(tmp_path, f".draft-{os.getpid()}-best.keras", 3600),  # being written by a process that runs
+        make(tmp_path, f".draft-{gone}-speeds.json", 0),  # perhaps by a process of another machine
+        make(tmp_path, "paces.json", 3600),
+        make(tmp_path, ".gitignore", 3600),
+        make(tmp_path, "mine.draft.toml", 3600),
+    ]
+    remove_drafts(tmp_path)
+    assert not any(path.exists() for path in left)
+    assert all(path.exists() for path in kept)
+
+
+def test_keeping_a_value_removes_old_drafts_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+    left = make(tmp_path, f".draft-{gone_process()}-paces.json", 3600)
+    Kept("paces.json").put("a", {"b": 1})
+    assert not left.exists()
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    steps: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda fd: steps.append(f"sync {path.exists()}"))
+    write_whole(path, "text")
+    assert steps == ["sync False", "sync True"]  # the file, and the folder once the name is in it
+
+
+def test_a_draft_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    def write_half() -> None:
+        with whole_file(tmp_path / "a") as draft:
+            draft.write_text("half")
+            raise OSError("by design")
+
+    with pytest.raises(OSError, match="by design"):
+        write_half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_others_could_read_becomes_private_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "errors.log"
+    path.touch()
+    path.chmod(0o644)
+    with open(path, "a", encoding="utf-8", opener=open_private):
+        pass
+    assert private_mode(path) == 0o600

@@ -1,0 +1,74 @@
+"""The same configuration on one device and on eight, with both of Keras's backends: the curves agree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import all_of, run_host, small_config, the
+from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, FitStarted, Noticed, RunFinished
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+pytestmark = pytest.mark.slow
+
+TOLERANCE = 1e-3
+"""Largest difference of an epoch's loss, relative: the order of float32 sums differs, and differences grow."""
+
+_GLOBAL_BATCH = 64
+
+
+def train(folder: pytest.TempPathFactory, backend: str, accelerator: str, replicas: int) -> RunDirectory:
+    config = small_config(
+        model="cnn",
+        model_options={"filters": [8, 16], "padding": "same", "hidden": [32], "dropout": 0.0, "batch_norm": False},
+        batch_size=_GLOBAL_BATCH // replicas,
+        epochs=4,
+        accelerator=accelerator,
+        backend=backend,
+        optimizer={"name": "adam", "learning_rate": 2e-3},
+        checkpoint={"enabled": True},
+        tensorboard={"enabled": True},
+    )
+    run = run_host(config, folder.mktemp(f"{backend}-{replicas}"))
+    assert all_of(run, RunFinished), run.log.read_text(errors="replace")[-3000:]
+    return run
+
+
+@pytest.fixture(scope="module", params=["tensorflow", "jax"])
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, RunDirectory]:
+    """A run on one device, and one on eight simulated replicas."""
+    backend = request.param
+    return train(tmp_path_factory, backend, "cpu", 1), train(tmp_path_factory, backend, "sim:8", 8)
+
+
+def test_the_curves_of_one_device_and_of_eight_agree(runs: tuple[RunDirectory, RunDirectory]) -> None:
+    one, eight = (all_of(run, EpochEnded) for run in runs)
+    assert len(one) == len(eight) == 4
+    for name in ("loss", "val_loss"):
+        losses = [epoch.logs[name] for epoch in one]
+        assert [epoch.logs[name] for epoch in eight] == pytest.approx(losses, rel=TOLERANCE)
+        assert losses[-1] < 0.5 * losses[0], "it has to learn, or agreeing would prove little"
+    assert one[-1].logs["val_accuracy"] > 0.7
+
+
+def test_the_run_says_which_backend_and_which_devices(runs: tuple[RunDirectory, RunDirectory]) -> None:
+    one, eight = (the(run, AcceleratorReady) for run in runs)
+    backend = one.backend
+    assert (eight.backend, eight.backend_reason) == (backend, "asked for")
+    assert ("jax" in one.versions) is (backend == "jax")
+    assert (len(one.replicas), one.strategy) == (1, "one device")
+    assert eight.strategy == {"tensorflow": "MirroredStrategy", "jax": "DataParallel"}[backend]
+    assert [replica.index for replica in eight.replicas] == list(range(8))
+    assert len({replica.device for replica in eight.replicas}) == 8
+    assert the(runs[1], FitStarted).global_batch == _GLOBAL_BATCH
+
+
+def test_both_leave_the_same_files(runs: tuple[RunDirectory, RunDirectory]) -> None:
+    for run in runs:
+        for path in (run.model, run.checkpoints / "best.keras", run.history, run.summary, run.report):
+            assert path.is_file(), path
+        assert list((run.tensorboard / "train").iterdir())
+        assert not all_of(run, Noticed), all_of(run, Noticed)

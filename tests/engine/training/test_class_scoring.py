@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.helpers import all_of, has, run_host, small_config, the
+from tpu_console.engine.data.examples import Examples, Input, Signature, Task
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.class_report import ClassReport, read_report
+from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.training import class_scoring as report
+from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[Channel]:
+    run = create_run("report", tmp_path / "runs")
+    journal = JournalWriter(run.journal)
+    yield Channel(run, journal)
+    journal.close()
+
+
+def identity_model(width: int = 3, dtype: str = "float32") -> Any:
+    """Answers with its inputs, so that a test says what the model says."""
+    return keras.Sequential([keras.Input((width,), dtype=dtype), keras.layers.Activation("linear")])
+
+
+def compiled(model: Any) -> Any:
+    model.compile(loss="sparse_categorical_crossentropy")
+    return model
+
+
+def examples(outputs: Any, labels: Any, *, task: Task = Task.CLASSES, classes: int = 3, **changes: Any) -> Examples:
+    pairs = tf.data.Dataset.from_tensor_slices((np.asarray(outputs, np.float32), np.asarray(labels)))
+    count = changes.pop("count", len(labels))
+    signature = Signature(task, {"x": Input((len(outputs[0]),))}, classes)
+    return Examples(pairs, pairs, len(labels), count, signature, **changes)
+
+
+def report_of(channel: Channel, given: Examples, model: Any = None, **config: Any) -> ClassReport | None:
+    settings = small_config(**config)
+    model = model if model is not None else compiled(identity_model())
+    return report_classes(channel, model, given.validation.batch(2), given, settings)
+
+
+ONE, TWO, THREE = [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]
+
+
+def test_every_figure_of_a_small_matrix() -> None:
+    found = report_on(np.array([[3, 1, 0], [2, 2, 0], [0, 0, 0]]), ["ant", "bee", "cat"])
+    assert (found.examples, found.accuracy, found.not_numbers) == (8, 5 / 8, 0)
+    assert found.balanced_accuracy == (0.75 + 0.5) / 2
+    ant, bee, cat = found.classes
+    assert (ant.name, ant.precision, ant.recall, ant.examples) == ("ant", 0.6, 0.75, 4)
+    assert (bee.precision, bee.recall) == (2 / 3, 0.5)
+    assert [ant.f1, bee.f1] == pytest.approx([2 / 3, 4 / 7])
+    assert (cat.precision, cat.recall, cat.f1, cat.examples) == (None, None, None, 0)
+    assert [(one.label, one.taken_for) for one in found.mistakes] == [("bee", "ant"), ("ant", "bee")]
+    assert (found.mistakes[0].count, found.mistakes[0].share) == (2, 0.5)
+
+
+def test_a_class_that_is_never_guessed_has_no_precision() -> None:
+    found = report_on(np.array([[2, 0], [2, 0]]), ["a", "b"])
+    assert (found.classes[1].precision, found.classes[1].recall, found.classes[1].f1) == (None, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("labels", "task"),
+    [
+        ([0, 1, 1, 2, 2], Task.CLASSES),
+        ([[0], [1], [1], [2], [2]], Task.CLASSES),
+        ([[1.0, 0, 0], [0, 1.0, 0], [0, 1.0, 0], [0, 0, 1.0], [0.1, 0.1, 0.8]], Task.PROBABILITIES),
+        ([0, 1, 1, 2, 2], Task.OWN),
+    ],
+)
+def test_labels_of_every_form(channel: Channel, labels: Any, task: Task) -> None:
+    given = examples([ONE, TWO, THREE, THREE, THREE], labels, task=task, class_names=("ant", "bee", "cat"))
+    found = report_of(channel, given)
+    assert found is not None
+    assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 2))
+    assert [one.name for one in found.classes] == ["ant", "bee", "cat"]
+    assert found.accuracy == 0.8
+    assert read_report(channel.run) == found
+    assert channel.run.report.stat().st_mode & 0o077 == 0
+    assert [event.detail for event in all_of(channel.run, PhaseStarted)] == ["each class"]
+
+
+def test_outputs_that_are_no_numbers_are_wrong_and_counted(channel: Channel) -> None:
+    nan = [np.nan, 0.1, 0.1]
+    found = report_of(channel, examples([nan, TWO, nan], [0, 1, 2]))
+    assert found is not None
+    assert (found.not_numbers, found.examples, found.accuracy) == (2, 3, 1 / 3)
+    assert found.classes[0].recall == 0.0
+    json.loads(channel.run.report.read_text(), parse_constant=pytest.fail)
+
+
+def test_one_probability_tells_two_classes(channel: Channel) -> None:
+    given = examples([[0.9], [0.2], [0.6]], [1, 0, 0], classes=2)
+    found = report_of(channel, given, compiled(identity_model(1)))
+    assert found is not None
+    assert found.matrix == ((1, 1), (0, 1))
+
+
+def test_weights_of_validation_examples_are_not_counts(channel: Channel) -> None:
+    given = examples([ONE, TWO, THREE], [0, 1, 1])
+    batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
+    found = report_classes(channel, compiled(identity_model()), batches, given, small_config())
+    assert found is not None
+    assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
+
+
+@pytest.mark.parametrize("task", [Task.TRANSLATION, Task.RATINGS])
+def test_other_tasks_have_no_report(channel: Channel, task: Task) -> None:
+    assert report_of(channel, examples([ONE], [0], task=task)) is None
+    assert not channel.run.report.exists()
+
+
+def test_an_own_regression_has_none(channel: Channel) -> None:
+    given = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
+    assert report_of(channel, given, loss="mean_squared_error") is None
+    assert not has(channel.run, Noticed)
+
+
+def test_no_validation_data_no_report(channel: Channel) -> None:
+    given = examples([ONE], [0])
+    assert report_classes(channel, compiled(identity_model()), None, given, small_config()) is None
+
+
+@pytest.mark.parametrize("count", [7, None])
+def test_only_so_much_is_looked_at(channel: Channel, count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_EXAMPLES", 3)
+    found = report_of(channel, examples([ONE] * 7, [0] * 7, count=count))
+    assert found is not None
+    assert (found.examples, found.is_partial) == (4, True)
+
+
+def test_what_goes_wrong_is_told_and_fails_nothing(channel: Channel) -> None:
+    given = examples([ONE, [np.nan] * 3], [0, 1])
+    batches = given.validation.map(lambda x, y: (tf.debugging.check_numerics(x, "a bad\nfile"), y)).batch(2)
+    assert report_classes(channel, compiled(identity_model()), batches, given, small_config()) is None
+    assert "class by class" in the(channel.run, Noticed).message
+
+
+def test_whoever_asked_to_stop_does_not_wait_for_an_unknown_time(channel: Channel) -> None:
+    channel.stop_token.request("asked by SIGTERM")
+    assert report_of(channel, examples([ONE], [0])) is None
+    assert not has(channel.run, PhaseStarted)
+
+
+def test_a_stop_while_it_is_made_leaves_it_out(channel: Channel) -> None:
+    given = examples([ONE, TWO, THREE, ONE], [0, 1, 2, 0])
+
+    def stop(x: Any, y: Any) -> Any:
+        tf.py_function(lambda: channel.stop_token.request("asked from the console") and None, [], [])
+        return x, y
+
+    batches = given.validation.map(stop).batch(2)
+    assert report_classes(channel, compiled(identity_model()), batches, given, small_config()) is None
+    assert not channel.run.report.exists()
+
+
+def test_of_very_many_classes_the_summary_holds_what_concerns_all() -> None:
+    found = report_on(np.eye(150, dtype=np.int64), [str(n) for n in range(150)])
+    assert len(found.matrix) == 150
+    assert {"matrix", "classes"}.isdisjoint(found.brief())
+    assert len(json.dumps(found.brief())) < 1000
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"classes": [{}], "matrix": [], "mistakes": []}'])
+def test_a_damaged_report_is_an_error_that_names_it(tmp_path: Path, text: str) -> None:
+    run = create_run("damaged", tmp_path)
+    assert read_report(run) is None
+    run.report.write_text(text)
+    with pytest.raises(ConsoleError, match=r"report.json of .*damaged"):
+        read_report(run)
+
+
+def check_agrees(run: RunDirectory) -> None:
+    """The matrix says the same as the accuracy of the last validation, and the summary holds it."""
+    found, end = read_report(run), the(run, RunFinished)
+    assert found is not None
+    last = end.summary["final"]["val_accuracy"]
+    assert found.accuracy == pytest.approx(last, abs=1e-6)
+    assert sum(map(sum, found.matrix)) == found.examples == 360
+    assert json.loads(run.summary.read_text())["classes"] == json.loads(json.dumps(found.as_dict()))
+    assert end.summary["classes"]["examples"] == 360
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"accelerator": "sim:4", "batch_size": 16}, {"loss": "categorical_crossentropy", "batch_size": 50}],
+    ids=["cpu", "sim4", "one-hot"],
+)
+def test_the_report_of_a_run_agrees_with_its_validation(tmp_path: Path, changes: dict[str, Any]) -> None:
+    check_agrees(run_host(small_config(epochs=2, **changes), tmp_path))
+
+
+def test_the_counts_survive_half_precision() -> None:
+    table = Confusion(3)
+    outputs = tf.cast(tf.tile([THREE], [300, 1]), tf.bfloat16)
+    table.update_state(tf.ones(300, tf.int32), outputs)
+    assert table.counts()[1].tolist() == [0, 0, 300, 0]

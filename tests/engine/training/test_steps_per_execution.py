@@ -1,0 +1,134 @@
+"""How many steps are sent at once, and that finding out changes nothing about the run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tpu_console.engine.training.steps_per_execution import TARGET_S, choose_execution, steps_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.mark.parametrize("step_s", [1e-7, 1e-4, 0.002, 0.01, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("steps", [1, 7, 44, 60, 89, 97, 300, 480, 1000])
+def test_only_whole_executions_of_at_most_three_seconds_are_chosen(step_s: float, steps: int) -> None:
+    chosen = steps_for(step_s, steps)
+    assert steps % chosen.steps == 0
+    assert chosen.steps * step_s <= 3.0 or chosen.steps == 1
+    assert f"{chosen.steps} at once" in chosen.reason
+
+
+@pytest.mark.parametrize(
+    ("step_s", "steps", "chosen"),
+    [
+        (0.001, 300, 300),
+        (0.001, 10_000, 250),
+        (0.01, 60, 30),
+        (0.1, 60, 3),
+        (0.29, 60, 1),
+        (5.0, 60, 1),
+        (0.01, 97, 97),
+    ],
+)
+def test_the_divisor_nearest_to_the_target_is_chosen(step_s: float, steps: int, chosen: int) -> None:
+    assert TARGET_S == 0.3
+    assert steps_for(step_s, steps).steps == chosen
+
+
+def test_an_epoch_without_a_good_divisor_says_that_a_rounder_number_would_be_faster() -> None:
+    assert "a rounder number of steps would be faster" in steps_for(0.05, 97).reason
+    assert "rounder" not in steps_for(0.02, 100).reason
+
+
+def model_of(policy: str = "float32", optimizer: str = "adam") -> Any:
+    """A small compiled model with state of every kind: weights, moving averages, seeds, metrics."""
+    import keras
+
+    keras.utils.set_random_seed(3)
+    keras.config.set_dtype_policy(policy)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            layers.Dense(8),
+            layers.BatchNormalization(),
+            layers.Dropout(0.5),
+            layers.Dense(3, "softmax", dtype="float32"),
+        ]
+    )
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def batches() -> Any:
+    import tensorflow as tf
+
+    generator = np.random.default_rng(1)
+    x = generator.normal(size=(16, 4)).astype("float32")
+    return tf.data.Dataset.from_tensors((x, np.arange(16) % 3)).repeat()
+
+
+@pytest.fixture(autouse=True)
+def _plain_policy() -> Iterator[None]:
+    """Leave the thread's dtype policy as it was."""
+    yield
+    import keras
+
+    keras.config.set_dtype_policy("float32")
+
+
+def values_of(model: Any) -> list[Any]:
+    """Every variable, the optimizer's and the seeds included."""
+    inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+    return [v.numpy() for v in (*model.variables, *model.optimizer.variables, *inner.variables)]
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_timing_leaves_every_variable_as_it_was_bit_for_bit(policy: str, optimizer: str) -> None:
+    model = model_of(policy, optimizer)
+    model.optimizer.build(model.trainable_variables)
+    before = values_of(model)
+    chosen = choose_execution(model, "auto", 1, 20, batches)
+    assert chosen.reason.startswith("auto: a step takes")
+    after = values_of(model)
+    assert len(before) == len(after) > 10
+    assert all(np.array_equal(old, new) for old, new in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps_per_epoch", "steps", "reason"),
+    [
+        (4, 20, 4, "asked for"),
+        (1, 20, 1, "asked for"),
+        (50, 20, 20, "asked for 50, more than the 20 steps of an epoch"),
+        (6, 20, 6, "20 steps do not divide by 6, so Keras runs 24 an epoch"),
+        ("auto", 1, 1, "auto: an epoch is a single step"),
+    ],
+)
+def test_what_was_asked_for_is_done_or_the_difference_is_told(
+    asked: int | str, steps_per_epoch: int, steps: int, reason: str
+) -> None:
+    chosen = choose_execution(model_of(), asked, 1, steps_per_epoch, batches)
+    assert chosen.steps == steps
+    assert reason in chosen.reason
+
+
+@pytest.mark.parametrize("asked", [1, 8, "auto"])
+def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -> None:
+    chosen = choose_execution(None, asked, 2, 20, batches)
+    assert chosen.steps == 1
+    assert "keras#19246" in chosen.reason
+    assert ("so 8 is not used" in chosen.reason) == (asked == 8)
+
+
+@pytest.mark.parametrize("asked", [1, 8, "auto"])
+def test_jax_takes_one_step_at_a_time_and_says_why(asked: int | str) -> None:
+    chosen = choose_execution(None, asked, 2, 20, batches, "jax")
+    assert chosen.steps == 1
+    assert "JAX sends steps ahead by itself" in chosen.reason
+    assert ("so 8 is not used" in chosen.reason) == (asked == 8)

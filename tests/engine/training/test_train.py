@@ -1,0 +1,379 @@
+"""The engine's thread on real models in this process: outcomes, precisions, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import keras
+import pytest
+
+from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
+from tpu_console.engine.process.launch import prepare_run
+from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.events import (
+    CheckpointSaved,
+    EpochEnded,
+    FitStarted,
+    ModelBuilt,
+    Noticed,
+    Phase,
+    PhaseStarted,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.stop_token import StopToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Train = Callable[..., RunDirectory]
+
+MINE = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+def dense(shape, classes, units=4):
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), keras.layers.Dense(classes, "softmax")])
+
+def not_a_model(shape, classes):
+    return "a model"
+
+def leaves(shape, classes):
+    raise SystemExit("no model today")
+
+def too_narrow(shape, classes):
+    return dense(shape, classes - 3)
+
+def raises_while_training(shape, classes):
+    class Fussy(keras.layers.Layer):
+        def call(self, x):
+            raise ValueError("not this shape")  # the very line
+    model = dense(shape, classes)
+    return keras.Sequential([keras.Input(shape), keras.layers.Flatten(), Fussy(), keras.layers.Dense(classes)])
+
+def rows(count=64, width=4, classes=3):
+    x = np.random.default_rng(1).normal(size=(count, width)).astype("float32")
+    return tf.data.Dataset.from_tensor_slices((x, np.arange(count) % classes))
+
+def data(**options):
+    return rows(**options), rows(16)
+
+def training_only():
+    return rows()
+
+def batched():
+    return rows().batch(8), None
+
+def arrays():
+    return np.zeros((8, 4)), np.zeros(8)
+
+def unlabelled():
+    return rows().map(lambda x, y: x), None
+
+def empty():
+    return rows().filter(lambda x, y: False), None
+
+def one_hot():
+    return rows().map(lambda x, y: (x, tf.one_hot(y, 3))), None
+
+def breaks():
+    def read():
+        yield np.zeros(4, "float32"), 0
+        raise OSError("the cable is out")
+    signature = (tf.TensorSpec((4,), tf.float32), tf.TensorSpec((), tf.int32))
+    return tf.data.Dataset.from_generator(read, output_signature=signature), None
+"""
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Train]:
+    """Train a small configuration in the engine's thread, and return the run when it has ended."""
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def run(before: Callable[[RunDirectory], object] = lambda _: None, **changes: Any) -> RunDirectory:
+        thread, directory = engine(tmp_path, **changes)
+        before(directory)
+        thread.start()
+        thread.join(2 * LIMIT_S)
+        assert not thread.is_alive()
+        assert thread.succeeded == has(directory, RunFinished)
+        assert isinstance(events_of(directory)[-1], RunFinished | RunFailed)
+        return directory
+
+    yield run
+    keras.config.set_dtype_policy("float32")
+
+
+def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
+    """A thread that is ready to train, and its run."""
+    config = small_config(**changes)
+    run = prepare_run(config, folder / "runs")
+    return EngineThread(run, config, JournalWriter(run.journal), source="in-process"), run
+
+
+def failure(run: RunDirectory) -> RunFailed:
+    """The failure of a run; its sentence is one line, and the details are in the log."""
+    failed = the(run, RunFailed)
+    assert "\n" not in failed.what
+    assert "Traceback" in run.log.read_text(encoding="utf-8")
+    assert failed.log == "console.log"
+    return failed
+
+
+def test_the_thread_trains_and_reports_through_its_run(train: Train) -> None:
+    run = train(epochs=3)
+    assert the(run, RunStarted).source == "in-process"
+    assert [event.epoch for event in all_of(run, EpochEnded)] == [1, 2, 3]
+    end = the(run, RunFinished)
+    assert (end.outcome, end.reason) == ("completed", "all epochs are done")
+    assert keras.models.load_model(run.model).count_params() == the(run, ModelBuilt).parameters
+
+
+def test_a_stop_from_outside_ends_the_thread_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    thread, run = engine(tmp_path, batch_size=1, steps_per_epoch=200_000, epochs=9)
+    thread.start()
+    wait_until(lambda: has(run, Progress), "training")
+    thread.request_stop("asked by a test")
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert thread.succeeded
+    assert the(run, StopRequested).reason == "asked by a test"
+    assert the(run, RunFinished).outcome == "stopped"
+
+
+def test_the_same_seed_trains_the_same_and_another_does_not(train: Train) -> None:
+    changes = {"epochs": 2, "model": "cnn", "model_options": {"filters": [4], "dropout": 0.3}, "batch_size": 64}
+    first, again, other = (train(seed=seed, **changes) for seed in (4, 4, 5))
+    losses = [[epoch.logs["loss"] for epoch in all_of(run, EpochEnded)] for run in (first, again, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] != pytest.approx(losses[2], rel=1e-2)
+
+
+def test_timing_the_steps_changes_nothing_about_the_training(train: Train) -> None:
+    changes = {"batch_size": 16, "model": "cnn", "model_options": {"filters": [4], "batch_norm": True, "dropout": 0.3}}
+    one, auto = (train(steps_per_execution=steps, **changes) for steps in (1, "auto"))
+    assert the(one, FitStarted).steps_per_execution == 1
+    assert the(auto, FitStarted).steps_per_execution == 89
+    for name in ("loss", "val_loss"):
+        # Several steps in one graph are fused otherwise than one: float32's rounding over 89 steps.
+        assert the(auto, EpochEnded).logs[name] == pytest.approx(the(one, EpochEnded).logs[name], rel=1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("steps", [1, "auto"])
+def test_every_precision_learns(train: Train, precision: str, steps: int | str) -> None:
+    hidden = {"hidden": [32]}
+    run = train(precision=precision, epochs=6, steps_per_execution=steps, batch_size=16, model_options=hidden)
+    logs = [epoch.logs for epoch in all_of(run, EpochEnded)]
+    assert logs[-1]["val_accuracy"] > 0.8
+    assert all(math.isfinite(value) for log in logs for value in log.values())
+    model = keras.models.load_model(run.model)
+    assert model.layers[1].dtype_policy.name == precision
+    assert model.layers[-1].compute_dtype == "float32"
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion"])
+def test_every_optimizer_trains_with_all_its_settings(train: Train, optimizer: str) -> None:
+    settings = {"name": optimizer, "weight_decay": 1e-4, "momentum": 0.5, "clip_norm": 1.0, "warmup_epochs": 0.5}
+    run = train(optimizer=settings, epochs=2, batch_size=128)
+    first, last = all_of(run, EpochEnded)
+    assert last.logs["loss"] < first.logs["loss"]
+    assert [first.learning_rate, last.learning_rate] == pytest.approx([1e-3, 1e-3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "rates"),
+    [
+        ({"schedule": "constant"}, [1.0, 1.0]),
+        ({"schedule": "linear", "final_fraction": 0.5}, [0.75, 0.5]),
+        ({"schedule": "exponential", "final_fraction": 0.25}, [0.5, 0.25]),
+        ({"schedule": "cosine", "final_fraction": 0.1}, [0.55, 0.1]),
+        ({"schedule": "cosine", "final_fraction": 0.1, "warmup_epochs": 1.0}, [1.0, 0.1]),
+        ({"schedule": "constant", "warmup_epochs": 1.0}, [1.0, 1.0]),
+    ],
+)
+def test_the_learning_rate_follows_its_schedule(train: Train, settings: dict[str, Any], rates: list[float]) -> None:
+    run = train(optimizer={"learning_rate": 0.01, **settings}, epochs=2, batch_size=128)
+    assert [epoch.learning_rate for epoch in all_of(run, EpochEnded)] == pytest.approx([rate * 0.01 for rate in rates])
+
+
+def test_early_stopping_ends_the_run_and_puts_the_best_weights_back(train: Train) -> None:
+    run = train(epochs=50, optimizer={"learning_rate": 3.0}, early_stopping={"patience": 2}, batch_size=64)
+    epochs = all_of(run, EpochEnded)
+    end = the(run, RunFinished)
+    assert (end.outcome, end.reason) == ("early", "val_loss did not improve for 2 epochs")
+    assert len(epochs) < 50
+    best = min(epochs, key=lambda epoch: epoch.logs["val_loss"])
+    assert best.epoch == len(epochs) - 2
+
+
+def test_validation_every_second_epoch_is_measured_in_those_only(train: Train) -> None:
+    run = train(epochs=4, validation_freq=2)
+    assert ["val_loss" in epoch.logs for epoch in all_of(run, EpochEnded)] == [False, True, False, True]
+    assert [epoch.validation_s > 0 for epoch in all_of(run, EpochEnded)] == [False, True, False, True]
+
+
+def test_a_loss_that_is_not_a_number_is_noticed_once(train: Train) -> None:
+    run = train(epochs=3, optimizer={"name": "sgd", "learning_rate": 1e30}, checkpoint={"enabled": True})
+    (notice,) = all_of(run, Noticed)
+    assert notice.message.startswith("The loss is not a number since epoch 1. Lower the learning rate")
+    assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True, True, True]
+    assert the(run, RunFinished).outcome == "completed"
+
+
+def test_the_files_of_a_run_whose_loss_is_not_a_number_are_readable_by_anything(train: Train) -> None:
+    import pandas as pd
+
+    run = train(epochs=1, optimizer={"name": "sgd", "learning_rate": 1e30})
+
+    def refuse(name: str) -> float:
+        raise AssertionError(f"{name} is not JSON")
+
+    summary = json.loads(run.summary.read_text(encoding="utf-8"), parse_constant=refuse)
+    assert summary["final"]["loss"] == "NaN"
+    assert pd.read_csv(run.history)["loss"].isna().all()
+
+
+def test_a_checkpoint_without_room_is_noticed_and_training_goes_on(train: Train) -> None:
+    run = train(lambda run: run.checkpoints.touch(), epochs=2, checkpoint={"enabled": True})
+    notices = all_of(run, Noticed)
+    assert notices
+    assert notices[0].message.startswith("The best model so far (epoch 1) was not saved.")
+    assert not all_of(run, CheckpointSaved)
+    assert the(run, RunFinished).outcome == "completed"
+    assert run.model.is_file()
+
+
+def test_tensorboard_files_without_room_are_noticed_once_and_training_goes_on(train: Train) -> None:
+    run = train(lambda run: run.tensorboard.touch(), epochs=3, tensorboard={"enabled": True})
+    (notice,) = all_of(run, Noticed)
+    assert notice.message.startswith("TensorBoard files are no longer written. /")
+    assert the(run, RunFinished).outcome == "completed"
+
+
+def test_a_model_that_cannot_be_saved_fails_the_run_and_loses_no_epoch(train: Train) -> None:
+    run = train(lambda run: run.model.mkdir())
+    failed = failure(run)
+    assert "model.keras cannot be written" in failed.what
+    assert len(all_of(run, EpochEnded)) == 1
+
+
+@pytest.mark.slow  # TensorFlow waits ten seconds for memory to come free
+def test_too_little_memory_is_explained(train: Train) -> None:
+    failed = failure(train(model_options={"hidden": [16, 1 << 44]}))
+    assert failed.what == "The device ran out of memory."
+    assert "batch_size" in failed.remedy
+
+
+def test_labels_that_do_not_fit_the_model_are_explained(train: Train) -> None:
+    failed = failure(train(model="mine.py:too_narrow", model_options={}))
+    assert "label value" in failed.what
+    assert "outside the valid range of [0, 7)" in failed.what
+    assert "labels" in failed.remedy
+
+
+@pytest.mark.parametrize(
+    ("model", "what", "why"),
+    [
+        ("mine.py:not_a_model", "mine.py:not_a_model returned a str, not a keras.Model.", ""),
+        ("mine.py:leaves", "mine.py:leaves raised SystemExit: no model today", "raise SystemExit"),
+        ("mine.py:absent", "mine.py has no function 'absent'", ""),
+        ("mine.py:raises_while_training", "not this shape", "# the very line"),
+    ],
+)
+def test_a_model_of_one_s_own_that_fails_shows_the_line(train: Train, model: str, what: str, why: str) -> None:
+    failed = failure(train(model=model, model_options={}))
+    assert what in failed.what
+    assert why in failed.why
+
+
+@pytest.mark.parametrize(
+    ("dataset", "what"),
+    [
+        ("batched", "whose first size varies: they look batched."),
+        ("arrays", "mine.py:arrays returned a ndarray as its training data, not a tf.data.Dataset."),
+        ("unlabelled", "not of (example, label) pairs."),
+        ("absent", "mine.py has no function 'absent'"),
+        ("breaks", "the cable is out"),
+    ],
+)
+def test_a_dataset_of_one_s_own_that_fails_is_explained(train: Train, dataset: str, what: str) -> None:
+    failed = failure(train(dataset=f"mine.py:{dataset}", batch_size=4, steps_per_epoch=4))
+    assert what in failed.what
+
+
+def test_a_dataset_without_examples_is_explained(train: Train) -> None:
+    failed = failure(train(dataset="mine.py:empty", batch_size=4, steps_per_epoch=4))
+    assert failed.what == "mine.py:empty returned a training dataset without examples."
+
+
+@pytest.mark.parametrize("steps", [1, "auto"])
+def test_a_dataset_of_one_s_own_trains_with_its_options(train: Train, steps: int | str) -> None:
+    run = train(dataset="mine.py:data", data={"options": {"count": 48}}, batch_size=8, steps_per_execution=steps)
+    assert the(run, FitStarted).steps_per_epoch == 6
+    assert "val_loss" in the(run, EpochEnded).logs
+
+
+def test_a_dataset_without_validation_trains_and_watches_the_training_metric(train: Train) -> None:
+    run = train(dataset="mine.py:training_only", batch_size=8, checkpoint={"enabled": True})
+    assert the(run, FitStarted).monitor == "accuracy"
+    assert the(run, CheckpointSaved).monitor == "accuracy"
+    assert not [event for event in all_of(run, PhaseStarted) if event.phase == Phase.VALIDATING]
+
+
+def test_stopping_early_on_a_metric_that_is_never_measured_is_refused_before_training(train: Train) -> None:
+    run = train(dataset="mine.py:training_only", batch_size=8, early_stopping={"patience": 1})
+    assert "mine.py:training_only has no validation data" in failure(run).what
+    assert not all_of(run, EpochEnded)
+
+
+def test_one_hot_labels_train_with_the_loss_for_them(train: Train) -> None:
+    run = train(dataset="mine.py:one_hot", batch_size=8, loss="categorical_crossentropy")
+    assert the(run, RunFinished).outcome == "completed"
+
+
+def test_a_batch_larger_than_the_dataset_fails_with_the_largest_that_fits(train: Train) -> None:
+    failed = failure(train(batch_size=2000))
+    assert failed.what == "A global batch of 2,000 (2,000 × 1) is larger than the 1,437 training examples."
+    assert failed.remedy == "The largest batch size that fits is 1437."
+
+
+def test_a_network_deeper_than_the_picture_is_explained(train: Train) -> None:
+    failed = failure(train(model="cnn", model_options={"filters": [4, 4, 4, 4]}))
+    assert failed.what == "The model 'cnn' cannot be built for examples of shape (8, 8, 1)."
+    assert "padding='same'" in failed.remedy
+
+
+def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) -> None:
+    assert "data.validation_fraction=0.001" in failure(train(data={"validation_fraction": 0.001})).what
+
+
+def test_a_channel_tells_a_phase_and_a_stop_once(tmp_path: Path) -> None:
+    run = prepare_run(small_config(), tmp_path / "runs")
+    channel = Channel(run, JournalWriter(run.journal), StopToken())
+    channel.enter(Phase.TRAINING)
+    channel.enter(Phase.TRAINING)
+    channel.enter(Phase.LOADING, "downloading")
+    channel.enter(Phase.LOADING, "unpacking")
+    assert not channel.should_stop()
+    channel.stop_token.request("enough")
+    assert channel.should_stop()
+    assert channel.should_stop()
+    assert events_of(run) == [
+        PhaseStarted("training"),
+        PhaseStarted("loading data", "downloading"),
+        PhaseStarted("loading data", "unpacking"),
+        StopRequested("enough"),
+    ]

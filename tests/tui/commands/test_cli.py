@@ -1,0 +1,268 @@
+"""The command line in this process: help, presets, suggestions, errors, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.helpers import ROOT
+from tpu_console.engine.config.run_config import valid_keys
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.tui.cli import cli
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+COMMANDS = [
+    "run",
+    "attach",
+    "stop",
+    "runs",
+    "show",
+    "predict",
+    "presets",
+    "inspect",
+    "tfrecord",
+    "doctor",
+    "completion",
+]
+BUILTIN = [path.stem for path in (ROOT / "presets").glob("*.toml")]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_every_help_has_examples_and_exit_codes(command: list[str]) -> None:
+    result = CliRunner().invoke(cli, [*command, "--help"])
+    assert result.exit_code == 0
+    assert "Examples:\n    " in result.output
+    assert "130  interrupted" in result.output
+    assert all(len(line) <= 80 for line in result.output.splitlines())
+
+
+def test_help_lists_every_command_with_a_whole_sentence() -> None:
+    lines = CliRunner().invoke(cli, ["--help"]).output.splitlines()
+    listed = {line.split()[0]: line for line in lines if line.startswith("  ") and line.split()[0] in COMMANDS}
+    assert list(listed) == COMMANDS
+    assert not any(line.endswith("...") for line in listed.values())
+
+
+def test_version() -> None:
+    from tpu_console import __version__
+
+    assert CliRunner().invoke(cli, ["--version"]).output == f"tpu-console {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "nearest"),
+    [
+        (["rnu"], "did you mean 'run'?"),
+        (["atach"], "did you mean 'attach'?"),
+        (["run", "digits-cnn", "--epoch-s", "3"], "--epochs"),
+        (["presets", "--jsn"], "--json"),
+    ],
+)
+def test_misspelt_commands_and_options_name_the_nearest(call: Any, args: list[str], nearest: str) -> None:
+    code, out, err = call(*args)
+    assert (code, out) == (2, "")
+    assert nearest in err
+
+
+def test_options_before_a_command_are_not_lost_in_silence(call: Any) -> None:
+    code, _, err = call("--theme", "nord", "runs")
+    assert code == 2
+    assert "Options for 'runs' are written after it" in err
+
+
+def test_no_terminal_says_what_to_use_instead(call: Any) -> None:
+    code, out, err = call()
+    assert (code, out) == (2, "")
+    assert "needs a terminal" in err
+    assert "tpu-console run PRESET" in err
+
+
+def test_all_problems_of_a_command_are_told_at_once(call: Any, home: Path) -> None:
+    code, out, err = call(
+        "run", "digits-cnn", "--epochs", "-1", "--set", "optimizer.nme=3", "--set", "batchsize=7", "--set", "foo"
+    )
+    assert (code, out) == (2, "")
+    lines = err.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("Error: ") for line in lines)
+    assert "did you mean 'optimizer.name'?" in err
+    assert "did you mean 'batch_size'?" in err
+    assert not (home / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["digits-cn"], "There is no preset 'digits-cn'; did you mean 'digits-cnn'?"),
+        (["nothere.toml"], "nothere.toml: cannot be read: No such file or directory"),
+        (["digits-cnn", "--batch-size", "5000"], "larger than the 1,437 training examples"),
+        (["digits-cnn", "--accelerator", "tpux"], "'tpux' is not one to train on"),
+        (["digits-cnn", "--epochs", "many"], "'many' is not a valid integer"),
+        (["digits-cnn", "--preset-file", "none.toml"], "'none.toml' does not exist"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_starts(
+    call: Any, home: Path, args: list[str], sentence: str
+) -> None:
+    code, out, err = call("run", *args)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert not (home / "runs").exists()
+
+
+def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.toml"
+    broken.write_text('dataset = "digits"\nmodel = "cnn"\nbatch_size = 0\nepohs = 3\n')
+    code, out, err = call("presets", "--preset-file", str(broken))
+    assert code == 2
+    assert [line.split()[0] for line in out.splitlines()[1:]] == sorted(BUILTIN)
+    assert len(err.splitlines()) == 3  # batch_size, epochs missing, epohs unknown
+    assert err.count("broken.toml: ") == 3
+
+
+def test_presets_tell_whose_they_are(call: Any, home: Path) -> None:
+    (home / "presets").mkdir()
+    (home / "presets" / "mine.toml").write_text('dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n')
+    _, out, _ = call("presets")
+    assert "mine" in out
+    assert next(line.split()[1] for line in out.splitlines() if line.startswith("mine")) == "yours"
+    found = json.loads(call("presets", "--json")[1])
+    assert {preset["name"]: preset["yours"] for preset in found} == {
+        **dict.fromkeys(BUILTIN, False),
+        "mine": True,
+    }
+
+
+def test_unwritable_home_is_one_clear_error(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(blocked))
+    code, _, err = call("run", "digits-cnn", "--json")
+    assert code == 1
+    assert "cannot be written" in err
+    assert "Traceback" not in err
+
+
+def test_trouble_of_the_machine_is_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device", "/data/x")
+
+    monkeypatch.setattr(cli.commands["runs"], "callback", full)
+    assert call("runs") == (1, "", "Error: /data/x: No space left on device.\n")
+
+
+def test_a_bug_leaves_a_sentence_and_a_log(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr(cli.commands["runs"], "callback", broken)
+    code, out, err = call("runs")
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 2
+    assert str(home / "errors.log") in err
+    assert "ZeroDivisionError: by design" in (home / "errors.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("shell", "needed"), [("bash", "complete -o nosort"), ("zsh", "compdef"), ("fish", "complete")]
+)
+def test_completion_script_comes_with_instructions(call: Any, shell: str, needed: str) -> None:
+    code, out, _ = call("completion", shell)
+    assert code == 0
+    assert out.startswith("# To have it in every shell, ")
+    assert f"tpu-console completion {shell}" in out.splitlines()[0]
+    assert needed in out
+
+
+def complete(*words: str) -> list[str]:
+    """Ask as bash does for completions of the last word."""
+    result = CliRunner().invoke(
+        cli,
+        prog_name="tpu-console",
+        env={
+            "_TPU_CONSOLE_COMPLETE": "bash_complete",
+            "COMP_WORDS": " ".join(["tpu-console", *words]),
+            "COMP_CWORD": str(len(words)),
+        },
+    )
+    return [line.partition(",")[2] for line in result.output.splitlines()]
+
+
+def test_shell_completes_presets_runs_keys_and_accelerators(home: Path) -> None:
+    run = create_run("one")
+    run.journal.touch()
+    assert complete("run", "fash") == ["fashion-mnist-cnn"]
+    assert complete("attach", run.run_id[:8]) == [run.run_id]
+    assert complete("run", "digits-cnn", "--set", "optimizer.sc") == [
+        "optimizer.schedule=",
+        "optimizer.scale_with_replicas=",
+    ]
+    assert complete("run", "digits-cnn", "--accelerator", "s") == ["sim:2", "sim:4", "sim:8"]
+    assert complete("run", "digits-cnn", "--accelerator", "t") == ["tpu", "tpu:"]
+    assert complete("run", "digits-cnn", "--backend", "") == ["auto", "tensorflow", "jax"]
+    assert complete("run", "digits-cnn", "--host") == ["--hosts", "--host-index"]
+    assert complete("at") == ["attach"]
+    assert len(complete("run", "digits-cnn", "--set", "o")) == sum(key.startswith("o") for key in valid_keys())
+
+
+FRAMEWORKS = {"tensorflow", "keras", "jax", "pandas", "sklearn", "tensorflow_hub"}
+
+
+HEAVY = FRAMEWORKS | {"textual", "numpy", "rich"}
+
+
+@pytest.mark.parametrize(
+    ("args", "absent"),
+    [
+        (["--help"], HEAVY | {"pydantic"}),
+        (["run", "--help"], HEAVY | {"pydantic"}),
+        (["--version"], HEAVY | {"pydantic"}),
+        (["completion", "zsh"], HEAVY | {"pydantic"}),
+        (["presets"], HEAVY),
+        (["run", "digits-cn"], HEAVY),
+        (["runs"], FRAMEWORKS | {"textual", "rich"}),
+        (["show"], FRAMEWORKS | {"textual", "rich"}),
+        (["attach"], FRAMEWORKS | {"textual", "rich"}),
+    ],
+)
+def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]) -> None:
+    run = create_run("one")
+    run.journal.touch()
+    os.utime(run.path, (0, 0))
+    script = (
+        "import sys; from tpu_console.tui.cli import main; main(sys.argv[1:]);"
+        "print('modules', *sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", script, *args], capture_output=True, text=True, check=True)
+    modules = set(done.stdout.splitlines()[-1].split()[1:])
+    assert {"click", "tpu_console"} <= modules
+    assert not modules & absent
+
+
+def test_missing_data_of_a_preset_says_where_it_comes_from(
+    call: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)
+    monkeypatch.setenv("KERAS_HOME", str(home))
+    code, _, err = call("run", "imdb-text")
+    assert code == 2
+    assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
+    assert "The data of imdb-text: 'IMDB Dataset.csv' of https://www.kaggle.com/" in err
+    _, _, err = call("run", "imdb-text", "--set", "data.options.path=mine.csv")
+    assert "mine.csv" in err
+    assert "kaggle" not in err

@@ -1,0 +1,198 @@
+"""The real program on real training: exit codes, signals, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.helpers import LIMIT_S, wait_until
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PROGRAM = [sys.executable, "-c", "import sys; from tpu_console.tui.cli import main; sys.exit(main())"]
+FOREVER = ["--epochs", "100000"]
+
+pytestmark = pytest.mark.slow
+
+
+class Runner:
+    """Starts the program in a home of its own, and knows its runs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.environment = os.environ | {"TPU_CONSOLE_HOME": str(home)}
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [*PROGRAM, *args],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment,
+            cwd=self.home,
+        )
+
+    def finish(self, *args: str) -> tuple[int, str, str]:
+        return self.end(self.start(*args))
+
+    def end(self, process: subprocess.Popen[str]) -> tuple[int, str, str]:
+        out, err = process.communicate(timeout=120)
+        return process.returncode, out, err
+
+    @property
+    def run(self) -> RunDirectory:
+        """The only run there is."""
+        (run,) = list_runs(self.home / "runs")
+        return run
+
+    def journal_has(self, text: str) -> bool:
+        return any(text in run.journal.read_text() for run in list_runs(self.home / "runs"))
+
+    def train_until(self, text: str, *args: str) -> subprocess.Popen[str]:
+        """Start training and wait until the journal holds a text."""
+        process = self.start("run", "digits-cnn", *args)
+        wait_until(lambda: self.journal_has(text))
+        return process
+
+    def host(self) -> psutil.Process:
+        return psutil.Process(json.loads(self.run.heartbeat.read_text())["pid"])
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Iterator[Runner]:
+    runner = Runner(tmp_path)
+    yield runner
+    for run in list_runs(tmp_path / "runs"):
+        with suppress(psutil.Error, OSError, ValueError):
+            psutil.Process(json.loads(run.heartbeat.read_text())["pid"]).kill()
+
+
+def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
+    code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2")
+    assert (code, err) == (0, "")
+    first_words = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
+    once = ("preset", "importing", "loading", "building", "compiling", "saving", "finished", "history")
+    assert {word: first_words.count(word) for word in once} == dict.fromkeys(once, 1)
+    assert first_words.count("epoch") == 2
+    assert all(c.isprintable() or c == "\n" for c in out)
+    assert runner.run.model.is_file()
+
+
+def test_run_json_is_the_journal_and_nothing_else(runner: Runner) -> None:
+    code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2", "--json")
+    assert (code, err) == (0, "")
+    assert out == runner.run.journal.read_text()
+    records = [json.loads(line) for line in out.splitlines()]
+    assert records[0]["type"] == "RunStarted"
+    assert records[-1]["type"] == "RunFinished"
+    assert all({"v", "t", "type"} <= record.keys() for record in records)
+
+
+def test_run_that_fails_ends_with_1_and_says_where(runner: Runner) -> None:
+    (runner.home / "mine.py").write_text("def build(input_shape, classes):\n    raise KeyError('the size')\n")
+    code, out, err = runner.finish("run", "digits-cnn", "--set", "model=mine.py:build")
+    assert code == 1
+    assert "finished" not in out
+    assert "the size" in err
+    assert f"The log: {runner.run.log}" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_stops_and_saves(runner: Runner, number: signal.Signals) -> None:
+    process = runner.train_until('"EpochEnded"', *FOREVER)
+    process.send_signal(number)
+    code, out, err = runner.end(process)
+    assert code == 130
+    assert "Stopping after the current execution" in err
+    assert "\nstopped      asked with Ctrl-C" in out
+    assert runner.run.model.is_file()
+    assert runner.journal_has('"outcome":"stopped"')
+
+
+def test_second_interrupt_ends_the_run_at_once(runner: Runner) -> None:
+    process = runner.train_until('"importing"', *FOREVER)
+    assert process.stderr is not None
+    process.send_signal(signal.SIGINT)
+    assert "Stopping" in process.stderr.readline()
+    host = runner.host()
+    process.send_signal(signal.SIGINT)
+    code, _, err = runner.end(process)
+    assert code == 130
+    assert "at once" in err
+    wait_until(lambda: not host.is_running())
+    assert not runner.run.model.exists()
+
+
+def test_run_goes_on_when_the_reader_of_its_lines_leaves(runner: Runner) -> None:
+    process = runner.train_until('"EpochEnded"', "--epochs", "30")
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(LIMIT_S) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+    wait_until(lambda: runner.journal_has('"outcome":"completed"'))
+
+
+@pytest.fixture
+def hangups() -> Iterator[None]:
+    """Programs that are started hear a hangup, even where the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("hangups")
+def test_run_goes_on_when_the_terminal_closes(runner: Runner) -> None:
+    process = runner.train_until('"importing"', "--epochs", "2")
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(LIMIT_S) == -signal.SIGHUP
+    wait_until(lambda: runner.journal_has('"outcome":"completed"'))
+
+
+def test_detached_run_is_found_watched_and_stopped(runner: Runner) -> None:
+    code, out, err = runner.finish("run", "digits-cnn", *FOREVER, "--detach")
+    assert (code, err) == (0, "")
+    run_id = runner.run.run_id
+    assert f"Started {run_id}\n" in out
+    assert f"tpu-console attach {run_id}" in out
+    assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "running"
+    watcher = runner.start("attach")
+    assert runner.finish("stop")[0] == 0
+    code, out, _ = runner.end(watcher)
+    assert code == 0
+    assert "\nstopped      asked with tpu-console stop" in out
+    assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "stopped"
+
+
+def test_interrupted_attach_leaves_the_run_going(runner: Runner) -> None:
+    runner.finish("run", "digits-cnn", *FOREVER, "--detach")
+    watcher = runner.start("attach")
+    assert watcher.stdout is not None
+    assert watcher.stdout.readline().startswith("run  ")
+    watcher.send_signal(signal.SIGINT)
+    code, _, err = runner.end(watcher)
+    assert code == 130
+    assert "The run goes on" in err
+    assert runner.host().is_running()
+
+
+def test_killed_host_ends_with_1_and_says_so(runner: Runner) -> None:
+    process = runner.train_until('"importing"', *FOREVER)
+    runner.host().kill()
+    code, _, err = runner.end(process)
+    assert code == 1
+    assert "gone without a last word" in err
+    assert "The log: " in err

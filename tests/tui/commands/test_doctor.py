@@ -1,0 +1,87 @@
+"""`tpu-console doctor`: lines, JSON, exit codes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.engine.machine.recorded import lay_out
+from tpu_console.engine.doctor.doctor import examine
+from tpu_console.engine.machine import environment
+from tpu_console.tui.commands.doctor import report_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.engine.doctor.doctor import Report
+
+    Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Let the command run on a recorded machine."""
+
+    def go(name: str) -> None:
+        sources = lay_out(name, tmp_path / name).sources
+        monkeypatch.setattr(environment, "this_machine", lambda: sources)
+
+    return go
+
+
+def report_of(name: str, folder: Path) -> Report:
+    return examine(environment.look_around(lay_out(name, folder).sources))
+
+
+@pytest.mark.parametrize(("name", "code"), [("colab-v5e-1", 0), ("gpu-box", 0), ("tpu-held", 1), ("laptop", 1)])
+def test_the_exit_code_tells_a_problem(call: Call, at: Callable[[str], None], name: str, code: int) -> None:
+    at(name)
+    assert call("doctor")[0] == code
+    got, out, err = call("doctor", "--json")
+    assert (got, err) == (code, "")
+    assert json.loads(out)["ok"] == (code == 0)
+
+
+def test_json_has_the_evidence_and_the_next_command(call: Call, at: Callable[[str], None]) -> None:
+    at("tpu-lock-of-another")
+    told = json.loads(call("doctor", "--json")[1])
+    assert told["environment"]["where"] == "TPU VM"
+    (lock,) = [finding for finding in told["findings"] if finding["check"] == "tpu-lock"]
+    assert (lock["verdict"], lock["group"]) == ("problem", "Accelerator")
+    assert lock["command"] == "sudo rm /tmp/libtpu_lockfile"
+    assert "/proc/locks: no lock on it" in lock["evidence"]
+
+
+def test_a_pipe_gets_whole_plain_lines(call: Call, at: Callable[[str], None]) -> None:
+    at("kaggle-v5e-8-interactive")
+    _, out, _ = call("doctor")
+    lines = out.splitlines()
+    assert lines[0] == "where        Kaggle, interactive"
+    assert lines[1] == "accelerator  TPU v5e, 8 chips"
+    assert "\x1b" not in out
+    assert any(line.startswith("problem  TPU free: Process 13 ") for line in lines)
+    assert "         read: /proc/13/fd/4 -> /dev/vfio/0" in lines
+    assert "         type: ps -o pid,user,lstart,args -p 13" in lines
+
+
+def test_a_terminal_gets_lines_that_fit_and_coloured_verdicts(tmp_path: Path) -> None:
+    report = report_of("tpu-vm-v4-8", tmp_path)
+    plain = report_lines(report, 80, coloured=False)
+    assert [line for line in plain if len(line) > 80 and "type:" not in line] == []
+    coloured = report_lines(report, 80, coloured=True)
+    assert any(line.startswith("\x1b[31m\x1b[1mproblem\x1b[0m  TensorFlow: ") for line in coloured)
+    assert plain[-1] == report.summary
+    assert len(plain) == len(coloured)
+
+
+def test_it_really_looks_at_this_machine(call: Call) -> None:
+    code, out, err = call("doctor", "--json")
+    told = json.loads(out)
+    assert err == ""
+    assert code == (0 if told["ok"] else 1)
+    checks = {finding["check"] for finding in told["findings"]}
+    assert {"tensorflow", "keras", "limits", "disk-runs", "utf-8"} <= checks
+    assert "tensorflow 2." in told["environment"]["software"]

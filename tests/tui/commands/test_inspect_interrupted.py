@@ -1,0 +1,68 @@
+"""`tpu-console inspect` as a real process: odd files do not hold it up, and a signal ends it whatever it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.helpers import LIMIT_S, wait_until
+from tests.images import write_image_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSPECT = [sys.executable, "-c", "import sys; from tpu_console.tui.cli import main; sys.exit(main())", "inspect"]
+
+# A dataset whose loading never ends and hears no signal, as a call into a slow file system may not.
+DEAF = """
+import os, pathlib, signal, threading
+
+def data():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    place = pathlib.Path(__file__).with_name("pid")
+    place.with_name("draft").write_text(str(os.getpid()))
+    place.with_name("draft").replace(place)
+    threading.Event().wait()
+"""
+
+
+def inspecting(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*INSPECT, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.slow
+def test_pipes_and_devices_among_the_images_are_named(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=4)
+    os.mkfifo(folder / "a" / "pipe.jpg")
+    (folder / "b" / "zero.png").symlink_to("/dev/zero")
+    out, err = inspecting(str(folder), "--json").communicate(timeout=2 * LIMIT_S)
+    bad = json.loads(out)["bad"]
+    assert bad["count"] == 2, err
+    assert {entry["file"]: entry["problem"] for entry in bad["first"]} == {
+        "a/pipe.jpg": "is a pipe, not a regular file",
+        "b/zero.png": "is a device, not a regular file",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_inspection_that_does_not_listen(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "deaf.py").write_text(DEAF)
+    process = inspecting(f"{tmp_path / 'deaf.py'}:data")
+    pid = tmp_path / "pid"
+    wait_until(lambda: pid.exists() or process.poll() is not None, "the dataset is being loaded")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130
+    assert "Interrupted. Nothing was changed." in err.splitlines()
+    assert not psutil.pid_exists(int(pid.read_text()))

@@ -1,0 +1,215 @@
+"""`tpu-console inspect` on real files, in its own job process as a person starts it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.images import BAD_FILES, ODD_FILES, write_bad, write_image_folder, write_odd, write_plant_pathology
+from tpu_console.engine.data.survey.formats import guess
+from tpu_console.engine.errors import DataError
+from tpu_console.tui.text.inspection import Page
+from tpu_console.tui.text.pictures import Depth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Call = Callable[..., tuple[int, str, str]]
+
+
+def write_reviews(path: Path) -> Path:
+    rows = [("loved every minute of it", "positive"), ("a very long and boring film", "negative")] * 20
+    path.write_text("review,sentiment\n" + "".join(f"{text} {n},{label}\n" for n, (text, label) in enumerate(rows)))
+    return path
+
+
+def write_ratings(path: Path) -> Path:
+    rows = [f"{n % 20},{n % 31},{n % 5 + 1},{n}" for n in range(400)]
+    path.write_text("\n".join(["userId,movieId,rating,timestamp", *rows]) + "\n")
+    return path
+
+
+def write_pairs(path: Path) -> Path:
+    path.write_text("".join(f"Go {n}.\tVe {n}.\n" for n in range(60)), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("write", "dataset", "options"),
+    [
+        (lambda folder: write_image_folder(folder / "photos", per_class=1), "image-folder", set()),
+        (lambda folder: write_plant_pathology(folder, 1).parent, "image-csv", {"images"}),
+        (lambda folder: write_plant_pathology(folder, 1), "image-csv", {"images"}),
+        (lambda folder: write_reviews(folder / "r.csv"), "text-csv", {"text_column", "label_column"}),
+        (
+            lambda folder: write_ratings(folder / "r.csv"),
+            "ratings-csv",
+            {"user_column", "item_column", "rating_column"},
+        ),
+        (lambda folder: write_pairs(folder / "spa.txt"), "text-pairs", set()),
+    ],
+)
+def test_the_format_of_a_path_is_guessed(
+    tmp_path: Path, write: Callable[[Path], Path], dataset: str, options: set[str]
+) -> None:
+    found, values = guess(str(write(tmp_path)))
+    assert found == dataset
+    assert values.keys() == {"path"} | options
+
+
+def test_a_folder_with_a_schema_is_one_of_shards(tmp_path: Path) -> None:
+    (tmp_path / "schema.json").write_text("{}")
+    assert guess(str(tmp_path)) == ("tfrecord", {"path": str(tmp_path)})
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01\x02", b"a,b\n1,2\n", b"\x1f\x8bnonsense"])
+def test_what_looks_like_nothing_says_how_to_name_the_format(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "data.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        guess(str(path))
+    assert str(path) in caught.value.what
+    (tmp_path / "data.csv").unlink()
+    with pytest.raises(DataError, match="looks like no format"):
+        guess(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["digts", "flowers", "plant-patology-cnn"])
+def test_an_unknown_name_is_refused_with_the_nearest(call: Call, name: str) -> None:
+    code, out, err = call("inspect", name)
+    assert (code, out) == (2, "")
+    assert f"There is no dataset, preset, file or folder '{name}'" in err
+
+
+def test_a_format_without_its_path_is_refused(call: Call) -> None:
+    code, _, err = call("inspect", "image-csv")
+    assert code == 2
+    assert "data.options.path: is required" in err
+
+
+def test_digits_are_described_in_plain_text(call: Call) -> None:
+    code, out, _ = call("inspect", "digits")
+    assert code == 0
+    lines = out.splitlines()
+    assert "examples     1,437 to train on, 360 to validate on" in lines
+    assert "inputs       image 8×8×1, float32" in lines
+    assert [line for line in lines if line.startswith("3        146          37  10.2%  ██")]
+    assert "\x1b" not in out
+    assert max(map(len, lines)) <= 100
+    # One picture of each class, in ASCII.
+    assert lines[-1].split()[:5] == ["5", "6", "7", "8", "9"]
+    assert any("@@" in line for line in lines[-9:])
+
+
+@pytest.mark.slow
+def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=8, size=(20, 30))
+    for kind in ODD_FILES:
+        write_odd(folder / "rose", kind)
+    for kind in BAD_FILES:
+        write_bad(folder / "tulip", kind)
+    code, out, err = call("inspect", str(folder), "--json", "--set", "data.options.image_size=[32,32]")
+    assert code == 0
+    assert "looks like image-folder" in err
+    found = json.loads(out)
+    assert found["bad"]["count"] > 8
+    assert len(found["bad"]["first"]) == 10
+    assert {"file": "tulip/empty.jpg", "problem": "is empty"} in found["bad"]["first"]
+    assert found["images"]["turned"] == 1
+    assert found["images"]["formats"]["JPEG"] > 24
+    assert (found["images"]["height"]["min"], found["images"]["width"]["max"]) == (20, 60)
+    assert found["train"] + found["validation"] == found["images"]["usable"]
+    assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == found["images"]["usable"]
+    assert {entry["caption"] for entry in found["pictures"]} == {"daisy", "rose", "tulip"}
+    page = Page(80, Depth.GREY, is_utf8=True).lines("image-folder", {"path": str(folder)}, found)
+    assert "  tulip/empty.jpg is empty" in page
+    assert max(map(len, page)) <= 80
+
+
+@pytest.mark.slow
+def test_a_table_of_images_is_described_with_its_classes(call: Call, tmp_path: Path) -> None:
+    table = write_plant_pathology(tmp_path, 5)
+    code, out, _ = call("inspect", str(table), "--set", "data.options.image_size=[16,16]")
+    assert code == 0
+    assert "4, of 5 examples each" in out
+    assert "all 48×64" in out
+    assert "multiple_diseases" in out
+
+
+@pytest.mark.slow
+def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> None:
+    code, out, _ = call("inspect", str(write_reviews(tmp_path / "reviews.csv")), "--json")
+    texts: Any = json.loads(out)
+    assert code == 0
+    assert texts["texts"]["words"]["text"]["max"] == 7
+    assert {sample["label"] for sample in texts["texts"]["samples"]} <= {"positive", "negative"}
+    assert 0 < texts["unknown_words"]["validation"]["text"] < 0.5
+    code, out, _ = call("inspect", str(write_ratings(tmp_path / "ratings.csv")))
+    assert code == 0
+    assert "400 by 20 users of 31 items; 64.52% of all pairs; the mean is 3.00" in out
+    code, out, _ = call("inspect", str(write_pairs(tmp_path / "pairs.txt")))
+    assert code == 0
+    assert "48 to train on, 12 to validate on" in out
+    assert "source       Go 0." in out
+
+
+@pytest.mark.slow
+def test_what_cannot_be_loaded_says_why_after_what_was_found(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "pairs.txt"
+    path.write_text("Go.\tVe.\nno tab\n")
+    code, out, err = call("inspect", str(path))
+    assert code == 1
+    assert "text-pairs" in out
+    assert "line 2" in err
+    code, out, _ = call("inspect", str(path), "--json")
+    assert code == 1
+    assert "line 2" in json.loads(out)["trouble"]["what"]
+
+
+def test_a_preset_whose_data_is_missing_says_where_it_comes_from(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    code, out, err = call("inspect", "nmt-transformer")
+    assert code == 1
+    assert "text-pairs" in out
+    assert "spa-eng/spa.txt" in err
+    assert "The data of this preset: " in err
+
+
+def page_of(found: dict[str, Any], width: int = 80) -> list[str]:
+    return Page(width, Depth.GREY, is_utf8=False).lines("mine.py:data", {}, found)
+
+
+def test_many_classes_show_the_largest_and_the_smallest() -> None:
+    classes = [{"name": f"class {n}", "train": n, "validation": 1} for n in range(100)]
+    lines = page_of({"classes": classes})
+    title = " ".join(" ".join(lines[2:4]).split())
+    assert title == (
+        "classes 100; the smallest is class 0 with 1 example, the largest class 99 with 100, 100.0 times as many"
+    )
+    assert "80 more" in lines[15]
+    assert lines[-1].startswith("class 0 ")
+    assert len(lines) < 30
+
+
+def test_a_line_that_is_too_long_goes_on_below_its_beginning() -> None:
+    lines = page_of({"notices": ["many words " * 30]}, width=60)
+    assert max(map(len, lines)) <= 60
+    assert lines[2].startswith(" " * 13 + "many")
+
+
+def test_the_speed_of_each_part_is_a_row_with_a_bar() -> None:
+    parts = [
+        {"name": "decoding", "what": "decoding, resizing", "per_s": 500.0, "examples": 900},
+        {"name": "later", "what": "later epochs", "per_s": 100_000.0, "examples": 9000},
+    ]
+    lines = page_of({"speed": {"unit": "images", "parts": parts, "advice": ["The first epoch is slow."]}})
+    assert lines[2].split() == ["part", "images/s", "each"]
+    assert lines[3].split() == ["decoding,", "resizing", "500", "2.0", "ms", "#"]
+    assert lines[4].split()[:5] == ["later", "epochs", "100,000", "10.0", "µs"]
+    assert lines[5] == "note         The first epoch is slow."

@@ -1,0 +1,125 @@
+"""`tpu-console predict` as a person calls it: a real run, real processes, real files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.helpers import run_host, small_config
+from tests.tui.terminal_driver import Terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return run_host(small_config(), tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture
+def scans(tmp_path: Path) -> Path:
+    np.save(tmp_path / "scans.npy", np.full((3, 8, 8), 7.0))
+    return tmp_path / "scans.npy"
+
+
+@pytest.mark.slow
+def test_a_file_is_written_once_and_replaced_when_forced(
+    call: Call, digits: RunDirectory, scans: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scans.parent)
+    command = ["predict", str(digits.path), "--data", "scans.npy", "--out", "labels.csv"]
+    code, out, err = call(*command)
+    assert (code, out.splitlines()[0].split()[0]) == (0, "model")
+    assert "3 rows: index, label, probability" in out
+    assert "3 examples" in err
+    rows = list(csv.reader((scans.parent / "labels.csv").open()))
+    assert rows[0] == ["index", "label", "probability"]
+    assert len(rows) == 4
+    code, out, err = call(*command)
+    assert (code, out) == (1, "")
+    assert "labels.csv is there already" in err
+    assert call(*command, "--force")[0] == 0
+
+
+@pytest.mark.slow
+def test_standard_output_holds_the_predictions_and_nothing_else(call: Call, digits: RunDirectory, scans: Path) -> None:
+    code, out, err = call("predict", str(digits.path), "--data", str(scans), "--out", "-")
+    assert code == 0
+    rows = list(csv.reader(io.StringIO(out)))
+    assert [row[0] for row in rows] == ["index", "0", "1", "2"]
+    assert "model.keras" in err
+
+
+@pytest.mark.slow
+def test_what_cannot_be_predicted_is_said_in_a_sentence(call: Call, digits: RunDirectory, tmp_path: Path) -> None:
+    np.save(tmp_path / "wrong.npy", np.zeros((3, 28, 28)))
+    code, out, err = call("predict", str(digits.path), "--data", str(tmp_path / "wrong.npy"), "--out", "-")
+    assert (code, out) == (1, "")
+    assert "8×8×1" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.slow
+def test_code_in_a_foreign_model_runs_only_with_trust(call: Call, scans: Path, tmp_path: Path) -> None:
+    from tests.hostile_models import lambda_run
+
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    code, said, err = call(*command)
+    assert (code, said) == (1, "")
+    assert "Error: Lambda layer 'innocent' in " in err
+    assert "/run/model.keras holds Python code, and no run of yours on this machine saved it.\n" in err
+    assert "--trust" in err
+    assert "Traceback" not in err
+    assert not marker.exists()
+    assert not out.exists()
+    assert call(*command, "--trust")[0] == 0
+    assert marker.exists()
+    assert len(out.read_text().splitlines()) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
+    scans: Path, tmp_path: Path, private_home: Path, answer: str, code: int
+) -> None:
+    from tests.hostile_models import lambda_run
+
+    marker, out = tmp_path / "marker", tmp_path / "out.csv"
+    run = lambda_run(tmp_path / "run", marker)
+    command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
+    terminal = Terminal(*command, home=private_home, size=(120, 40))
+    try:
+        terminal.wait_for("Let it run? [y/N]")
+        assert "Lambda layer 'innocent' in" in terminal.flat
+        assert not marker.exists()
+        terminal.press(answer, "enter")
+        assert terminal.wait() == code
+    finally:
+        terminal.close()
+    assert (marker.exists(), out.exists()) == (code == 0, code == 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--out", "x.csv"], "--data"),
+        (["--data", "x.npy"], "--out"),
+        (["--data", "x.npy", "--out", "x.csv", "--checkpoint", "first"], "--checkpoint"),
+    ],
+)
+def test_bad_usage(call: Call, options: list[str], said: str) -> None:
+    code, _, err = call("predict", *options)
+    assert code == 2
+    assert said in err

@@ -1,0 +1,230 @@
+"""`tpu-console preflight` with a real process that says what the job says; the compiler itself is tested elsewhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, speaking, telling
+from tpu_console.engine.accelerators.backend import is_installed
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.data.input_speed import remember
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.preflight.result import Verdict, from_dict
+from tpu_console.presets import find_preset
+from tpu_console.tui.cli import cli
+from tpu_console.tui.jobs.job_process import log_file
+from tpu_console.tui.text.verdict_text import gib
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.tui.jobs.job_process import Start
+
+    Call = Callable[..., tuple[int, str, str]]
+
+NAME = "cifar10-vgg-augmented"
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch) -> Callable[[Start], None]:
+    """Let another process do the job."""
+
+    def use(start: Start) -> None:
+        monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
+        monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", start)
+
+    return use
+
+
+def given() -> dict[str, Any]:
+    """The options that the job was given."""
+    options: dict[str, Any] = json.loads(log_file("preflight").read_text().splitlines()[0])
+    return options
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([FITS], 0),
+        ([TOO_LARGE], 4),
+        ([REFUSED], 3),
+        ([UNKNOWN], 1),
+        ([FITS, UNKNOWN], 1),
+        ([UNKNOWN, TOO_LARGE], 4),
+        ([TOO_LARGE, REFUSED, FITS], 3),
+        ([], 1),
+    ],
+)
+def test_the_worst_choice_decides_the_exit_code(
+    call: Call, job: Callable[[Start], None], verdicts: list[Verdict], code: int
+) -> None:
+    job(telling(verdicts))
+    assert call("preflight", NAME)[0] == code
+
+
+def test_a_verdict_is_told_in_plain_lines(call: Call, job: Callable[[Start], None]) -> None:
+    job(telling([FITS]))
+    code, out, err = call("preflight", NAME)
+    assert code == 0
+    assert "\x1b" not in out + err
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert "v5e-8 128 float32 1,024 fits 0.31 GiB 15.75 GiB 98 %" in lines
+    assert "v5e-8 128 float32 2.32 441,379 0.11 s 22.3 s < 0.1 % memory" in lines
+    assert any(line.startswith("At best") and "not a prediction" in line for line in lines)
+    assert "dense_1 features 10 128 92 % 128" in lines
+    severities = [line.split()[0] for line in lines if line.startswith(("warning ", "note "))]
+    assert severities == sorted(severities, reverse=True)
+    assert f"`tpu-console inspect {NAME} --speed`" in out
+
+
+def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], None]) -> None:
+    job(telling([FITS]))
+    command = ["--on", "v5e-8,v3-8", "--on", "V5LITEPOD-8", "--batch-size", "32", "--batch-size", "128"]
+    more = ["--batch-size", "32", "--precision", "mixed_bfloat16", "--search", "--no-cache", "--set", "seed=5"]
+    assert call("preflight", NAME, *command, *more)[0] == 0
+    options = given()
+    config = parse_config(options.pop("config"))
+    assert (config.name, config.seed) == (find_preset(NAME).config.name, 5)
+    assert options == {
+        "on": ["v5e-8", "v3-8"],
+        "batches": [32, 128],
+        "precisions": ["mixed_bfloat16"],
+        "search": True,
+        "use_cache": False,
+    }
+
+
+def test_a_model_of_ones_own_needs_a_dataset_and_nothing_else(
+    call: Call, job: Callable[[Start], None], tmp_path: Path
+) -> None:
+    job(telling([FITS]))
+    model = f"{tmp_path / 'mine.py'}:build"
+    code, _, err = call("preflight", model)
+    assert code == 2
+    assert "--set dataset=cifar10" in err
+    assert call("preflight", model, "--set", "dataset=cifar10", "--batch-size", "64")[0] == 0
+    config = parse_config(given()["config"])
+    assert (config.model, config.dataset, given()["batches"]) == (model, "cifar10", [64])
+
+
+def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Start], None]) -> None:
+    job(telling([replace(FITS, hosts=2), REFUSED]))
+    remember(find_preset(NAME).config, [{"name": "first", "per_s": 900.0}, {"name": "later", "per_s": 1000.0}])
+    code, out, _ = call("preflight", NAME, "--json")
+    found = json.loads(out)
+    assert (code, found["exit_code"], found["config"]) == (3, 3, find_preset(NAME).config.name)
+    fits, refused = found["verdicts"]
+    assert (fits["global_batch"], refused["headroom"], refused["kaggle"]) == (1024, None, None)
+    assert fits["kaggle"]["week"] == pytest.approx(22.3 / 72000)
+    feeding = fits.pop("input")
+    assert (feeding["wanted_per_s"], feeding["measured_per_s"]) == (441_379.0, 1000.0)
+    assert feeding["cores_needed"] == -(-441_379 * feeding["cores"] // 2000)
+    for key in ("global_batch", "headroom", "kaggle"):
+        del fits[key]
+    assert from_dict(fits).bound == FITS.bound
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not is_installed("libtpu"), reason="needs the TPU compiler: pip install 'tpu-console[tpu]'")
+def test_the_real_compiler_is_asked_once_and_the_console_agrees(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = ["preflight", "digits-cnn", "--on", "v5e-8", "--batch-size", "128"]
+    code, out, err = call(*command, "--json")
+    (verdict,) = json.loads(out)["verdicts"]
+    assert (code, verdict["outcome"], verdict["devices"]) == (0, "fits", 8)
+    assert 0 < verdict["memory"]["peak"] < verdict["memory"]["limit"] < 16 * 2**30
+    assert verdict["bound"]["step_s"] > 0
+    assert "compiling" in err
+    assert "libtpu" not in err  # what it prints stays in the log
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a remembered answer needs no process")
+
+    monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", refuse)
+    code, out, _ = call(*command)
+    assert code == 0
+    assert gib(verdict["memory"]["peak"]) in out
+    assert "remembered" in out
+
+
+def no_compiler() -> None:
+    raise ConsoleError("The TPU compiler is not installed: libtpu is missing.", remedy="pip install 'tpu-console[tpu]'")
+
+
+@pytest.mark.slow
+def test_without_the_compiler_there_are_an_estimate_advice_and_the_line_to_install(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", no_compiler)
+    code, out, err = call("preflight", "digits-cnn", "--batch-size", "17", "--on", "v5e-8,v3-8")
+    assert code == 1
+    assert out.count("could not tell  ~") == 2
+    assert "~ is an estimate" in out
+    assert "17 a replica" in out
+    assert err.splitlines()[-2:] == [
+        "Error: The TPU compiler is not installed: libtpu is missing.",
+        "pip install 'tpu-console[tpu]'",
+    ]
+
+
+def test_what_fails_still_gives_the_advice(call: Call, job: Callable[[Start], None]) -> None:
+    job(speaking("reporter.error('The compiler cannot be started.', 'Why.', 'What to do.')"))
+    code, out, err = call("preflight", "digits-cnn", "--set", "batch_size=17")
+    assert code == 1
+    assert "multiple" in out
+    assert err.splitlines()[-3:] == ["Error: The compiler cannot be started.", "Why.", "What to do."]
+    code, out, _ = call("preflight", "digits-cnn", "--set", "batch_size=17", "--json")
+    found = json.loads(out)
+    assert (code, found["exit_code"], found["verdicts"]) == (1, 1, [])
+    assert found["error"]["what"] == "The compiler cannot be started."
+    assert any("multiple" in one["text"] for one in found["advice"])
+
+
+def test_a_crash_of_the_compiler_is_a_sentence_with_the_log(call: Call, job: Callable[[Start], None]) -> None:
+    job(speaking("reporter.progress('compiling', 0, 1, 'choices')\nos.kill(os.getpid(), 11)"))
+    code, _, err = call("preflight", "digits-cnn")
+    assert code == 1
+    assert "SIGSEGV" in err
+    assert str(log_file("preflight")) in err
+
+
+def test_a_compiler_that_hangs_is_given_up(call: Call, job: Callable[[Start], None]) -> None:
+    job(speaking("reporter.progress('compiling', 0, 1, 'choices')\ntime.sleep(600)"))
+    code, _, err = call("preflight", "digits-cnn", "--limit", "0.4")
+    assert code == 1
+    assert "no result after 0.40 s" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["digits-cnn", "--on", "v5f-8"], "did you mean 'v5p-8'?"),
+        (["digits-cnn", "--on", ","], "names no TPU"),
+        (["digits-cn"], "did you mean 'digits-cnn'?"),
+        (["digits-cnn", "--batch-size", "0"], "--batch-size"),
+        (["digits-cnn", "--precision", "int8"], "mixed_bfloat16"),
+        (["digits-cnn", "--set", "epochs=-1"], "epochs"),
+    ],
+)
+def test_bad_usage(call: Call, arguments: list[str], said: str) -> None:
+    code, out, err = call("preflight", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
+
+
+def test_the_shell_completes_the_last_of_several_tpus() -> None:
+    words = {"COMP_WORDS": "tpu-console preflight digits-cnn --on v3-8,v5e-", "COMP_CWORD": "4"}
+    shown = CliRunner().invoke(cli, env={"_TPU_CONSOLE_COMPLETE": "bash_complete", **words}, prog_name="tpu-console")
+    assert "plain,v3-8,v5e-8" in shown.output.splitlines()
+    assert "plain,v3-8,v3-8" not in shown.output.splitlines()
+
+
+def test_the_help_says_what_each_exit_code_means(call: Call) -> None:
+    _, out, _ = call("preflight", "--help")
+    for line in ("3    a choice does not compile", "4    a choice does not fit into the memory"):
+        assert f"    {line}\n" in out

@@ -1,0 +1,248 @@
+"""The commands on runs, in this process: runs, show, attach, stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import leave_dead, small_config
+from tests.made_verdicts import FITS
+from tpu_console.engine.config.run_config import RunConfig, to_toml
+from tpu_console.engine.preflight.cache import keep
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    EpochEnded,
+    FitStarted,
+    PhaseStarted,
+    Progress,
+    Replica,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+)
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.storage.files import write_whole
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.events import Event
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def epoch(number: int, accuracy: float) -> EpochEnded:
+    logs = {"loss": 0.5, "val_accuracy": accuracy}
+    return EpochEnded(number, number * 4, 4, float(number), 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, logs)
+
+
+def make_run(*events: Event, label: str = "digits-cnn", epochs: int = 2) -> RunDirectory:
+    """Write a run as the engine would, ten seconds between two events."""
+    times = iter(range(1_790_000_000, 1_800_000_000, 10))
+    run = create_run(label)
+    config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=epochs)
+    write_whole(run.config, to_toml(config))
+    writer = JournalWriter(run.journal, clock=lambda: float(next(times)))
+    begin = () if any(isinstance(event, RunStarted) for event in events) else (RunStarted(label, "host", 1, "here"),)
+    for event in (*begin, *events):
+        writer.write(event)
+    writer.close()
+    return run
+
+
+FIT = FitStarted(2, 4, 32, 32, 4, monitor="val_accuracy")
+
+
+FINISHED = (FIT, Progress(1, 4, 4, 0.5, {"loss": 1.0}), epoch(1, 0.9), epoch(2, 0.8))
+
+
+DONE = RunFinished("completed", "all epochs are done", {})
+
+
+def test_runs_without_any(call: Any) -> None:
+    assert call("runs")[:2] == (0, "")
+    assert call("runs", "--json")[:2] == (0, "[]\n")
+
+
+def test_runs_tell_what_has_become_of_each(call: Any) -> None:
+    make_run(*FINISHED, DONE, label="one")
+    make_run(FIT, RunFinished("stopped", "asked", {}), label="two")
+    make_run(RunFailed("broke", "", "", ""), label="three")
+    gone = make_run(FIT, label="four")
+    leave_dead(gone)
+    write_heartbeat(make_run(FIT, label="five"), os.getpid())
+    prepared = create_run("six")
+    prepared.journal.touch()
+    found = {run["preset"]: run for run in json.loads(call("runs", "--json")[1])}
+    assert {label: run["state"] for label, run in found.items()} == {
+        "one": "finished",
+        "two": "stopped",
+        "three": "failed",
+        "four": "crashed",
+        "five": "running",
+        "": "not started",
+    }
+    one = found["one"]
+    assert (one["epochs_done"], one["epochs"], one["monitor"], one["best"]) == (2, 2, "val_accuracy", 0.9)
+    assert one["seconds"] == 50.0
+    lines = call("runs")[1].splitlines()
+    assert lines[0].split() == ["run", "preset", "state", "epochs", "best", "metric", "duration", "started"]
+    assert len(lines) == 7
+
+
+def test_runs_pass_over_damaged_journals(call: Any) -> None:
+    run = make_run(*FINISHED, DONE)
+    journal = run.journal.read_bytes()
+    run.journal.write_bytes(b"\x00garbage\n[1,2]\n" + journal + b'{"v":9,"t":1800000000,"type":"New"}\n{"v":1,"t":18')
+    (found,) = json.loads(call("runs", "--json")[1])
+    assert (found["state"], found["best"]) == ("finished", 0.9)
+
+
+def test_show_holds_every_part_of_a_run(call: Any) -> None:
+    run = make_run(PhaseStarted("training"), *FINISHED, DONE, epochs=7)
+    code, out, _ = call("show")
+    assert code == 0
+    assert out.startswith(f"{run.run_id}\n  state    finished: all epochs are done\n")
+    assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
+    assert "again: tpu-console run digits-cnn" in out
+    assert "--epochs 7" in out
+    assert "training  50.0 s" in out
+    assert [line.split()[-1] for line in out.splitlines() if "0.9000" in line and "1.00 s" in line] == ["★"]
+    assert str(run.path) in out
+    shown = json.loads(call("show", run.run_id, "--json")[1])
+    assert [record["logs"]["val_accuracy"] for record in shown["epoch_records"]] == [0.9, 0.8]
+    assert shown["config"]["epochs"] == 7
+
+
+def test_show_of_a_failed_run_tells_why(call: Any) -> None:
+    run = make_run(RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log"))
+    run.log.touch()
+    out = call("show")[1]
+    assert f"  mine.py raised.\n  KeyError: 'x'\n  Look at line 3.\n  The log: {run.log}\n" in out
+
+
+@pytest.mark.parametrize("command", ["show", "attach", "stop"])
+def test_unknown_run_names_the_nearest(call: Any, command: str) -> None:
+    run = make_run(DONE)
+    code, out, err = call(command, run.run_id[:-1] + "x")
+    assert (code, out) == (2, "")
+    assert f"did you mean '{run.run_id}'?" in err
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "on"),
+    [
+        (DONE, 0, "finished     all epochs are done"),
+        (RunFinished("stopped", "asked", {}), 0, "stopped      asked"),
+        (RunFailed("It broke.", "", "Mend it.", ""), 1, "Error: It broke.\nMend it.\n"),
+    ],
+)
+def test_attach_without_a_terminal_prints_the_run_and_ends_as_it_did(call: Any, end: Event, code: int, on: str) -> None:
+    make_run(*FINISHED, end)
+    got, out, err = call("attach")
+    assert got == code
+    assert out.count("\nepoch ") == 2
+    assert on in (err if code else out)
+    assert not any(c in out for c in "\x1b\r")
+
+
+def test_attach_json_is_the_journal(call: Any) -> None:
+    run = make_run(*FINISHED, DONE)
+    assert call("attach", "--json")[:2] == (0, run.journal.read_text())
+
+
+def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
+    run = make_run(*FINISHED)
+    leave_dead(run)
+    code, out, err = call("attach")
+    assert code == 1
+    assert out.count("\nepoch ") == 2
+    assert "gone without a last word" in err
+
+
+def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
+    run = create_run("left")
+    run.journal.touch()
+    os.utime(run.path, (0, 0))
+    code, out, err = call("attach")
+    assert (code, out) == (1, "")
+    assert err == f"Error: nothing trains {run.run_id}: it was prepared and never started.\n"
+
+
+def test_attach_tells_of_damaged_and_newer_lines(call: Any) -> None:
+    run = make_run(*FINISHED)
+    with run.journal.open("ab") as journal:
+        journal.write(b'{"v":7,"t":1800000000.0,"type":"Teleported"}\nnot json\n')
+        journal.write(b'{"v":1,"t":1800000001.0,"type":"RunFinished","outcome":"completed","reason":"","summary":{}}\n')
+    code, _, err = call("attach")
+    assert code == 0
+    assert "a newer tpu-console wrote this run" in err
+    assert "1 line of the journal could not be read" in err
+
+
+def test_stop_asks_the_run_that_trains(call: Any) -> None:
+    make_run(DONE, label="old")
+    live = make_run(FIT, label="live")
+    write_heartbeat(live, os.getpid())
+    code, out, _ = call("stop")
+    assert code == 0
+    assert out.startswith(f"Asked {live.run_id} to stop")
+    assert json.loads((live.control / "stop.json").read_text())["reason"] == "asked with tpu-console stop"
+
+
+def test_stop_of_several_wants_a_name(call: Any) -> None:
+    for label in ("a", "b"):
+        write_heartbeat(make_run(FIT, label=label), os.getpid())
+    code, _, err = call("stop")
+    assert code == 2
+    assert "Say which" in err
+
+
+def test_stop_without_a_live_run(call: Any) -> None:
+    run = make_run(DONE)
+    assert call("stop")[0] == 2
+    code, out, _ = call("stop", run.run_id)
+    assert (code, out) == (0, f"{run.run_id} does not train any more: finished.\n")
+
+
+def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
+    config = small_config(accelerator="tpu")
+    keep(config, FITS)
+    replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
+    started = RunStarted("small", "host", 1, "here", config.model_dump(mode="json"))
+    make_run(started, AcceleratorReady("tpu", "found", "data parallel", replicas, {}), *FINISHED, DONE)
+    text = "2 ms/step measured, 2.32 at best: 116 % of what a v5e-8 could do"
+    assert re.search(rf"\n  efficiency +{text}\n", call("show")[1])
+    assert f"efficiency   {text}" in call("attach")[1]
+    efficiency = json.loads(call("show", "--json")[1])["efficiency"]
+    assert efficiency == {"tpu": "v5e-8", "best_step_ms": 2.32, "measured_step_ms": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--hosts", "2", "--host-index", "5"], "hosts.index: is 5; 2 hosts are 0 to 1"),
+        (["--hosts", "0"], "hosts.count: input should be greater than 0"),
+        (["--hosts", "two"], "'two' is not a valid integer"),
+        (["--hosts", "2", "--backend", "tensorflow"], "Keras trains on several hosts with JAX only"),
+        (["--backend", "torch"], "'torch' is not one of 'auto', 'tensorflow', 'jax'"),
+        (["--accelerator", "tpu:"], "'tpu:' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
+    ],
+)
+def test_hosts_and_backends_that_cannot_be_are_refused_before_anything_starts(
+    call: Any, args: list[str], problem: str
+) -> None:
+    code, out, err = call("run", "digits-cnn", *args)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert json.loads(call("runs", "--json")[1]) == []

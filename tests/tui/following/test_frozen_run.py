@@ -1,0 +1,217 @@
+"""A run that is frozen: every view says so, shows a stop that waits, and sees it come back."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import BeatingProcess, has, wait_until
+from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tests.tui.screens.test_live_header import TRAINING, state_of, view_of
+from tests.tui.screens.test_runs import Host
+from tests.tui.terminal_driver import PROGRAM, Terminal
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.liveness import Life, Liveness
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.timing import Stall
+from tpu_console.engine.storage.files import write_whole
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.following.overview import read_overview
+from tpu_console.tui.following.plain import PlainPrinter
+from tpu_console.tui.text.live_numbers import glyphs_for
+from tpu_console.tui.text.silence import silent_text, stall_text
+from tpu_console.tui.widgets.run_header import header_rows, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DAYS_S = 2 * 86_400.0
+"""Older than a single look needs to watch."""
+
+
+@pytest.fixture
+def beating(private_home: Path) -> Iterator[BeatingProcess]:
+    run = create_run("beating")
+    write_whole(run.config, "")
+    process = BeatingProcess(run)
+    yield process
+    process.kill()
+
+
+def test_lists_and_commands_say_it_and_see_it_come_back(call: Any, beating: BeatingProcess) -> None:
+    assert json.loads(call("runs", "--json")[1])[0]["state"] == "running"
+    beating.freeze(DAYS_S)
+    (found,) = json.loads(call("runs", "--json")[1])
+    assert (found["state"], found["stop_waits"]) == ("not responding", False)
+    assert found["silent_s"] >= DAYS_S
+    assert "not responding for 2d 00h" in call("runs")[1]
+    assert re.search(r"\n  state +not responding for 2d 00h\n", call("show")[1])
+    code, out, _ = call("stop")
+    assert code == 0
+    assert "is not responding for 2d 00h; stop requested; waiting for the run to respond." in out
+    assert "If it never responds, kill process 1 on here" in out
+    assert re.search(r"\n  state +not responding for 2d 00h; stop requested; waiting for the run", call("show")[1])
+    assert json.loads(call("runs", "--json")[1])[0]["stop_waits"]
+    beating.thaw()
+    wait_until(lambda: has(beating.run, RunFinished), "the pending stop is heard")
+    assert json.loads(call("runs", "--json")[1])[0]["state"] == "stopped"
+
+
+def test_a_single_look_watches_before_it_speaks(beating: BeatingProcess) -> None:
+    beating.freeze(25)
+    assert re.fullmatch(r"not responding for (2[89]|[3-9]\d) s", read_overview(beating.run).status_text)
+    beating.thaw()
+    wait_until(lambda: read_overview(beating.run).status_text == "running")
+
+
+def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> None:
+    beating.freeze(25)
+    lines: list[str] = []
+    with subprocess.Popen([PROGRAM, "attach"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as attached:
+        reader = threading.Thread(target=lambda: lines.extend(attached.stdout or ()))
+        reader.start()
+        try:
+            wait_until(lambda: any("not responding for" in line for line in lines), "that it does not respond")
+            request_stop(beating.run, "asked by a test")
+            wait_until(lambda: any("waiting for the run to respond" in line for line in lines), "the pending stop")
+            beating.thaw()
+            assert attached.wait(30) == 0
+        finally:
+            attached.kill()
+            reader.join()
+    words = [line.split()[0] for line in lines]
+    assert words.index("silent") < words.index("stopping") < words.index("responding") < words.index("stopped")
+    assert re.search(
+        r"^silent +not responding for \d+ s\. The process does not respond: it may be", "".join(lines), re.M
+    )
+
+
+def silent(seconds: int, **changes: Any) -> Life:
+    return Life(Liveness.SILENT, silent_s=seconds, **changes)
+
+
+def test_plain_lines_come_less_and_less_often_while_it_is_silent(private_home: Path) -> None:
+    now = 1000.0
+    printer = PlainPrinter(create_run("a"), lambda: now)
+    said = []
+    for second in range(10, 130):
+        now += 1
+        said += [second for line in printer.idle(silent(second)) if line.startswith("silent")]
+    assert said == [10, 15, 25, 45, 75, 105]
+    assert printer.idle(Life(Liveness.ALIVE)) == ["responding   again, after 2m 09s"]
+    assert printer.idle(Life(Liveness.ALIVE)) == []
+
+
+def test_plain_lines_say_that_training_does_not_move(private_home: Path) -> None:
+    now = 200.0
+    printer = PlainPrinter(create_run("a"), lambda: now)
+    printer.state = state_of(*TRAINING)
+    now += 30
+    beat_at = printer.state.progress_at + 65
+    assert printer.idle(Life(Liveness.ALIVE, beat_at=beat_at)) == ["stalled      no step for 1m 05s (usually 0.10 s)"]
+    now += 30
+    waits_for_disk = Life(Liveness.ALIVE, beat_at=beat_at, waiting=3)
+    assert "epoch" in printer.idle(waits_for_disk)[0], "a run that says why it waits has not stalled"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"liveness": Liveness.SILENT, "silent_s": 25}, "▲ not responding for 25 s"),
+        ({"liveness": Liveness.SILENT, "silent_s": 4000, "stop_waits": True}, "▲ not responding for 1h 06m"),
+        ({"stall": Stall(125, 0.3)}, "▲ no step for 2m 05s (usually 0.30 s)"),
+        ({"liveness": Liveness.ALIVE}, "▸ training 0:27"),
+    ],
+)
+def test_the_header_says_it_within_80_columns(changes: dict[str, Any], text: str) -> None:
+    state = state_of(*TRAINING)
+    view = view_of(
+        state, 130.0, snapshot=Snapshot(state, **({"liveness": Liveness.ALIVE} | changes)), is_stopping=False
+    )
+    assert status(view).plain == text
+    assert header_rows(view, 78)[0].plain.endswith(text)
+    assert ("left" in header_rows(view, 78)[-1].plain) == (text == "▸ training 0:27"), "a stuck run has no time left"
+    for glyphs in (glyphs_for("braille"), glyphs_for("ascii")):
+        for width in (20, 40, 78):
+            rows = header_rows(view_of(state, 130.0, snapshot=view.snapshot, glyphs=glyphs), width)
+            assert all(row.cell_length <= width for row in rows)
+
+
+def test_durations_in_words() -> None:
+    assert [silent_text(seconds) for seconds in (12, 75, 90_000)] == [
+        f"not responding for {text}" for text in ("12 s", "1m 15s", "1d 01h")
+    ]
+    assert stall_text(Stall(61, 0.0043)) == "no step for 1m 01s (usually 4.3 ms)"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path, size: tuple[int, int]) -> None:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    engine.train(1)
+    engine.train(2, ends=False)
+    engine.freeze(25)
+    async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
+        await until(pilot, lambda: re.search(r"▲ not responding for \d\d s", screen_text(pilot)))
+        assert "it may be suspended" in screen_text(pilot)
+        assert engine.run.run_id in screen_text(pilot).splitlines()[0]
+        live(pilot).stop_if(True)
+        await until(pilot, lambda: "Stop requested; waiting for the run to respond." in screen_text(pilot))
+        assert "not responding for" in screen_text(pilot)
+        engine.thaw()
+        await until(pilot, lambda: "stopping" in screen_text(pilot).splitlines()[0])
+        assert "waiting for the run to respond" not in screen_text(pilot)
+
+
+async def test_the_runs_screen_says_it_and_sees_it_come_back(private_home: Path) -> None:
+    engine = FakeEngine(private_home / "runs")
+    engine.begin()
+    engine.freeze(DAYS_S)
+    request_stop(engine.run, "asked")
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: [row[0] for row in app.cells()] == ["▲ not responding"])
+        await until(pilot, lambda: "Not responding for 2d 00h; stop requested; waiting for" in screen_text(pilot))
+        engine.thaw()
+        await until(pilot, lambda: [row[0] for row in app.cells()] == ["▶ running"])
+        assert "ot responding" not in screen_text(pilot)
+
+
+def test_the_real_screen_follows_a_process_that_is_suspended(beating: BeatingProcess, private_home: Path) -> None:
+    terminal = Terminal("attach", home=private_home)
+    try:
+        terminal.wait_for("training")
+        beating.freeze(25)
+        terminal.wait_for("not responding for")
+        assert re.fullmatch(rf" {beating.run.run_id} +▲ not responding for \d+ s", terminal.lines[0])
+        beating.thaw()
+        terminal.wait_until_gone("not responding for")
+        assert "training" in terminal.lines[0]
+        request_stop(beating.run, "asked by a test")
+        terminal.wait_for("stopped")
+    finally:
+        terminal.close()
+
+
+async def test_training_that_hangs_in_a_process_that_responds(call: Any, private_home: Path) -> None:
+    engine = FakeEngine(private_home / "runs")
+    engine.clock -= 3600
+    engine.begin()
+    for epoch in (1, 2):
+        engine.train(epoch)
+    engine.train(3, ends=False)
+    expected = r"no step for 1h 0\dm \(usually 40 ms\)"
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: re.search(f"▲ {expected}", screen_text(pilot).splitlines()[0]))
+    (found,) = json.loads(call("runs", "--json")[1])
+    assert (found["state"], found["silent_s"]) == ("running", None)
+    assert found["no_step_s"] > 3600
+    assert re.search(rf"\n  state +running, {expected}\n", call("show")[1])

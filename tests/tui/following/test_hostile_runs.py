@@ -1,0 +1,299 @@
+"""Hostile run folders, presets and texts: every command copes with them, and none of them controls the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import LIMIT_S
+from tests.hostile_runs import (
+    EVENT_CLASSES,
+    HOSTILE,
+    MARK,
+    NAMES,
+    RUNS,
+    UNSAFE,
+    hostile_event,
+    make_all,
+    make_presets,
+    make_run,
+)
+from tests.tui.live_fakes import live, screen_text, until
+from tests.tui.terminal_driver import PROGRAM, Terminal
+from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.timing import pace
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.widgets.preset_list import PresetList
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Call = Callable[..., tuple[int, str, str]]
+
+UNREADABLE = {
+    name for name in RUNS if re.fullmatch("journal is (a folder|a pipe|a device|a link to itself|forbidden)", name)
+}
+DRAWN = [
+    "every text is hostile",
+    "numbers are huge",
+    "as large as can be",
+    "numbers are negative",
+    "numbers are zero",
+    "backwards",
+    "metrics of every name",
+    "epochs with metrics of every name",
+    "replicas without end",
+    "replicas of huge numbers",
+    "journal is a pipe",
+    "log is a device",
+    "report is empty",
+]
+"""Runs that the live screen draws in a test; all others differ from them only before anything is drawn."""
+
+
+def long_ago(folder: Path) -> None:
+    """Make a run's folder so old that nobody waits for its process to begin."""
+    for path in (folder, folder / "heartbeat.json"):
+        if path.exists():
+            os.utime(path, (1e9, 1e9))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with every hostile run and preset."""
+    home = tmp_path_factory.mktemp("hostile")
+    for run in make_all(home):
+        long_ago(run)
+    return home
+
+
+@pytest.fixture
+def home(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(corpus))
+    return corpus
+
+
+def is_safe(*texts: str) -> bool:
+    """Whether texts hold nothing that controls or deceives a terminal."""
+    return not UNSAFE & set("".join(texts)) and not any(
+        "Traceback" in text or "mistake of its own" in text for text in texts
+    )
+
+
+@pytest.mark.parametrize("arguments", [("runs",), ("runs", "--json")])
+def test_the_list_has_every_run_and_says_which_cannot_be_read(
+    home: Path, call: Call, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = call(*arguments)
+    assert code == 0
+    assert is_safe(out, err)
+    if "--json" not in arguments:
+        assert len(out.splitlines()) == 1 + len(RUNS) + len(NAMES)
+        assert sum("unreadable" in line for line in out.splitlines()) == len(UNREADABLE)
+        assert len(err.splitlines()) == len(UNREADABLE)
+        return
+    listed = json.loads(out)
+    assert len(listed) == len(RUNS) + len(NAMES)
+    assert sum(run["state"] == "unreadable" and bool(run["trouble"]) for run in listed) == len(UNREADABLE)
+
+
+@pytest.mark.parametrize("arguments", [("presets",), ("presets", "--json")])
+def test_presets_that_can_be_used_are_listed_and_the_others_are_a_line_each(
+    home: Path, call: Call, arguments: tuple[str, ...]
+) -> None:
+    code, out, err = call(*arguments)
+    assert code == 0
+    assert is_safe(out, err)
+    for name in ("pipe", "device", "folder", "large", "loop", "nested", "settings", "keys"):
+        assert f"/{name}.toml: " in err
+    assert "texts" in out
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_hostile_run_is_shown_and_attached_to(tmp_path: Path, call: Call, name: str) -> None:
+    folder = make_run(tmp_path / "runs", name)
+    long_ago(folder)
+    for arguments in (("show",), ("show", "--json"), ("attach",), ("attach", "--json")):
+        code, out, err = call(*arguments, str(folder))
+        assert code in {0, 1, 2}
+        assert is_safe(out, err)
+        assert bool(err) >= (code != 0)
+        if arguments == ("show", "--json") and code == 0:
+            json.loads(out)
+
+
+def test_runs_with_hostile_names_are_found_by_the_name_that_is_shown(home: Path, call: Call) -> None:
+    for folder in (home / "runs").iterdir():
+        if folder.name not in NAMES:
+            continue
+        code, out, err = call("show", "--", RunDirectory(folder).run_id)
+        assert (code, err) == (0, "")
+        assert is_safe(out)
+
+
+def test_the_shell_is_offered_names_that_are_safe(home: Path) -> None:
+    offered = subprocess.run(
+        [PROGRAM],
+        env={
+            **os.environ,
+            "_TPU_CONSOLE_COMPLETE": "bash_complete",
+            "COMP_WORDS": "tpu-console show ",
+            "COMP_CWORD": "2",
+        },
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert offered.returncode == 0
+    assert len(offered.stdout.splitlines()) == len(RUNS) + len(NAMES)
+    assert is_safe(offered.stdout, offered.stderr)
+
+
+@pytest.mark.parametrize("cls", EVENT_CLASSES, ids=lambda cls: str(cls.__name__))
+@pytest.mark.parametrize("is_escaped", [True, False])
+def test_no_text_of_an_event_keeps_anything_unsafe(tmp_path: Path, cls: type[object], is_escaped: bool) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text(json.dumps(hostile_event(cls), ensure_ascii=is_escaped) + "\n", "utf-8")
+    (record,) = JournalReader(path).read()
+    event = decode(record)
+    assert isinstance(event, cls)
+    assert MARK in str(record) or cls.__name__ in {"MemorySampled"} or MARK not in str(hostile_event(cls))
+    assert not UNSAFE & set(orjson_text(record))
+
+
+def orjson_text(record: object) -> str:
+    """All texts of a record, as they are."""
+    if isinstance(record, dict):
+        return "".join(f"{key}{orjson_text(value)}" for key, value in record.items())
+    return "".join(map(orjson_text, record)) if isinstance(record, list) else str(record)
+
+
+def test_the_state_of_every_hostile_run_can_be_worked_with(home: Path) -> None:
+    for name, folder in zip(RUNS, sorted((home / "runs").glob("20270101-*-hostile")), strict=True):
+        if name in UNREADABLE:
+            continue
+        snapshot = RunFollower(RunDirectory(folder)).catch_up()
+        pace(snapshot.state)
+        assert len(snapshot.log) <= 2000
+
+
+def test_a_line_that_is_too_long_is_skipped_without_being_held(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "journal is a gigabyte of nothing")
+    reader = JournalReader(RunDirectory(folder).journal)
+    assert reader.read() == []
+    assert reader.skipped == 1
+    with (folder / "events.jsonl").open("ab") as file:
+        file.write(b"\n" + json.dumps(hostile_event(EVENT_CLASSES[0])).encode() + b"\n")
+    assert [record["type"] for record in reader.read()] == ["RunStarted"]
+    assert reader.skipped == 1
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RUNS if name.startswith("config is") and name != "config is for another run"]
+)
+def test_a_config_that_is_none_is_one_sentence(tmp_path: Path, name: str) -> None:
+    folder = make_run(tmp_path, name)
+    with pytest.raises(ConfigError) as caught:
+        load_config(folder / "config.toml")
+    assert is_safe(str(caught.value))
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("name", DRAWN)
+async def test_the_live_screen_draws_a_hostile_run(tmp_path: Path, name: str) -> None:
+    folder = make_run(tmp_path / "runs", name)
+    long_ago(folder)
+    async with ConsoleApp(run=RunDirectory(folder)).run_test(size=(100, 32)) as pilot:
+        await until(pilot, lambda: live(pilot).is_over or live(pilot).latest.trouble)
+        for key in ("l", "x", "x", "s", "m", "p", "p", "p", "z", "escape", "h", "i", "escape", "c", "escape"):
+            await pilot.press(key)
+        assert not UNSAFE & set(screen_text(pilot))
+
+
+def raw_of(home: Path, *arguments: str, shown: str, keys: tuple[str, ...] = ()) -> bytes:
+    """Every byte that the program writes to a terminal until it has shown a text and was left."""
+    terminal = Terminal(*arguments, home=home, size=(120, 40))
+    try:
+        terminal.wait_for(shown)
+        for key in keys:
+            terminal.press(key)
+        terminal.press("ctrl+q")
+        terminal.wait()
+        return terminal.raw
+    finally:
+        terminal.close()
+
+
+def payload_sequences(raw: bytes) -> list[bytes]:
+    """Find control sequences of the payload in what a terminal got.
+
+    The console's own sequences hold no mark; what the mark follows at once in the payload is none of its own either.
+    """
+    text = raw.decode("utf-8", "surrogateescape")
+    found = re.findall(
+        rf"\x1b[\]PX^_][^\x1b\x07]*{MARK}|[\x80-\x9f]|[\u202a-\u202e\u2066-\u2069\u200e\u200f\u061c\u200b]", text
+    )
+    found += re.findall(rf"\x1b\[2J\x1b\[31m{MARK}|[\x07\x08\x7f\r]{MARK}", text)
+    return [one.encode("utf-8", "surrogateescape") for one in found]
+
+
+@pytest.mark.slow
+def test_no_sequence_of_a_payload_reaches_a_terminal(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    folder = make_run(home / "runs", "every text is hostile")
+    hostile_name = folder.rename(folder.with_name(f"20270101-{HOSTILE.replace('/', '')[:60]}"))
+    make_presets(home)
+    long_ago(hostile_name)
+    raw = raw_of(home, "attach", shown="failed", keys=("p", "p", "p", "i", "escape"))
+    raw += raw_of(home, shown="Presets", keys=("end", "up", "up"))
+    for arguments in (("show",), ("runs",), ("presets",)):
+        terminal = Terminal(*arguments, home=home)
+        try:
+            terminal.wait()
+            raw += terminal.raw.replace(b"\r\n", b"\n")
+        finally:
+            terminal.close()
+    assert MARK.encode() in raw
+    assert payload_sequences(raw) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [("show",), ("runs",), ("attach",), ("attach", "--json"), ("presets",)])
+def test_no_control_character_reaches_a_pipe(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    home = tmp_path / "home"
+    long_ago(make_run(home / "runs", "every text is hostile"))
+    make_presets(home)
+    done = subprocess.run(
+        [PROGRAM, *arguments],
+        env={**os.environ, "TPU_CONSOLE_HOME": str(home), "LC_ALL": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    out = (done.stdout + done.stderr).decode()
+    assert MARK in out
+    assert is_safe(out)
+
+
+async def test_markup_in_a_preset_s_name_is_shown_and_not_obeyed(private_home: Path) -> None:
+    make_presets(private_home)
+    async with ConsoleApp().run_test(size=(120, 40)) as pilot:
+        presets = pilot.app.screen.query_one(PresetList)
+        await until(pilot, lambda: presets.option_count)
+        names = [str(presets.get_option_at_index(index).prompt) for index in range(presets.option_count)]
+        presets.highlighted = next(index for index, name in enumerate(names) if "[red]markup[bold]" in name)
+        await until(pilot, lambda: "Run: [red]markup[bold]" in screen_text(pilot))
+        assert "╭─ [red]markup[bold] " in screen_text(pilot)
+        assert "[@click=app.quit]x[/]" in screen_text(pilot)

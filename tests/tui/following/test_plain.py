@@ -1,0 +1,291 @@
+"""What plain output says of a run, from events alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import orjson
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.planning.plan import make_plan
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    DataReady,
+    EpochEnded,
+    Event,
+    FitStarted,
+    ModelBuilt,
+    Noticed,
+    Phase,
+    PhaseStarted,
+    Progress,
+    Replica,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from tpu_console.engine.runs.journal import encode
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.run_history import Took
+from tpu_console.tui.following.plain import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
+from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, failed_lines, plan_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+STARTED = RunStarted("digits-cnn", "host", 1, "here")
+FIT = FitStarted(30, 44, 32, 32, 44, "auto: fits", "val_accuracy")
+
+
+def epoch(number: int, accuracy: float = 0.975, **changes: Any) -> EpochEnded:
+    values: dict[str, Any] = {
+        "epoch": number,
+        "step": 44 * number,
+        "epoch_steps": 44,
+        "elapsed_s": float(number),
+        "seconds": 0.41,
+        "compile_s": 0.0,
+        "validation_s": 0.05,
+        "step_ms": 9.3,
+        "images_per_s": 3434.0,
+        "learning_rate": 1.9e-3,
+        "logs": {"accuracy": 0.9687, "loss": 0.1023, "val_accuracy": accuracy, "val_loss": 0.0811},
+    }
+    return EpochEnded(**values | changes)
+
+
+def progress(number: int, step: int) -> Progress:
+    return Progress(number, step, (number - 1) * 44 + step, step / 10, {"loss": 0.5})
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Journal:
+    """Feeds a printer with events through the journal's own encoding."""
+
+    def __init__(self, path: Path) -> None:
+        self.clock = Clock()
+        self.printer = PlainPrinter(RunDirectory(path), self.clock)
+
+    def feed(self, *events: Event, apart_s: float = 0.0) -> list[str]:
+        records = []
+        for event in events:
+            records.append(orjson.loads(encode(event, self.clock.now)))
+            self.clock.now += apart_s
+        return self.printer.feed(records)
+
+    def idle(self, after_s: float) -> list[str]:
+        self.clock.now += after_s
+        return self.printer.idle()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path)
+
+
+def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
+    assert epoch_line(epoch(3), FIT, is_best=True) == (
+        "epoch  3/30  0.41 s    9.3 ms/step    3,434 img/s  lr 1.9e-03  "
+        "loss 0.1023 val 0.0811  accuracy 0.9687 val 0.9750 ★"
+    )
+
+
+def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None:
+    lines = [
+        epoch_line(epoch(number, seconds=seconds, step_ms=step_ms, images_per_s=images), FIT, is_best=True)
+        for number, seconds, step_ms, images in [
+            (1, 0.02, None, None),
+            (9, 59.94, 9.3, 3434.0),
+            (10, 599.0, 812.5, 118000.0),
+            (30, 7500.0, 0.1, 9.0),
+        ]
+    ]
+    assert all(len(line) < 120 for line in lines)
+    assert len({line.index("ms/step") for line in lines}) == 1
+    assert len({line.index("loss") for line in lines}) == 1
+
+
+def test_first_epoch_leaves_out_its_compilation() -> None:
+    first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, images_per_s=None)
+    assert "  0.41 s      – ms/step        – img/s  " in epoch_line(first, FIT, is_best=False)
+
+
+def test_epoch_line_without_batch_size_or_learning_rate_leaves_them_out() -> None:
+    unknown = FitStarted(5, None, None, None, 1)
+    line = epoch_line(epoch(2, images_per_s=None, learning_rate=None), unknown, is_best=False)
+    assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
+
+
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "nan"), (float("inf"), "inf"), (4.2e-7, "4.200e-07")])
+def test_odd_losses_are_written_out(value: float, text: str) -> None:
+    assert f"  loss {text}" in epoch_line(epoch(2, logs={"loss": value}), FIT, is_best=False)
+
+
+def test_star_marks_only_epochs_that_are_the_best_so_far(journal: Journal) -> None:
+    journal.feed(STARTED, FIT)
+    lines = journal.feed(epoch(1, 0.90), epoch(2, 0.95), epoch(3, 0.93), epoch(4, 0.95), epoch(5, 0.96))
+    assert [line.endswith("★") for line in lines] == [True, True, False, False, True]
+
+
+def test_each_phase_before_training_gets_one_line_when_it_ends(journal: Journal) -> None:
+    lines = journal.feed(
+        STARTED,
+        PhaseStarted(Phase.IMPORTING),
+        PhaseStarted(Phase.CONNECTING),
+        AcceleratorReady(
+            "sim:2",
+            "asked for",
+            "MirroredStrategy",
+            (Replica(0, "a", "CPU", "h"), Replica(1, "b", "CPU", "h")),
+            {"keras": "3.15.1"},
+        ),
+        PhaseStarted(Phase.LOADING, "digits"),
+        PhaseStarted(Phase.LOADING, "fetching more"),
+        DataReady(1437, 360, (8, 8, 1), 10, 29),
+        PhaseStarted(Phase.BUILDING),
+        ModelBuilt("cnn", 35914, 35914, 143656, 10),
+        FIT,
+        PhaseStarted(Phase.COMPILING),
+        PhaseStarted(Phase.TRAINING),
+        apart_s=1.0,
+    )
+    assert lines[1:] == [
+        "importing    1.00 s",
+        "connecting   2.00 s  sim:2, 2 replicas (asked for), keras 3.15.1",
+        "loading data 3.00 s  1,437 training examples, 360 for validation, 8×8×1, 10 classes",
+        "building     3.00 s  cnn: 35,914 parameters in 10 layers, 144 kB",
+        "compiling    1.00 s  the first execution; not counted in epoch 1",
+        "training     30 epochs of 44 steps, 32 examples a step, 44 steps an execution: auto: fits",
+    ]
+
+
+def test_phases_within_an_epoch_say_nothing(journal: Journal) -> None:
+    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING))
+    within = [PhaseStarted(phase) for phase in (Phase.VALIDATING, Phase.CHECKPOINTING, Phase.TRAINING)]
+    assert journal.feed(*within) == []
+
+
+def test_progress_comes_after_a_silence_that_grows_and_starts_anew_after_each_epoch(journal: Journal) -> None:
+    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
+    assert journal.idle(FIRST_SILENCE_S - 0.1) == []
+    assert journal.idle(0.1) == ["epoch  1/30  step 11/44  25%  loss 0.5000"]
+    journal.feed(progress(1, 22))
+    assert journal.idle(2 * FIRST_SILENCE_S - 0.1) == []
+    assert "step 22/44  50%" in journal.idle(0.1)[0]
+    for step in (23, 24, 25):
+        journal.feed(progress(1, step))
+        assert len(journal.idle(LONGEST_SILENCE_S)) == 1
+    journal.feed(epoch(1), progress(2, 1))
+    assert journal.idle(FIRST_SILENCE_S - 0.1) == []
+    assert len(journal.idle(0.1)) == 1
+
+
+def test_long_phase_without_progress_says_what_it_is_busy_with(journal: Journal) -> None:
+    journal.feed(STARTED, PhaseStarted(Phase.LOADING, "fetching mnist.npz, 11 MB"))
+    assert journal.idle(FIRST_SILENCE_S) == ["loading data 5.00 s  so far  fetching mnist.npz, 11 MB"]
+
+
+def test_progress_that_stands_still_is_not_told_twice(journal: Journal) -> None:
+    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
+    assert "step 11/44" in journal.idle(FIRST_SILENCE_S)[0]
+    assert journal.idle(LONGEST_SILENCE_S) == ["training     35.0 s  so far"]
+
+
+def test_past_of_a_run_brings_epochs_and_no_progress(journal: Journal) -> None:
+    past = [event for n in range(1, 4) for event in (progress(n, 20), progress(n, 44), epoch(n))]
+    journal.clock.now -= 3600
+    lines = journal.feed(STARTED, FIT, *past)
+    journal.clock.now += 3600
+    assert [line[:11] for line in lines[1:]] == ["epoch  1/30", "epoch  2/30", "epoch  3/30"]
+
+
+def test_notices_and_stop_requests_are_told(journal: Journal) -> None:
+    lines = journal.feed(STARTED, Noticed("The disk is nearly full."), StopRequested("asked with Ctrl-C"))
+    assert lines[1:] == ["note         The disk is nearly full.", "stopping     asked with Ctrl-C"]
+
+
+def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_path: Path) -> None:
+    (tmp_path / "model.keras").touch()
+    journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), apart_s=2.0)
+    journal.feed(epoch(1), PhaseStarted(Phase.SAVING), apart_s=1.0)
+    lines = journal.feed(RunFinished("completed", "all epochs are done", {}))
+    assert lines == [
+        "saving       1.00 s",
+        "finished     all epochs are done (8.00 s in all)",
+        "best         val_accuracy 0.9750 in epoch 1",
+        "time         training 3.00 s, saving 1.00 s",
+        f"model        {tmp_path}/model.keras",
+        f"next         tpu-console attach {tmp_path.name}  (the curves)",
+        f"             tpu-console show {tmp_path.name}  (every figure)",
+    ]
+    assert journal.idle(1e6) == []
+
+
+def test_unknown_events_are_passed_over(journal: Journal) -> None:
+    assert journal.printer.feed([{"v": 2, "t": 1.0, "type": "Teleported"}]) == []
+    assert journal.printer.state.skipped == 1
+
+
+def test_failure_gives_cause_remedy_and_log(tmp_path: Path) -> None:
+    (tmp_path / "console.log").touch()
+    failed = RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log")
+    assert failed_lines(failed, RunDirectory(tmp_path)) == [
+        "Error: mine.py raised.",
+        "KeyError: 'x'",
+        "Look at line 3.",
+        f"The log: {tmp_path}/console.log",
+    ]
+
+
+def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) -> None:
+    log = ("I0000 00:00:17.5  12 cudart_stub.cc:31] Could not find cuda drivers", "", "terminate called")
+    lines = crashed_lines(RunDirectory(tmp_path), log)
+    assert lines[1:3] == ["Its log ends with:", "  terminate called"]
+    assert "It printed nothing that says why." in crashed_lines(RunDirectory(tmp_path), log[:2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "about 1m 02s, as a run like it took here on 2026-03-01"),
+        ({"epochs": 1}, "about 23 s, as a run like it took here on 2026-03-01"),
+        (
+            {"batch_size": 16},
+            "very roughly 1m 02s: as many images a second as with batch 32 on 2026-03-01",
+        ),
+        ({"early_stopping": {"patience": 1}}, "at most about 1m 02s, as a run like it took here on 2026-03-01"),
+        ({"dataset": "somewhere.data:load"}, ""),
+    ],
+)
+def test_plan_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str) -> None:
+    took = Took(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01")
+    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
+    config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
+    lines = plan_lines(config, make_plan(config, Hardware()))
+    assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])
+
+
+def test_plan_says_batch_steps_learning_rate_and_warnings() -> None:
+    config = RunConfig(dataset="digits", model="cnn", batch_size=12, epochs=2, accelerator="sim:2")
+    assert plan_lines(config, make_plan(config, Hardware())) == [
+        "preset       custom",
+        "             digits → cnn, 2 epochs, on 2 simulated replicas on the CPU",
+        "plan         batch 24 (12 × 2 replicas), 59 steps an epoch (1,416 examples)",
+        "             adam at 1.0e-03, constant; float32",
+        (
+            "warning      12 a replica is not a multiple of 8: a TPU pads it to 16 and wastes the difference. "
+            "Multiples of 128 are best."
+        ),
+    ]

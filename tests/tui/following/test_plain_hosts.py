@@ -1,0 +1,123 @@
+"""Plain lines and `show` of runs on TPUs and several hosts: backend, input, slow and lost hosts."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.tui.tpu_fakes import REMEDY, FakeTpu
+from tpu_console.engine.runs.events import EpochEnded, InputMeasured
+from tpu_console.engine.runs.journal import JournalReader
+from tpu_console.engine.runs.state import RunState, fold
+from tpu_console.tui.following.overview import read_details
+from tpu_console.tui.following.plain import PlainPrinter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def end_epoch(run: FakeTpu, number: int) -> None:
+    run.write(
+        EpochEnded(number, 400 * number, 400, 40.0 * number, 40.0, 0.0, 0.0, 100.0, 10_240.0, 1e-3, {"loss": 1.0})
+    )
+
+
+def said(run: FakeTpu) -> list[str]:
+    return PlainPrinter(run.run).feed(JournalReader(run.run.journal).read())
+
+
+def test_an_epoch_says_how_much_of_it_was_waited_and_a_change_says_what_to_do(tmp_path: Path) -> None:
+    run = FakeTpu(tmp_path)
+    run.begin()
+    for epoch, wait_s, limit in (
+        (1, 0.5, "input"),
+        (1, 0.3, "input"),
+        (2, 0.04, "accelerator"),
+        (3, 0.03, "accelerator"),
+    ):
+        if epoch > 1:
+            end_epoch(run, epoch - 1)
+        run.write(InputMeasured(epoch, 9, 9.0, 9, wait_s, 1.0, limit, REMEDY if limit == "input" else ""))
+    end_epoch(run, 3)
+    lines = said(run)
+    epochs = [line for line in lines if line.startswith("epoch")]
+    assert ["waits 40 %" in epochs[0], "waits  4 %" in epochs[1], "waits  3 %" in epochs[2]] == [True] * 3
+    assert [line for line in lines if line.startswith("input")] == [
+        f"input        input limits: waits 30 % of the time. {REMEDY}",
+        "input        accelerator limits (waits 4 % of the time)",
+    ]
+
+
+def test_an_epoch_in_which_nothing_was_measured_claims_nothing(tmp_path: Path) -> None:
+    run = FakeTpu(tmp_path)
+    run.begin()
+    end_epoch(run, 1)
+    assert not any("waits" in line for line in said(run))
+
+
+def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
+    run = FakeTpu(tmp_path, 2, 4)
+    run.begin()
+    for epoch in (1, 2):
+        run.second(rates=[12_000, 9_000])
+        end_epoch(run, epoch)
+    run.lose(1)
+    lines = said(run)
+    assert "backend      JAX: a TPU is here and JAX is ready for it" in lines
+    assert "topology     mesh 2×4, 2 processes × 4 devices" in lines
+    assert lines.count("slow         host 1 (tpu-vm-1) is slow: 9,000 images/s, 14 % below the hosts' median") == 1
+    assert lines[-1] == "lost         host 1 (tpu-vm-1) is lost: not heard of for 12 s"
+
+
+def test_show_tells_the_same(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+    run = FakeTpu(tmp_path, 2, 4)
+    run.begin()
+    run.second(rates=[12_000, 9_000], disk=False)
+    run.lose(1)
+    code, out, _ = call("show", str(run.run.path))
+    assert code == 0
+    for text in (
+        "JAX (a TPU is here and JAX is ready for it); DataParallel; mesh 2×4",
+        "0: TPU v5 lite, TPU:0 at 0,0,0",
+        "lost         host 1 (tpu-vm-1) is lost: not heard of for 12 s",
+        "tpu-vm-0: cpu 64 %, memory 20.1/188.0 GiB, disk not told (the container hides its disks), images/s 12,000",
+        "tpu-vm-1: cpu not told (the host is lost)",
+        "input limits: waits 38 % of the time. Cache the decoded examples in memory",
+    ):
+        assert text in out
+    told = json.loads(call("show", "--json", str(run.run.path))[1])
+    assert (told["input"]["limit"], told["lost"][0]["process"]) == ("input", 1)
+    assert [host["images_per_s"] for host in told["hosts"]] == [12_000, 9_000]
+
+
+def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+    run = FakeTpu(tmp_path, 16, 8)
+    run.begin()
+    out = call("show", str(run.run.path))[1]
+    assert "host 15 (tpu-vm-15): 8 × TPU v5 lite" in out
+    assert "TPU:127" not in out
+
+
+def test_a_glance_takes_only_the_newest_of_what_comes_by_the_second(tmp_path: Path) -> None:
+    run = FakeTpu(tmp_path, 2, 4)
+    run.begin()
+    for _ in range(50):
+        run.second(rates=[12_000, 11_000])
+    glance, whole = read_details(run.run).state, fold(RunState(), JournalReader(run.run.journal).read())
+    assert [len(curves) for curves in glance.host_curves.values()] == [1, 1]
+    assert (glance.hosts, glance.input, glance.memory) == (whole.hosts, whole.input, whole.memory)
+    assert glance.progress == whole.progress
+
+
+def test_what_is_left_of_an_epoch_comes_behind_its_end_and_is_not_the_next_ones(tmp_path: Path) -> None:
+    run = FakeTpu(tmp_path)
+    run.begin()
+    end_epoch(run, 1)
+    run.write(InputMeasured(1, 400, 40.0, 400, 20.0, 40.0, "input", "Cache it."))
+    run.write(InputMeasured(2, 800, 80.0, 400, 4.0, 40.0, "input", "Cache it."))
+    end_epoch(run, 2)
+    lines = said(run)[-3:]
+    assert "waits" not in lines[0]
+    assert lines[1] == "input        input limits: waits 50 % of the time. Cache it."
+    assert "waits 10 %" in lines[2]

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import LIMIT_S
+from tests.tui.live_fakes import FakeEngine
+from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+class Updates:
+    """Collects what a watcher tells, and waits for what a test expects."""
+
+    def __init__(self) -> None:
+        self.all: list[WatchUpdate] = []
+        self._changed = threading.Condition()
+
+    def add(self, update: WatchUpdate) -> None:
+        with self._changed:
+            self.all.append(update)
+            self._changed.notify_all()
+
+    def wait(self, condition: Callable[[WatchUpdate], object]) -> WatchUpdate:
+        with self._changed:
+            assert self._changed.wait_for(lambda: self.all and condition(self.all[-1]), timeout=LIMIT_S), self.all
+            return self.all[-1]
+
+
+@pytest.fixture
+def watch() -> Iterator[Callable[[RunDirectory], Updates]]:
+    watchers = []
+
+    def start(run: RunDirectory) -> Updates:
+        updates = Updates()
+        watchers.append(RunWatcher(run, updates.add))
+        watchers[-1].start()
+        return updates
+
+    yield start
+    for watcher in watchers:
+        watcher.stop()
+        assert not watcher.is_alive()
+
+
+def test_it_tells_what_is_there_and_then_what_is_new(tmp_path: Path, watch: Callable[..., Updates]) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    updates = watch(engine.run)
+    first = updates.wait(lambda update: update.snapshot.state.fit is not None)
+    assert not first.snapshot.state.epochs
+    engine.train(1)
+    second = updates.wait(lambda update: update.snapshot.state.epochs)
+    assert len(second.snapshot.state.train) == 5
+    assert not second.is_reading
+
+
+def test_it_says_nothing_while_nothing_changes(tmp_path: Path, watch: Callable[..., Updates]) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    updates = watch(engine.run)
+    updates.wait(lambda update: update.snapshot.state.fit is not None)
+    told = len(updates.all)
+    engine.run.log.write_text("one line\n")
+    updates.wait(lambda update: update.snapshot.log == ("one line",))
+    assert len(updates.all) == told + 1
+
+
+def test_it_notices_a_death_though_no_file_of_the_journal_changes(
+    tmp_path: Path, watch: Callable[..., Updates]
+) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    updates = watch(engine.run)
+    updates.wait(lambda update: update.snapshot.liveness is Liveness.ALIVE)
+    engine.die()
+    assert updates.wait(lambda update: update.snapshot.crashed)
+
+
+def test_it_counts_damaged_records(tmp_path: Path, watch: Callable[..., Updates]) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    engine.append("{half a rec", '{"v":1,"t":3,"type":"Progress","epoch":"x"}')
+    engine.train(1)
+    update = watch(engine.run).wait(lambda update: update.snapshot.state.epochs)
+    assert update.damaged == 2
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_read_once_it_can(
+    tmp_path: Path, watch: Callable[..., Updates]
+) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.run.journal.rename(tmp_path / "aside")
+    engine.run.journal.mkdir()
+    updates = watch(engine.run)
+    assert "cannot be read" in updates.wait(lambda update: update.trouble).trouble
+    engine.begin()  # still writes to the file that was moved aside
+    engine.run.journal.rmdir()
+    (tmp_path / "aside").rename(engine.run.journal)
+    assert not updates.wait(lambda update: update.snapshot.state.fit is not None).trouble
+
+
+def test_a_long_journal_comes_in_parts(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path)
+    engine.begin()
+    for epoch in range(1, 400):
+        engine.train(epoch)
+    ticks = iter(range(0, 10**6, 1))
+    updates: list[WatchUpdate] = []
+    watcher = RunWatcher(engine.run, updates.append, clock=lambda: float(next(ticks)))
+    watcher._look()
+    assert [update.is_reading for update in updates] == [True] * (len(updates) - 1) + [False]
+    assert len(updates) > 2
+    assert len(updates[-1].snapshot.state.epochs) == 399
+
+
+def test_stopping_a_watcher_that_never_started_is_fine(tmp_path: Path) -> None:
+    watcher = RunWatcher(FakeEngine(tmp_path).run, lambda update: None)
+    watcher.stop()
+    assert not watcher.is_alive()

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from tpu_console.engine.config.data_options import DATA_OPTIONS
+from tpu_console.engine.config.run_config import RunConfig, parse_config, valid_keys
+from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.presets import Preset, all_presets, find_preset
+from tpu_console.presets.catalog import About
+from tpu_console.tui.forms.draft import Draft, field_of
+from tpu_console.tui.forms.fields import (
+    GROUPS,
+    OPTION_TABLES,
+    FieldSpec,
+    Kind,
+    fields_of,
+    option_fields,
+    to_text,
+    to_value,
+)
+
+
+def _spec(draft: Draft, key: str) -> FieldSpec:
+    return next(spec for spec in draft.fields() if spec.key == key)
+
+
+@pytest.fixture
+def digits() -> Draft:
+    return Draft(find_preset("digits-cnn"))
+
+
+def test_every_key_of_the_configuration_has_a_field_with_a_group_and_a_help() -> None:
+    options = [
+        spec for table in OPTION_TABLES.values() for name in table.sections for spec in option_fields(table, name)
+    ]
+    specs = [*fields_of(), *options]
+    assert {spec.key for spec in specs} == valid_keys().keys() - OPTION_TABLES.keys()
+    assert all(spec.help and spec.group in GROUPS for spec in specs)
+
+
+def test_a_new_key_appears_by_itself() -> None:
+    class Grown(BaseModel):
+        """A configuration.
+
+        Args:
+            sound: What it
+                plays.
+            loud: Whether it is heard.
+        """
+
+        sound: Literal["beep", "bell"] = "beep"
+        loud: bool = True
+
+    sound, loud = fields_of(Grown)
+    assert (sound.kind, sound.choices, sound.help) == (Kind.CHOICE, ("beep", "bell"), "What it plays.")
+    assert (loud.kind, loud.default, loud.label) == (Kind.SWITCH, "true", "Loud")
+
+
+@pytest.mark.parametrize("preset", all_presets()[0], ids=lambda preset: preset.name)
+def test_an_untouched_draft_is_the_preset(preset: Preset) -> None:
+    draft = Draft(preset)
+    assert draft.config() == preset.config
+    assert not draft.is_edited
+
+
+@given(
+    batch=st.integers(1, 10**6),
+    rate=st.floats(1e-12, 1e6),
+    filters=st.lists(st.integers(1, 4096), min_size=1, max_size=6),
+    cache=st.sampled_from(["auto", "memory", "disk", "off"]),
+)
+def test_what_is_typed_is_what_the_configuration_holds(batch: int, rate: float, filters: list[int], cache: str) -> None:
+    draft = Draft(find_preset("digits-cnn"))
+    draft.set(_spec(draft, "batch_size"), to_text(batch))
+    draft.set(_spec(draft, "optimizer.learning_rate"), to_text(rate))
+    draft.set(_spec(draft, "model_options.filters"), to_text(filters))
+    draft.set(_spec(draft, "data.cache"), to_text(cache))
+    config = draft.config()
+    assert (config.batch_size, config.optimizer.learning_rate) == (batch, rate)
+    assert (config.model_options["filters"], config.data.cache) == (filters, cache)
+
+
+@pytest.mark.parametrize("text", ["", "abc", "0", "-3", "2.5", "1,000", "٣", "1e3", "inf", "nan", "0x10"])
+def test_a_wrong_batch_size_is_a_problem_of_that_field(digits: Draft, text: str) -> None:
+    spec = _spec(digits, "batch_size")
+    digits.set(spec, text)
+    with pytest.raises(ConfigError) as caught:
+        digits.config()
+    assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [spec]
+    assert digits.text(spec) == text
+
+
+def test_all_problems_come_together(digits: Draft) -> None:
+    digits.set(_spec(digits, "epochs"), "many")
+    digits.set(_spec(digits, "model_options.filters"), "32, no")
+    digits.set(_spec(digits, "metrics"), "acuracy")
+    with pytest.raises(ConfigError) as caught:
+        digits.config()
+    found = {spec.key for p in caught.value.problems if (spec := field_of(p, digits.fields())) is not None}
+    assert found == {"epochs", "model_options.filters", "metrics"}
+    assert "did you mean 'accuracy'?" in str(caught.value)
+
+
+def test_an_empty_text_means_the_default(digits: Draft) -> None:
+    for key in ("seed", "data.validation_fraction", "model_options.filters", "early_stopping.monitor"):
+        digits.set(_spec(digits, key), " ")
+    config = digits.config()
+    assert (config.seed, config.data.validation_fraction, config.early_stopping.monitor) == (0, 0.2, "val_loss")
+    assert "filters" not in config.model_options
+
+
+def test_options_of_a_model_outlive_a_look_at_another(digits: Draft) -> None:
+    digits.set(_spec(digits, "model_options.filters"), "8, 16")
+    digits.set(_spec(digits, "model"), "mlp")
+    assert {spec.key for spec in digits.fields()} & {"model_options.filters"} == set()
+    digits.set(_spec(digits, "model_options.hidden"), "300")
+    assert digits.config().model_options == {"hidden": [300]}
+    digits.set(_spec(digits, "model"), "cnn")
+    assert digits.config().model_options["filters"] == [8, 16]
+
+
+def test_defaults_of_another_model_are_not_spelled_out(digits: Draft) -> None:
+    digits.set(_spec(digits, "model"), "mlp")
+    assert digits.config().model_options == {}
+
+
+def test_a_model_of_ones_own_takes_free_keyword_arguments(digits: Draft) -> None:
+    digits.set(_spec(digits, "model"), "mine.py:build")
+    digits.set(_spec(digits, "model_options"), 'units=64, wide=true, kind=deep, name="a, b"')
+    with pytest.raises(ConfigError) as caught:
+        digits.config()
+    assert caught.value.problems[0].key == "model_options"
+    digits.set(_spec(digits, "model_options"), "units=64, wide=true, kind=deep")
+    assert digits.config().model_options == {"units": 64, "wide": True, "kind": "deep"}
+
+
+def test_keyword_arguments_read_back_what_they_write() -> None:
+    spec = option_fields(OPTION_TABLES["model_options"], "mine.py:build")[0]
+    values = {"units": [64, 32], "name": 'a, "b"', "rate": 0.5, "deep": {"x": 1}}
+    assert to_value(spec, to_text(values)) == values
+
+
+def test_a_dataset_of_ones_own_takes_free_keyword_arguments_and_a_built_in_one_none(digits: Draft) -> None:
+    assert not [spec for spec in digits.fields() if spec.key.startswith("data.options")]
+    digits.set(_spec(digits, "dataset"), "data.py:load")
+    digits.set(_spec(digits, "data.options"), "size=3")
+    assert digits.config().data.options == {"size": 3}
+
+
+@pytest.mark.parametrize("name", DATA_OPTIONS)
+def test_a_dataset_of_files_asks_for_its_path_at_once(digits: Draft, name: str) -> None:
+    digits.set(_spec(digits, "dataset"), name)
+    keys = [spec.key for spec in digits.fields() if spec.is_essential]
+    assert keys[:2] == ["dataset", "data.options.path"]
+    with pytest.raises(ConfigError) as caught:
+        digits.config()
+    assert [field_of(problem, digits.fields()) for problem in caught.value.problems] == [
+        _spec(digits, "data.options.path")
+    ]
+    digits.set(_spec(digits, "data.options.path"), "somewhere")
+    assert digits.config().data.options == {"path": "somewhere"}
+
+
+def test_options_of_a_dataset_outlive_a_look_at_another(digits: Draft) -> None:
+    digits.set(_spec(digits, "dataset"), "image-csv")
+    digits.set(_spec(digits, "data.options.path"), "train.csv")
+    digits.set(_spec(digits, "data.options.label_columns"), "2020, healthy")
+    digits.set(_spec(digits, "data.options.image_size"), "64, 96")
+    digits.set(_spec(digits, "dataset"), "digits")
+    assert digits.config().data.options == {}
+    digits.set(_spec(digits, "dataset"), "image-folder")
+    assert digits.text(_spec(digits, "data.options.path")) == ""
+    digits.set(_spec(digits, "dataset"), "image-csv")
+    expected = {"path": "train.csv", "label_columns": ["2020", "healthy"], "image_size": [64, 96]}
+    assert digits.config().data.options == expected
+
+
+def test_an_emptied_size_means_the_default(digits: Draft) -> None:
+    digits.set(_spec(digits, "dataset"), "image-folder")
+    digits.set(_spec(digits, "data.options.path"), "photos")
+    digits.set(_spec(digits, "data.options.image_size"), "")
+    assert digits.config().data.options == {"path": "photos"}
+
+
+def test_a_preset_on_files_is_untouched_at_first() -> None:
+    options = {"path": "photos", "image_size": [64, 64], "skip_bad": True}
+    values = {"dataset": "image-folder", "model": "cnn", "batch_size": 8, "epochs": 1, "data": {"options": options}}
+    draft = Draft(Preset("photos", About(title="Photos"), parse_config(values), Path("photos.toml")))
+    assert not draft.is_edited
+    assert draft.config() == parse_config(values)
+    draft.set(_spec(draft, "data.options.skip_bad"), "false")
+    assert draft.config().data.options == options | {"skip_bad": False}
+
+
+def test_reset_goes_back_to_the_preset(digits: Draft) -> None:
+    digits.set(_spec(digits, "epochs"), "3")
+    assert digits.is_edited
+    digits.reset()
+    assert not digits.is_edited
+
+
+def test_a_problem_that_belongs_to_no_field_names_none(digits: Draft) -> None:
+    assert field_of(Problem("", "something else"), digits.fields()) is None
+
+
+def test_a_preset_with_free_options_is_untouched_at_first() -> None:
+    config = RunConfig(dataset="d.py:f", model="m.py:g", batch_size=8, epochs=1, model_options={"a": 1})
+    config = config.model_copy(update={"data": config.data.model_copy(update={"options": {"b": "c"}})})
+    preset = Preset("own", About(title="Own"), config, Path("own.toml"))
+    assert Draft(preset).config() == config
+
+
+def test_the_accelerator_is_chosen_or_simulated_or_an_address(digits: Draft) -> None:
+    spec = _spec(digits, "accelerator")
+    assert spec.choices == ("auto", "cpu", "gpu", "tpu")
+    assert spec.own is not None
+    assert [spec.own.value(text) for text in ("8", "sim:8", "tpu:10.0.0.2:8470")] == [
+        "sim:8",
+        "sim:8",
+        "tpu:10.0.0.2:8470",
+    ]
+
+
+def test_the_backend_and_the_hosts_are_among_what_is_shown_on_demand(digits: Draft) -> None:
+    backend = _spec(digits, "backend")
+    assert (backend.group, backend.choices, backend.is_essential) == (
+        "Accelerator",
+        ("auto", "tensorflow", "jax"),
+        False,
+    )
+    for key, text in (("hosts.count", "2"), ("hosts.index", "1"), ("hosts.coordinator", "10.0.0.1:9000")):
+        assert (_spec(digits, key).group, _spec(digits, key).is_essential) == ("Several hosts", False)
+        digits.set(_spec(digits, key), text)
+    hosts = digits.config().hosts
+    assert (hosts.count, hosts.index, hosts.coordinator) == (2, 1, "10.0.0.1:9000")
+    digits.set(_spec(digits, "hosts.count"), "auto")
+    assert digits.config().hosts.count == "auto"

@@ -1,0 +1,274 @@
+"""A job's process and what is shown of it: progress, notes, errors, interrupts, a process that dies."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.helpers import LIMIT_S, ROOT, wait_until
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.tui.jobs.command_job import run_job
+from tpu_console.tui.jobs.job_process import log_file
+from tpu_console.tui.jobs.progress import ProgressLines, Step, ended_text, running_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+PREAMBLE = (
+    "import os, signal, sys, time\nfrom tpu_console.engine.jobs.job import Reporter\nreporter = Reporter(sys.stdout)\n"
+)
+
+
+def speaking(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]:
+    """What starts a process that speaks as a job does."""
+
+    def start(_name: str, _options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as errors:
+            return subprocess.Popen(
+                [sys.executable, "-c", PREAMBLE + code],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    return start
+
+
+def spoken(code: str) -> Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]:
+    """What starts such a process and returns when it has written to its log."""
+
+    def start(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
+        process = speaking(code)(name, options, log)
+        wait_until(lambda: log.read_text().endswith("\n"), "its first line")
+        return process
+
+    return start
+
+
+def run(code: str) -> dict[str, Any]:
+    return run_job("inspect", {}, start=speaking(code))
+
+
+def test_a_result_comes_back_and_progress_and_notes_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run(
+        "for done in range(0, 1001, 100):\n    reporter.progress('reading images', done, 1000, 'images')\n"
+        "reporter.note('two files are left out')\n"
+        "reporter.progress('counting', 7, None, 'files')\n"
+        "reporter.result({'images': 998, 'names': ['é', 'b']})\n"
+    )
+    assert result == {"images": 998, "names": ["é", "b"]}
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert re.sub(r"[\d.]+ s\b", "T s", err).splitlines() == [
+        "reading images  0 of 1,000 images (0 %)",
+        "reading images  1,000 images in T s",
+        "note         two files are left out",
+        "counting  7 files",
+        "counting  7 files in T s",
+    ]
+
+
+def test_what_a_job_says_is_safe_to_show(capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(
+        "reporter.progress('reading \\x1b[2J', 1, 3, 'files')\nreporter.note('n\\x9b1m')\n"
+        "reporter.result({'classes': [{'name': 'x\\x1b]0;y\\x07.jpg', 'k\\x1bey': 1}]})"
+    )
+    assert found == {"classes": [{"name": "x\ufffd]0;y\ufffd.jpg", "k\ufffdey": 1}]}
+    assert not {"\x1b", "\x9b"} & set(capsys.readouterr().err)
+
+
+def test_a_job_s_error_keeps_its_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConsoleError) as caught:
+        run("reporter.error('a.jpg is empty.', why='It has 0 bytes.', remedy='Delete it.')\nsys.exit(1)")
+    assert (caught.value.what, caught.value.why, caught.value.remedy) == (
+        "a.jpg is empty.",
+        "It has 0 bytes.",
+        "Delete it.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "as systems do when memory runs out"),
+        ("os.kill(os.getpid(), signal.SIGABRT)", "SIGABRT"),
+        ("sys.exit(3)", "exit code was 3"),
+        ("print('{\"kind\": \"resu', end='')", "exit code was 0"),
+    ],
+)
+def test_a_process_that_dies_without_a_word_names_its_log(code: str, why: str) -> None:
+    with pytest.raises(ConsoleError) as caught:
+        run(f"print('the last words', file=sys.stderr)\nreporter.progress('reading', 1, 3, 'files')\n{code}")
+    assert why in caught.value.why
+    assert str(log_file("inspect")) in caught.value.remedy
+    assert log_file("inspect").read_text().startswith("the last words")
+
+
+def test_a_mistake_of_the_job_s_own_is_a_sentence_and_its_traceback_is_in_the_log() -> None:
+    with pytest.raises(ConsoleError) as caught:
+        run_job("tfrecord", {"no_such_option": 1})
+    assert "TypeError" in caught.value.what
+    assert str(log_file("tfrecord")) in caught.value.remedy
+    assert "Traceback" in log_file("tfrecord").read_text()
+    assert log_file("tfrecord").stat().st_mode & 0o777 == 0o600
+
+
+WAITING = "reporter.progress('reading', 1, 3, 'files')\n{}while True:\n    time.sleep(60)\n"
+"""A job that never ends by itself, after something it does first."""
+
+
+def interrupting(code: str, *numbers: signal.Signals, grace_s: float | None = None) -> None:
+    """Run a job that does not end by itself, and interrupt it each time it has said something."""
+
+    def send() -> None:
+        for count, number in enumerate(numbers, 1):
+            wait_until(partial(has_said, count))
+            os.kill(os.getpid(), number)
+
+    def has_said(lines: int) -> bool:
+        return log_file("inspect").exists() and log_file("inspect").read_text().count("\n") >= lines
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_job("inspect", {}, "Whole shards are kept.", start=speaking(code), grace_s=grace_s)
+    finally:
+        thread.join(LIMIT_S)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_reaches_the_job_once_and_says_what_is_kept(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(number)
+    ready = (
+        "def end(number, frame):\n    print('asked', number, file=sys.stderr, flush=True)\n    sys.exit(130)\n"
+        "signal.signal(signal.SIGTERM, end)\nprint('ready', file=sys.stderr, flush=True)\n"
+    )
+    interrupting(WAITING.format(ready), number)
+    assert log_file("inspect").read_text().splitlines() == ["ready", f"asked {int(signal.SIGTERM)}"]
+    assert capsys.readouterr().err.splitlines()[-1] == "Interrupted. Whole shards are kept."
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_ends_a_job_that_does_not_listen() -> None:
+    deaf = (
+        "signal.signal(signal.SIGTERM, lambda *_: print('no', os.getpid(), file=sys.stderr, flush=True))\n"
+        "print('ready', os.getpid(), file=sys.stderr, flush=True)\n"
+    )
+    interrupting(WAITING.format(deaf), signal.SIGINT, signal.SIGINT)
+    pid = int(log_file("inspect").read_text().split()[1])
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_job_that_must_end_soon_is_not_waited_for() -> None:
+    deaf = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', os.getpid(), file=sys.stderr, flush=True)\n"
+    interrupting(WAITING.format(deaf), signal.SIGINT, grace_s=0.3)
+    pid = int(log_file("inspect").read_text().split()[1])
+    assert not psutil.pid_exists(pid)
+
+
+def test_a_job_that_takes_too_long_is_ended_with_all_it_started() -> None:
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    code = f"import subprocess\nprint({child}.pid, file=sys.stderr, flush=True)\n" + WAITING.format("")
+    with pytest.raises(ConsoleError, match=r"no result after 0\.50 s") as caught:
+        run_job("inspect", {}, start=spoken(code), limit_s=0.5)
+    assert str(log_file("inspect")) in caught.value.remedy
+    pid = int(log_file("inspect").read_text())
+    wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_result_that_came_before_the_interrupt_counts() -> None:
+    code = f"os.kill({os.getpid()}, signal.SIGINT)\nreporter.result({{'done': True}})\n"
+    assert run("signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + code) == {"done": True}
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_in_a_pipe_a_line_comes_at_most_every_five_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = ProgressLines(is_terminal=False, clock=clock)
+    for done in range(0, 121, 2):
+        lines.feed(Step("writing", done, 120, "images"))
+        clock.now += 0.25
+    assert capsys.readouterr().err.splitlines() == [
+        "writing  0 of 120 images (0 %)",
+        "writing  40 of 120 images (33 %), 8.0 images/s, 10.0 s left",
+        "writing  80 of 120 images (66 %), 8.0 images/s, 5.00 s left",
+        "writing  120 images in 15.0 s, 8.0 images/s",
+    ]
+
+
+def test_what_takes_long_without_a_word_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Clock()
+    lines = ProgressLines(is_terminal=False, clock=clock)
+    lines.tick()
+    lines.feed(Step("compiling for v5e-8", 0, 3, "choices"))
+    for _ in range(55):
+        clock.now += 0.2
+        lines.tick()
+    lines.feed(Step("compiling for v3-8", 0, None, "seconds"))
+    clock.now += 6
+    lines.tick()
+    lines.feed(Step("building", 0, None, "seconds"))
+    clock.now += 0.1
+    lines.finish()
+    assert capsys.readouterr().err.splitlines() == [
+        "compiling for v5e-8  0 of 3 choices (0 %)",
+        "compiling for v5e-8  0 of 3 choices (0 %), 5.00 s so far",
+        "compiling for v5e-8  0 of 3 choices (0 %), 10.0 s so far",
+        "compiling for v5e-8  0 of 3 choices (0 %) in 11.0 s",
+        "compiling for v3-8",
+        "compiling for v3-8  6.00 s",
+        "compiling for v3-8  6.00 s",
+        "building",  # which is over before its seconds say anything
+    ]
+
+
+def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
+    step = Step("writing", 600, 1000, "images")
+    assert running_text(step, 10.0, 500, bar=False) == "writing  600 of 1,000 images (60 %), 10 images/s, 40.0 s left"
+    assert ended_text(Step("writing", 1000, 1000, "images"), 50.0, 500) == (
+        "writing  1,000 images in 50.0 s, 10 images/s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("step", "text"),
+    [
+        (Step("writing", 0, 0, "images"), "writing  0 of 0 images (100 %)"),
+        (Step("counting", 12, None, "files"), "counting  12 files, 1.2 files/s"),
+        (Step("compiling for v5e-8", 9, None, "seconds"), "compiling for v5e-8  10.0 s"),
+        (Step("writing", 30, 20, "images"), "writing  30 of 20 images (150 %), 3.0 images/s, 0.00 s left"),
+    ],
+)
+def test_odd_amounts_are_told_as_they_are(step: Step, text: str) -> None:
+    assert running_text(step, 10.0, 0, bar=False) == text
+
+
+def test_a_bar_is_drawn_in_ascii_where_the_locale_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Step("writing", 6, 24, "images")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert running_text(step, 0.0, 0, bar=True).startswith("writing  ██████░░░░░░░░░░░░░░░░░░  6 of")
+    monkeypatch.setenv("LC_ALL", "C")
+    assert running_text(step, 0.0, 0, bar=True).startswith("writing  ######..................  6 of")

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import sys
+import threading
+from subprocess import DEVNULL, Popen
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from textual.widgets import Static
+
+from tests.helpers import LIMIT_S
+from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tpu_console.engine.config.run_config import RunConfig
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.heartbeat import Heart, HeartThread, write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
+from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.setup import SetupScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+CONFIG = RunConfig(name="digits-cnn", dataset="digits", model="cnn", batch_size=32, epochs=10)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(tmp_path / "home" / "runs")
+
+
+@pytest.fixture
+def host() -> Iterator[Popen[bytes]]:
+    """A process that stands for a host."""
+    process = Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=DEVNULL)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def is_on(pilot: Pilot[int], kind: type[Any]) -> bool:
+    return isinstance(pilot.app.screen, kind)
+
+
+async def start(pilot: Pilot[int]) -> None:
+    await until(pilot, lambda: is_on(pilot, SetupScreen))
+    pilot.app.screen.post_message(SetupScreen.StartRequested(CONFIG))
+
+
+async def test_start_opens_the_live_screen_and_leaving_says_how_to_come_back(
+    engine: FakeEngine, host: Popen[bytes]
+) -> None:
+    asked: list[tuple[RunConfig, bool]] = []
+
+    def launcher(config: RunConfig, *, in_process: bool) -> HostedRun:
+        asked.append((config, in_process))
+        write_heartbeat(engine.run, host.pid)
+        engine.begin()
+        return HostedRun(engine.run, host)
+
+    app = ConsoleApp(launcher=launcher)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await start(pilot)
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        await until(pilot, lambda: "compiling" in screen_text(pilot))
+        await pilot.press("d")
+    assert asked == [(CONFIG, False)]
+    assert app.return_code == 0
+    name = engine.run.run_id
+    assert app.farewell == f"{name} goes on training. Come back with: tpu-console attach {name}"
+    assert host.poll() is None, "detaching leaves it alone"
+
+
+async def test_a_run_left_for_the_form_is_named_too(engine: FakeEngine, host: Popen[bytes]) -> None:
+    app = ConsoleApp(launcher=lambda config, in_process: HostedRun(engine.run, host))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await start(pilot)
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        watcher = live(pilot)._watcher
+        await pilot.press("n")
+        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        await until(pilot, lambda: not watcher.is_alive())
+        await pilot.press("ctrl+q")
+    assert engine.run.run_id in app.farewell
+
+
+async def test_new_from_an_attached_run_opens_the_form(engine: FakeEngine) -> None:
+    engine.begin()
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        await pilot.press("n")
+        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        pilot.app.screen.post_message(SetupScreen.OpenRunRequested(engine.run))
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+
+
+async def test_a_start_that_fails_says_why_and_keeps_the_form() -> None:
+    def launcher(config: RunConfig, *, in_process: bool) -> HostedRun:
+        raise ConsoleError("The run folder [x] cannot be written.", why="Disk full.", remedy="Free space.")
+
+    async with ConsoleApp(launcher=launcher).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        form = pilot.app.screen
+        await start(pilot)
+        for text in ("The run folder [x] cannot be written.", "Why: Disk full.", "What to do: Free space."):
+            await until(pilot, lambda text=text: text in screen_text(pilot))  # type: ignore[misc]  # lambda
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is form)
+
+
+async def test_a_second_press_while_it_starts_starts_nothing(engine: FakeEngine, host: Popen[bytes]) -> None:
+    starts = []
+
+    def launcher(config: RunConfig, *, in_process: bool) -> HostedRun:
+        starts.append(config)
+        return HostedRun(engine.run, host)
+
+    async with ConsoleApp(launcher=launcher).run_test(size=(80, 24)) as pilot:
+        await start(pilot)
+        await start(pilot)
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        assert len(starts) == 1
+
+
+async def test_a_host_that_ends_is_reaped(engine: FakeEngine, host: Popen[bytes]) -> None:
+    engine.begin()
+    write_heartbeat(engine.run, host.pid)
+    app = ConsoleApp(launcher=lambda config, in_process: HostedRun(engine.run, host))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await start(pilot)
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        host.kill()
+        await until(pilot, lambda: "crashed" in screen_text(pilot))
+        await until(pilot, lambda: host.returncode is not None)
+
+
+class IdleEngine(EngineThread):
+    """Trains nothing until it is asked to stop."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._asked = threading.Event()
+
+    def run(self) -> None:
+        self._asked.wait(LIMIT_S)
+        self._journal.write(RunFinished("stopped", "asked from the console", {}))
+
+    def request_stop(self, reason: str) -> None:
+        super().request_stop(reason)
+        self._asked.set()
+
+
+async def test_in_process_leaving_asks_and_stops_the_run_first(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    journal = JournalWriter(engine.run.journal)
+    thread = IdleEngine(engine.run, CONFIG, journal, "in-process")
+    heart = HeartThread(Heart(engine.run, journal, thread.request_stop))
+
+    def launcher(config: RunConfig, *, in_process: bool) -> InProcessRun:
+        assert in_process
+        heart.start()
+        thread.start()
+        return InProcessRun(engine.run, thread, heart, journal)
+
+    app = ConsoleApp(in_process=True, launcher=launcher)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await start(pilot)
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        await pilot.press("d")
+        await until(pilot, lambda: "Stop it?" in screen_text(pilot))
+        await pilot.press("n")
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        assert thread.is_alive()
+        await pilot.press("d", "y")
+        await until(pilot, lambda: "Stopped after 1 epoch" in screen_text(pilot))
+        await until(pilot, lambda: not heart.is_alive())
+        await pilot.press("d")
+    assert app.return_code == 0
+    assert "Stopped after 1 epoch" in app.farewell
+
+
+async def test_a_terminal_theme_can_be_chosen(engine: FakeEngine) -> None:
+    async with ConsoleApp(run=engine.run, theme_name="console-light").run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: is_on(pilot, LiveScreen))
+        assert not pilot.app.current_theme.dark
+        assert pilot.app.screen.query(Static)

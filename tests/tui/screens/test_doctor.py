@@ -1,0 +1,96 @@
+"""The doctor in the console."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from textual.app import App
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from tests.engine.machine.recorded import lay_out
+from tests.helpers import LIMIT_S
+from tests.tui.live_fakes import until
+from tpu_console.engine.machine.environment import Environment, look_around
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.screens.doctor import DoctorScreen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+class Host(App[None]):
+    def __init__(self, look: Callable[[], Environment]) -> None:
+        super().__init__()
+        self._look = look
+
+    def on_mount(self) -> None:
+        self.push_screen(DoctorScreen(self._look))
+
+    def action_help(self) -> None:
+        pass
+
+    def title_text(self) -> str:
+        return str(self.screen.query_one("#title", Static).content)
+
+    def texts(self) -> list[str]:
+        return [str(static.content) for static in self.screen.query("#report Static").results(Static)]
+
+
+async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
+    app = Host(lambda: look_around(lay_out("tpu-held", tmp_path).sources))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "1 problem" in app.title_text())
+        texts = "\n".join(app.texts())
+        assert "where\nTPU VM" in texts
+        assert "Process 4242 of bob holds the TPU" in texts
+        assert "type: ps -o pid,user,lstart,args -p 4242" in texts
+        assert len(app.screen.query(".finding.-problem")) == 1
+        box = app.screen.query_one("#report", VerticalScroll)
+        await until(pilot, lambda: box.max_scroll_y > 0)  # the report has been laid out
+        assert box.max_scroll_x == 0
+        await pilot.press("end")
+        await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
+
+
+async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def slow() -> Environment:
+        go.wait(LIMIT_S)
+        return look_around(lay_out("laptop", tmp_path).sources)
+
+    app = Host(slow)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: "looking around" in app.title_text())
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
+        go.set()
+
+
+async def test_looking_again_replaces_the_report(tmp_path: Path) -> None:
+    names = iter(["tpu-held", "tpu-lock-of-ours"])
+
+    def look() -> Environment:
+        name = next(names)
+        return look_around(lay_out(name, tmp_path / name).sources)
+
+    app = Host(look)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "1 problem" in app.title_text())
+        await pilot.press("r")
+        await until(pilot, lambda: app.title_text().endswith("2 notes, 12 ok."))
+        assert "Process 4242" not in "\n".join(app.texts())
+
+
+async def test_a_key_of_the_form_opens_it(tmp_path: Path) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: bool(app.screen.query("PresetList")))
+        await pilot.press("f8")
+        await until(pilot, lambda: isinstance(app.screen, DoctorScreen))
+        await until(pilot, lambda: bool(app.screen.query(".finding")))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))

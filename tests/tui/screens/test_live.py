@@ -1,0 +1,349 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tpu_console.engine.runs.events import (
+    CheckpointSaved,
+    MemorySampled,
+    Noticed,
+    ReplicaMemory,
+    RunFailed,
+    StopRequested,
+)
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.text.outcome import VerdictBox
+from tpu_console.tui.widgets.chart_pane import ChartPane
+from tpu_console.tui.widgets.epoch_table import EpochTable
+from tpu_console.tui.widgets.rows_pane import RowsPane
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(tmp_path / "runs")
+
+
+def app_on(engine: FakeEngine, **options: str) -> ConsoleApp:
+    return ConsoleApp(run=engine.run, **options)  # type: ignore[arg-type]  # marker and theme only
+
+
+async def shows(pilot: Pilot[int], *texts: str) -> None:
+    """Wait until all these texts stand on the screen at once."""
+    await until(pilot, lambda: all(text in screen_text(pilot) for text in texts))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    for epoch in (1, 2, 3, 4):
+        engine.train(epoch)
+    engine.train(5, ends=False)
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
+        await shows(pilot, "CPU", "No GPU was found.", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
+        await shows(pilot, "★     3 0.6667", "▸     5", "smooth", "detach", "help")
+        train, held_out = live(pilot).query_one("#loss", ChartPane)._curves
+        assert (train.name, held_out.name) == ("loss", "val_loss")
+        assert train.value[-1] == pytest.approx(0.4)
+        assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
+        assert live(pilot).query_one("#metrics", ChartPane).title == "accuracy"
+
+
+@pytest.mark.parametrize("size", SIZES[1:])
+async def test_with_room_all_five_panes_are_seen(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "palette")
+        for pane in live(pilot).query(".pane"):
+            assert pane.region.area > 0
+
+
+async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.run.log.write_text("a line of the log\n")
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "val_", "1.25 s")
+        assert "CPU:0" not in screen_text(pilot)
+        await pilot.press("p")
+        await shows(pilot, "CPU:0", "tpu-vm-0")
+        await pilot.press("p")
+        await shows(pilot, "a line of the log")
+        await pilot.press("p")
+        await shows(pilot, "1.25 s")
+        await pilot.click("#tabs", offset=(14, 0))
+        await shows(pilot, "CPU:0")
+
+
+async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "starting", "not connected yet")
+        engine.begin()
+        await shows(pilot, "compiling", "waiting for the first step", "✓ importing 3.00 s")
+        engine.train(1)
+        await shows(pilot, "1/10", "★     1")
+        engine.train(2)
+        await shows(pilot, "★     2")
+        assert live(pilot).query_one(EpochTable).row_count() == 2
+
+
+async def test_chart_keys(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "★     1")
+        charts = live(pilot).query(ChartPane)
+        await pilot.press("s", "l", "x", "m")
+        for chart in charts:
+            assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.5, True, Axis.EPOCH, "block")
+        await shows(pilot, "smooth 0.5", "log")
+        await pilot.press("s", "s", "s", "s", "l", "x", "x", "m", "m")
+        for chart in charts:
+            assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.0, False, Axis.STEP, "braille")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_zoom(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=size) as pilot:
+        await until(pilot, lambda: live(pilot).snapshot.state.epochs)
+        panes = {pane.id: pane for pane in live(pilot).query(".pane")}
+        for number, name in enumerate(("loss", "metrics", "epochs", "replicas", "log"), 1):
+            await pilot.press(str(number))
+            await until(pilot, lambda name=name: panes[name].region.width >= size[0] - 2)  # type: ignore[misc]  # lambda
+            seen = [pane_id for pane_id, pane in panes.items() if pane.region.area and pane.is_on_screen]
+            assert seen == [name]
+        await pilot.press("5")
+        await until(pilot, lambda: panes["loss"].region.area)
+        await pilot.press("z")
+        await until(pilot, lambda: panes["loss"].region.width >= size[0] - 2)
+        await pilot.press("escape")
+        await until(pilot, lambda: 0 < panes["loss"].region.width < size[0] - 2)
+        panes["metrics"].focus()
+        await pilot.press("z")
+        await until(pilot, lambda: panes["metrics"].region.width >= size[0] - 2)
+
+
+async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    request = engine.run.control / "stop.json"
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("k")
+        await shows(pilot, "Stop training?")
+        await pilot.press("enter")  # on the harmless answer
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+        assert not request.exists()
+        await pilot.press("k")
+        await pilot.press("y")
+        await shows(pilot, "stopping")
+        assert "asked from the console" in request.read_text()
+        engine.write(StopRequested("asked from the console"))
+        engine.finish("stopped", "asked from the console")
+        await shows(pilot, "Stopped after 1 epoch", "as asked")
+        await pilot.press("k")
+        assert pilot.app.screen is live(pilot), "there is nothing left to stop"
+
+
+async def test_a_stop_request_that_cannot_be_written_is_told(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        engine.run.control.rmdir()
+        engine.run.control.write_text("a file where a folder belongs")
+        await pilot.press("k", "y")
+        await shows(pilot, "The request to stop")
+        assert "stopping" not in screen_text(pilot)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_finished(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    for epoch in (1, 2, 3, 4):
+        engine.train(epoch)
+    engine.run.model.write_bytes(b"model")
+    engine.finish()
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, "✓ finished", "Finished: 4 epochs in", "best: val_accuracy 0.8800 in epoch 3", "model.keras")
+        await shows(pilot, "★     3")
+        await pilot.press("d")
+    assert "val_accuracy 0.8800" in pilot.app.farewell  # type: ignore[attr-defined]  # a ConsoleApp
+
+
+async def test_stopped_early(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.finish("early", "val_loss has not improved for 5 epochs.")
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "stopped early", "Stopped early after 1 epoch", "has not improved for 5 epochs")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_failed(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.run.log.write_text("Traceback (most recent call last):\n")
+    engine.write(RunFailed("The GPU ran out of memory.", "It has 16 GiB.", "Use a smaller batch.", "console.log"))
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, "✗ failed", "The GPU ran out of memory.", "why: It has 16 GiB.")
+        await shows(pilot, "what to do: Use a smaller batch.", "console.log", "Traceback (most recent")
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.write(CheckpointSaved(1, "checkpoints/best.keras", "val_accuracy", 0.8))
+    engine.run.log.write_text("libtpu: Killed\n")
+    engine.die()
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, "✗ crashed", "ended without a word", "console.log", "libtpu: Killed")
+        await shows(pilot, "checkpoints/best.keras")
+        assert live(pilot).query_one(VerdictBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
+
+
+async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.write(Noticed("Each epoch leaves out 29 examples."))
+    engine.append_newer_event()
+    engine.append("}{")
+    engine.train(1)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "newer tpu-console (journal version 7", "i shows 2 more", "★     1")
+        await pilot.press("i")
+        await shows(pilot, "2 records of the journal could not be read", "leaves out 29 examples", "keras 3.12.0")
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+
+
+async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path, replicas=3)
+    engine.begin()
+    gib = 1 << 30
+    told = (
+        ReplicaMemory(0, 3 * gib, 4 * gib, 16 * gib),
+        ReplicaMemory(1, 16 * gib, 16 * gib, 16 * gib),
+        ReplicaMemory(2, None, None, None, "The runtime does not tell."),
+    )
+    engine.write(MemorySampled(told))
+    async with app_on(engine).run_test(size=(200, 50)) as pilot:
+        await shows(
+            pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "not told", "The runtime does not tell.", "batch 96 = 3 × 32"
+        )
+
+
+async def test_nan_is_seen_in_the_table(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1, loss=float("nan"))
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "NaN   0.8000")
+
+
+async def test_thousands_of_epochs_stay_quick_and_follow_the_newest(engine: FakeEngine) -> None:
+    engine.begin()
+    for epoch in range(1, 3001):
+        engine.train(epoch)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 3000)
+        table = live(pilot).query_one(EpochTable)
+        await shows(pilot, "  3000 ")
+        drawn: list[int] = []
+        original = table.row
+
+        def counted(index: int) -> object:
+            drawn.append(index)
+            return original(index)
+
+        table.row = counted  # type: ignore[method-assign, assignment]  # counts the rows that are drawn
+        engine.train(3001)
+        await shows(pilot, "  3001 ")
+        assert 0 < len(drawn) < 200, "only rows that are seen are drawn"
+        table.focus()
+        await pilot.press("home")
+        await shows(pilot, "     1 2.0000")
+        engine.train(3002)
+        await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 3002)
+        assert "     1 2.0000" in screen_text(pilot), "it does not run away from whoever reads"
+        await pilot.press("end")
+        await shows(pilot, "  3002 ")
+
+
+async def test_scroll_bar_of_a_long_table_stands_where_the_table_stands(engine: FakeEngine) -> None:
+    engine.begin()
+    for epoch in range(1, 31):
+        engine.train(epoch)
+    engine.run.log.write_text("".join(f"line {number}\n" for number in range(200)))
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "    30 ", "line 199")
+        long = [pane for pane in live(pilot).query(RowsPane) if pane.max_scroll_y]
+        assert {"epochs", "log"} <= {pane.id for pane in long}
+        await until(pilot, lambda: all(pane.scroll_y == pane.max_scroll_y for pane in long))
+        await until(pilot, lambda: all(pane.vertical_scrollbar.position == pane.scroll_y for pane in long))
+
+
+async def test_resize_storm(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.train(2, ends=False)
+    async with app_on(engine).run_test(size=(200, 50)) as pilot:
+        await shows(pilot, "★     1")
+        for width, height in [(80, 24), (20, 5), (300, 90), (1, 1), (120, 24), (80, 60), (119, 41), (40, 12)] * 3:
+            await pilot.resize_terminal(width, height)
+        await pilot.resize_terminal(80, 24)
+        await shows(pilot, "★     1", "3 epochs", "loss", "accuracy", "help")
+        lines = screen_text(pilot).splitlines()
+        assert len(lines) == 24
+        assert max(len(line) for line in lines) <= 80
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 24), (80, 50), (200, 50)])
+async def test_ascii_draws_nothing_else(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.train(2, ends=False)
+    async with app_on(engine, marker="ascii").run_test(size=size) as pilot:
+        await shows(pilot, "*     1", ">     2")
+        await pilot.press("tab", "tab", "tab")
+        text = screen_text(pilot)
+        assert {character for character in text if not character.isascii()} == set()
+
+
+async def test_help_explains_every_key_of_the_screen(engine: FakeEngine) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(120, 60)) as pilot:
+        await shows(pilot, "compiling")
+        tooltips = [entry.binding.tooltip for entry in live(pilot).active_bindings.values() if entry.binding.show]
+        await pilot.press("question_mark")
+        await until(pilot, lambda: pilot.app.screen is not live(pilot))
+        text = pilot.app.screen.text.plain  # type: ignore[attr-defined]  # a TextDialog
+        flat = " ".join(text.split())
+        assert [tip for tip in tooltips if tip and " ".join(tip.split()) not in flat] == []
+        assert "global batch" in text
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+
+
+async def test_every_key_in_the_footer_is_in_the_palette(engine: FakeEngine) -> None:
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "starting")
+        titles = [command.title for command in pilot.app.get_system_commands(live(pilot))]
+        for label in ("Smooth", "Log", "Axis", "Dots", "Zoom", "Pane", "Stop", "Detach", "New", "Info", "Help"):
+            assert label in titles
+        smooth = next(c for c in pilot.app.get_system_commands(live(pilot)) if c.title == "Smooth")
+        await smooth.callback()
+        assert live(pilot).smoothing == 0.5

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    FitStarted,
+    InputMeasured,
+    PhaseStarted,
+    Progress,
+    Replica,
+    RunFinished,
+    RunStarted,
+)
+from tpu_console.engine.runs.follower import Snapshot
+from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.engine.runs.state import RunState, reduce
+from tpu_console.engine.runs.timing import pace
+from tpu_console.tui.text.live_numbers import glyphs_for
+from tpu_console.tui.widgets.run_header import HeaderView, header_rows, status
+
+
+def state_of(*events: tuple[float, object]) -> RunState:
+    state = RunState()
+    for at, event in events:
+        state = reduce(state, event, at)  # type: ignore[arg-type]  # any event
+    return state
+
+
+STARTED = RunStarted("digits-cnn", "host", 1, "vm", {"dataset": "digits", "model": "cnn", "accelerator": "auto"})
+TRAINING = [
+    (100.0, STARTED),
+    (100.0, PhaseStarted("compiling")),
+    (101.0, FitStarted(10, 100, 32, 32, 1, "", "val_loss")),
+    (103.0, PhaseStarted("training")),
+    *((104.0 + i, Progress(2, 10 * i, 100 + 10 * i, 1.0 + i, {"loss": 1.0})) for i in range(1, 6)),
+]
+
+
+def view_of(state: RunState, now: float, **changes: object) -> HeaderView:
+    snapshot = Snapshot(state, Liveness.ALIVE)
+    view = HeaderView("20261120-run", snapshot, now=now, opened_at=90.0, pace=pace(state))
+    return replace(view, **changes)  # type: ignore[arg-type]  # fields of the view
+
+
+def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
+    view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
+    text = "\n".join(row.plain for row in header_rows(view, 100))
+    assert "building 1:02" in status(view).plain
+    assert "✓ importing 3.50 s" in text
+    assert view.is_moving
+
+
+def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> None:
+    view = view_of(RunState(), 95.2)
+    assert "starting 0:05" in status(view).plain
+    assert "starts" in header_rows(view, 80)[-1].plain
+
+
+def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> None:
+    state = state_of(*TRAINING)
+    epoch, run = (row.plain for row in header_rows(view_of(state, 109.0), 120)[-2:])
+    assert "2/10" in epoch
+    assert "step 50/100" in epoch
+    assert "0:05 left" in epoch
+    assert "100 ms/step" in epoch
+    assert "15%" in run
+    assert "320 images/s" in run
+    later = header_rows(view_of(state, 111.0), 120)[-2].plain
+    assert "0:03 left" in later
+
+
+def test_why_the_accelerator_was_chosen_is_said() -> None:
+    replicas = tuple(Replica(i, f"/device:GPU:{i}", "NVIDIA H200", "vm") for i in range(2))
+    ready = AcceleratorReady("gpu", "auto: two GPUs were found.", "MirroredStrategy", replicas, {})
+    view = view_of(state_of((1.0, STARTED), (2.0, ready)), 3.0)
+    assert header_rows(view, 100)[2].plain == "GPU · 2 replicas  auto: two GPUs were found."
+
+
+@pytest.mark.parametrize(
+    ("limit", "text"),
+    [
+        ("input", "▲ input limits: waits 38 % of the time"),
+        ("accelerator", "accelerator limits (waits 38 % of the time)"),
+    ],
+)
+def test_what_limits_stands_at_the_right(limit: str, text: str) -> None:
+    replicas = (Replica(0, "/device:GPU:0", "NVIDIA H200", "vm"),)
+    ready = AcceleratorReady("gpu", "auto: a GPU was found.", "one device", replicas, {})
+    measured = InputMeasured(2, 60, 6.0, 10, 0.38, 1.0, limit, "Cache it.")
+    view = view_of(state_of(*TRAINING, (110.0, ready), (111.0, measured)), 112.0)
+    for width in (100, 50):
+        assert header_rows(view, width)[2].plain.endswith(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [({"is_stopping": True}, "stopping"), ({"is_reading": True}, "reading 5 events"), ({}, "training 0:06")],
+)
+def test_status(changes: dict[str, object], text: str) -> None:
+    assert text in status(view_of(state_of(*TRAINING), 109.0, **changes)).plain
+
+
+def test_the_end_takes_the_progress_rows_away() -> None:
+    state = state_of(*TRAINING, (120.0, RunFinished("early", "No improvement.", {})))
+    view = view_of(state, 130.0)
+    assert "stopped early" in status(view).plain
+    assert len(header_rows(view, 80)) == 3
+
+
+def test_a_dead_process_without_last_event_has_crashed() -> None:
+    view = view_of(state_of(*TRAINING), 130.0, snapshot=Snapshot(state_of(*TRAINING), Liveness.DEAD))
+    assert "crashed" in status(view).plain
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 200])
+@pytest.mark.parametrize("marker", ["braille", "ascii"])
+def test_rows_never_exceed_the_width(width: int, marker: str) -> None:
+    for state in (RunState(), state_of(*TRAINING), state_of(*TRAINING[:2])):
+        view = view_of(state, 130.0, glyphs=glyphs_for(marker))
+        rows = header_rows(view, width)
+        assert all(row.cell_length <= width for row in rows)
+        if marker == "ascii":
+            assert all(row.plain.isascii() for row in rows)

@@ -1,0 +1,99 @@
+"""Translations on the live screen: a pane of their own, which comes with the first ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tpu_console.engine.runs.events import Sample, Translated
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.widgets.samples_pane import SamplesPane
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+SAMPLES = (
+    Sample("Did you see the red house?", "¿Tú mira un casa rojo?", "tú mira un casa rojo"),
+    Sample("I read [bold]books[/bold].", "Yo leo libros.", "yo como [UNK]"),
+    Sample("Perhaps she will come tomorrow.", "Tal vez ella vendrá mañana.", ""),
+)
+SIZES = [(80, 24), (80, 50), (120, 40), (200, 50)]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    return FakeEngine(tmp_path / "runs", "nmt-transformer")
+
+
+def translate(engine: FakeEngine, epoch: int) -> None:
+    engine.write(Translated(epoch, SAMPLES))
+
+
+async def shows(pilot: Pilot[int], *texts: str) -> None:
+    await until(pilot, lambda: all(text in screen_text(pilot) for text in texts))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_the_newest_translations_are_shown(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
+        await shows(pilot, "★     1")
+        assert not live(pilot).query(SamplesPane)
+        translate(engine, 1)
+        if size == (80, 24):
+            await shows(pilot, "7 samples")
+            await pilot.press("p", "p", "p")
+        await shows(pilot, "translations after epoch 1", "Did you see the red house?", "✓ tú mira un casa rojo")
+        engine.train(2)
+        translate(engine, 2)
+        await shows(pilot, "translations after epoch 2")
+        pane = live(pilot).query_one(SamplesPane)
+        await until(pilot, lambda: pane.region.area)
+        assert pane.region.height >= 4
+        if size != (80, 24):
+            log, side = live(pilot).query_one("#log").region, live(pilot).query_one("#side").region
+            assert log.height >= 3
+            assert side.contains_region(log), "the log keeps its place"
+
+
+async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    translate(engine, 1)
+    async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "translations after epoch 1")
+        await pilot.press("7")
+        await shows(pilot, "I read [bold]books[/bold].", "▸ yo como [UNK]", "expected: Yo leo libros.", "▸ …")
+        text = screen_text(pilot)
+        assert text.count("expected:") == 2, "a right translation needs no second one"
+        assert "CPU:0" not in text
+        await pilot.press("p")
+        await until(pilot, lambda: live(pilot).zoomed == "loss")
+        await pilot.press("escape")
+        await shows(pilot, "CPU:0", "translations after epoch 1")
+
+
+async def test_without_translations_its_key_does_nothing(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "★     1")
+        await pilot.press("7")
+        assert live(pilot).zoomed == ""
+        await pilot.press("p", "p", "p")
+        await until(pilot, lambda: live(pilot).bottom_pane == "epochs")
+        assert "samples" not in screen_text(pilot)
+
+
+async def test_ascii_draws_nothing_else(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    translate(engine, 1)
+    async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "Did you see the red house?", "+ t? mira un casa rojo")
+        assert screen_text(pilot).isascii()

@@ -1,0 +1,164 @@
+"""The preflight in the console, with a real process that says what the job says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from textual.app import App
+from textual.widgets import Input, Static
+
+from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, speaking, telling
+from tests.tui.live_fakes import screen_text, until
+from tpu_console.engine.preflight.result import Outcome
+from tpu_console.presets import find_preset
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.forms.field_row import FieldRow
+from tpu_console.tui.jobs.job_process import log_file
+from tpu_console.tui.screens.preflight import PreflightScreen
+from tpu_console.tui.widgets.plan_panel import PlanPanel
+from tpu_console.tui.widgets.verdict_table import VerdictTable
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
+
+    from tpu_console.tui.jobs.job_process import Start
+
+
+@pytest.fixture(autouse=True)
+def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on a machine without the TPU compiler."""
+    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
+
+
+FASTER = replace(FITS, precision="mixed_bfloat16", replica_batch=256)
+ENDLESS = "import signal\nreporter.progress('compiling for v5e-8', 0, 2, 'choices')\ntime.sleep(600)"
+
+
+class Host(App[None]):
+    def __init__(self, start: Start) -> None:
+        super().__init__()
+        config = find_preset("cifar10-vgg-augmented").config
+        self.shown = PreflightScreen(config, "cifar10-vgg-augmented", start)
+        self.taken: Any = "nothing yet"
+
+    def on_mount(self) -> None:
+        self.push_screen(self.shown, self.take)
+
+    def take(self, choice: tuple[int, str] | None) -> None:
+        self.taken = choice
+
+    def action_help(self) -> None:
+        pass
+
+    @property
+    def status(self) -> str:
+        return str(self.shown.query_one("#status", Static).content)
+
+    @property
+    def table(self) -> VerdictTable:
+        return self.shown.query_one(VerdictTable)
+
+    @property
+    def words(self) -> str:
+        return str(self.shown.query_one("#words", Static).content)
+
+
+async def shown(pilot: Pilot[None], app: Host) -> None:
+    await until(pilot, lambda: app.screen is app.shown and bool(app.shown.query(Input)) and app.focused is not None)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)])
+async def test_verdicts_stand_side_by_side_and_one_is_taken_over(size: tuple[int, int]) -> None:
+    app = Host(telling([FITS, TOO_LARGE, REFUSED, FASTER]))
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.table.verdicts) == 4)
+        await until(pilot, lambda: "fits         The train step" in app.words)
+        text = screen_text(pilot)
+        for outcome in (Outcome.FITS, Outcome.DOES_NOT_FIT, Outcome.DOES_NOT_COMPILE):
+            assert outcome.value in text
+        assert "2.32" in text
+        await pilot.press("down")
+        await until(pilot, lambda: "too large    A step needs 36.52 GiB" in app.words)
+        await pilot.press("down", "down", "enter")
+        await until(pilot, lambda: app.taken != "nothing yet")
+    assert app.taken == (256, "mixed_bfloat16")
+
+
+async def test_wrong_choices_are_marked_and_start_nothing() -> None:
+    app = Host(telling([FITS]))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, app)
+        app.shown.query_one("#tpus", Input).value = "v5f-8"
+        await until(pilot, lambda: "did you mean 'v5p-8'?" in screen_text(pilot))
+        await pilot.press("enter")
+        app.shown.query_one("#tpus", Input).value = "v5e-8"
+        app.shown.query_one("#batches", Input).value = "32, many"
+        await until(pilot, lambda: "'many' is no number of examples" in screen_text(pilot))
+        await pilot.press("f5")
+        await pilot.pause()
+        assert not log_file("preflight").exists()
+        app.shown.query_one("#batches", Input).value = "32, 64,32"
+        await until(pilot, lambda: "no number" not in screen_text(pilot))
+        await pilot.press("f5")
+        await until(pilot, lambda: len(app.table.verdicts) == 1)
+        assert '"batches": [32, 64]' in log_file("preflight").read_text()
+
+
+async def test_progress_is_shown_with_the_time_and_can_be_cancelled() -> None:
+    app = Host(speaking(ENDLESS))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, app)
+        await pilot.press("f5")
+        await until(pilot, lambda: "s  compiling for v5e-8  0 of 2 choices" in app.status)
+        first = app.status
+        await until(pilot, lambda: app.status != first)  # the time goes on while the job is silent
+        await pilot.press("f6")
+        await until(pilot, lambda: app.status.startswith("cancelled"))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.taken is None)
+
+
+async def test_leaving_ends_what_is_being_compiled() -> None:
+    code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    code += "print(os.getpid(), file=sys.stderr, flush=True)\n"
+    app = Host(speaking(code + ENDLESS))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, app)
+        await pilot.press("f5")
+        await until(pilot, lambda: "compiling" in app.status)
+        pid = int(log_file("preflight").read_text().splitlines()[1])
+        assert psutil.pid_exists(pid)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.taken is None)
+        await until(pilot, lambda: not psutil.pid_exists(pid))
+
+
+async def test_a_failure_is_told_with_its_remedy() -> None:
+    app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'tpu-console[tpu]'\")"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await shown(pilot, app)
+        await pilot.press("f5")
+        await until(pilot, lambda: app.status == "There is no compiler. No libtpu.")
+        assert "pip install 'tpu-console[tpu]'" in app.words
+
+
+async def test_a_choice_comes_back_into_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", telling([FASTER]))
+    app = ConsoleApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: bool(app.screen.query(PlanPanel)) and app.screen.query_one(PlanPanel).command != "")
+        await pilot.press("f9")
+        await until(pilot, lambda: isinstance(app.screen, PreflightScreen) and bool(app.screen.query(VerdictTable)))
+        await pilot.press("f5")
+        await until(pilot, lambda: bool(app.screen.query_one(VerdictTable).verdicts))
+        await pilot.press("f2")
+        await until(pilot, lambda: not isinstance(app.screen, PreflightScreen))
+        command = "tpu-console run digits-cnn --batch-size 256 --set precision=mixed_bfloat16"
+        await until(pilot, lambda: app.screen.query_one(PlanPanel).command == command)
+        rows = {row.spec.key: row.text for row in app.screen.query(FieldRow)}
+        assert rows["batch_size"] == "256"

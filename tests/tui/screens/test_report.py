@@ -1,0 +1,144 @@
+"""The class report on a screen, over the live screen of a run that has ended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.class_reports import even_report
+from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.storage.files import write_whole
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.screens.report import ReportScreen
+from tpu_console.tui.widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from tpu_console.engine.runs.class_report import ClassReport
+
+SIZES = [(80, 24), (200, 50)]
+PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    engine.train(1)
+    return engine
+
+
+def finish(engine: FakeEngine, report: ClassReport) -> None:
+    write_whole(engine.run.report, json.dumps(report.as_dict()))
+    engine.write(RunFinished("completed", "all epochs are done", {"classes": report.brief()}))
+
+
+async def shows(pilot: Pilot[int], *texts: str) -> None:
+    """Wait until all these texts stand on the screen, wherever its lines break."""
+
+    def words() -> str:
+        return " ".join(screen_text(pilot).replace("█", " ").replace("|", " ").split())
+
+    await until(pilot, lambda: all(text in words() for text in texts))
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_from_the_verdict_to_the_matrix_and_back(engine: FakeEngine, size: tuple[int, int]) -> None:
+    finish(engine, even_report(PLANTS))
+    async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
+        await shows(pilot, "balanced accuracy 0.8000", "healthy taken for multiple_diseases", "c shows all")
+        await pilot.press("c")
+        await shows(pilot, "400 validation examples", "multiple_diseases", "what it was taken for")
+        matrix = pilot.app.screen.query_one(MatrixPane)
+        assert matrix.has_focus
+        row = matrix.row(1)
+        assert [(text.strip(), look) for text, look in row[1:]] == [
+            ("·", "faint"),
+            ("90", "hit5"),
+            ("10", "miss2"),
+            ("·", "faint"),
+        ]
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+
+
+async def test_without_room_one_pane_at_a_time(engine: FakeEngine) -> None:
+    finish(engine, even_report(PLANTS))
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "c shows all")
+        await pilot.press("c", "p")
+        await shows(pilot, "precision", "0.833", "━")
+        assert pilot.app.screen.query_one(ScoresPane).has_focus
+        await pilot.press("3")
+        await shows(pilot, "scab taken for healthy: 10 times (10% of its examples)")
+        assert pilot.app.screen.query_one(MistakesPane).has_focus
+        assert "0.833" not in screen_text(pilot)
+        await pilot.press("p")
+        await shows(pilot, "what it was taken for")
+
+
+async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
+    finish(engine, even_report(PLANTS))
+    async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
+        await shows(pilot, "c shows all")
+        await pilot.press("c")
+        await shows(pilot, "what it was taken for", "precision", "taken for healthy: 10 times")
+        assert "1 matrix  2 classes" not in screen_text(pilot)
+
+
+async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: FakeEngine) -> None:
+    finish(engine, even_report([f"kind {n}" for n in range(300)]))
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "c shows all")
+        await pilot.press("c")
+        await shows(pilot, "0 kind 0", "1 kind 1")
+        pane = pilot.app.screen.query_one(MatrixPane)
+        pane.scroll_to(x=pane.max_scroll_x, y=pane.max_scroll_y, animate=False)
+        await shows(pilot, "299 kind 299", " 299 ", " 90")
+        last = next(line for line in screen_text(pilot).splitlines() if "299 kind 299" in line)
+        assert last.split()[-2] == "90"
+        await pilot.press("p")
+        await shows(pilot, "kind 0 ")
+        assert pilot.app.screen.query_one(ScoresPane).row_count() == 300
+
+
+async def test_in_ascii_there_is_nothing_else(engine: FakeEngine) -> None:
+    finish(engine, even_report(["健康", "multiple_diseases_of_plants"]))
+    async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "c shows all")
+        await pilot.press("c")
+        await shows(pilot, "multiple_di~")
+        assert screen_text(pilot).isascii()
+        await pilot.press("p")
+        await shows(pilot, "precision", "===")
+        assert screen_text(pilot).isascii()
+
+
+async def test_before_the_end_and_without_a_report_the_key_does_nothing(engine: FakeEngine) -> None:
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "accuracy")
+        await pilot.press("c")
+        engine.finish()
+        await shows(pilot, "Finished")
+        assert "c shows all" not in screen_text(pilot)
+        await pilot.press("c")
+        await pilot.pause(0.1)
+        assert not isinstance(pilot.app.screen, ReportScreen)
+
+
+@pytest.mark.parametrize("text", [None, "{"])
+async def test_a_report_that_is_gone_or_damaged_is_told(engine: FakeEngine, text: str | None) -> None:
+    finish(engine, even_report(PLANTS))
+    engine.run.report.unlink()
+    if text is not None:
+        engine.run.report.write_text(text)
+    async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "c shows all")
+        await pilot.press("c")
+        await shows(pilot, "gone" if text is None else "damaged")

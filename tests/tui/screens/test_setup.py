@@ -1,0 +1,411 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from textual.app import App
+from textual.widgets import Checkbox, Input, Select, Static
+
+from tests.images import write_image_folder
+from tests.tui.live_fakes import until
+from tpu_console.engine.config.catalog import DATASETS
+from tpu_console.engine.machine.devices import Hardware
+from tpu_console.engine.runs.run_history import Took
+from tpu_console.presets import all_presets, find_preset, load_preset
+from tpu_console.tui.forms.field_row import FieldRow
+from tpu_console.tui.forms.run_form import RunForm
+from tpu_console.tui.forms.save_preset import SavePreset
+from tpu_console.tui.screens.setup import SetupScreen
+from tpu_console.tui.widgets.plan_panel import PlanPanel
+from tpu_console.tui.widgets.preset_list import PresetList
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+DIGITS = find_preset("digits-cnn").config
+
+
+class Host(App[None]):
+    def __init__(self, preset_files: Sequence[Path] = (), hardware: Hardware | None = None) -> None:
+        super().__init__()
+        self.setup = SetupScreen(preset_files, detect=lambda: hardware or Hardware())
+        self.started: list[RunConfig] = []
+
+    def get_default_screen(self) -> SetupScreen:
+        return self.setup
+
+    def action_help(self) -> None:
+        pass
+
+    def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
+        self.started.append(message.config)
+
+    @property
+    def panel(self) -> PlanPanel:
+        return self.setup.query_one(PlanPanel)
+
+    def row(self, key: str) -> FieldRow:
+        return next(row for row in self.setup.query(FieldRow) if row.spec.key == key)
+
+    @property
+    def keys(self) -> set[str]:
+        return {row.spec.key for row in self.setup.query(FieldRow)}
+
+    def figures(self) -> str:
+        return " ".join(str(self.panel.query_one("#plan-figures", Static).render()).split())
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+
+
+async def ready(pilot: Pilot[None], app: Host) -> None:
+    await until(pilot, lambda: app.panel.command != "" and "auto (" in str(app.row("accelerator")._options()))
+
+
+async def type_into(pilot: Pilot[None], app: Host, key: str, text: str) -> None:
+    field = app.row(key).query_one(Input)
+    field.focus()
+    field.action_select_all()
+    await pilot.press(*(text or ["backspace"]))
+    await until(pilot, lambda: app.row(key).text == text)
+    await pilot.pause()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int, int]) -> None:
+    app = Host()
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, app)
+        essential = {"dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator"}
+        assert app.keys == essential
+        visible = app.setup.region
+        for widget in [
+            *(app.row(key).query_one(".control") for key in essential),
+            app.panel.query_one("#plan-command"),
+        ]:
+            assert visible.contains_region(widget.region), widget
+            assert widget.region.width >= 20
+        assert app.setup.has_class("-narrow") == (size[0] < 100)
+        assert app.panel.command == "tpu-console run digits-cnn"
+
+
+async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    took = Took(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
+    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        assert "Time" in app.figures()
+        assert "about 15 s, as a run like it took here on 2026-03-01" in app.figures()
+        await type_into(pilot, app, "epochs", "1000")
+        assert "about 1m 39s, as a run like it took here" in app.figures()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_batch_size_changes_the_plan_and_the_command(size: tuple[int, int]) -> None:
+    app = Host()
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, app)
+        assert f"global batch of {DIGITS.batch_size} images" in app.figures()
+        await type_into(pilot, app, "batch_size", "64")
+        assert "global batch of 64 images" in app.figures()
+        assert "22 steps × 64" in app.figures()
+        assert app.panel.command == "tpu-console run digits-cnn --batch-size 64"
+        assert str(app.row("batch_size").query_one(".label", Static).render()) == "Batch size •"
+
+
+async def test_an_invalid_value_is_marked_and_nothing_is_lost() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "epochs", "3")
+        await type_into(pilot, app, "batch_size", "-1")
+        row = app.row("batch_size")
+        assert row.has_class("-invalid")
+        assert "greater than 0" in str(row.query_one(".problem", Static).render())
+        assert "last good plan" in str(app.panel.query_one("#plan-trouble", Static).render())
+        assert f"3 epochs × {1437 // DIGITS.batch_size}" in app.figures()
+
+        await pilot.press("tab", "ctrl+r")
+        await until(pilot, lambda: app.focused is row.query_one(Input))
+        assert app.started == []
+        assert "batch_size" in next(iter(app._notifications)).message
+
+        await type_into(pilot, app, "batch_size", "24")
+        assert not row.has_class("-invalid")
+        assert app.row("epochs").text == "3"
+
+
+@pytest.mark.parametrize("key", ["f5", "ctrl+r"])
+async def test_start_posts_the_configuration_from_within_a_field(key: str) -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "epochs", "2")
+        await pilot.press(key)
+        await until(pilot, lambda: bool(app.started))
+        assert app.started == [DIGITS.model_copy(update={"epochs": 2})]
+
+
+async def test_start_is_refused_where_the_plan_says_it_would_fail() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "batch_size", "99999")
+        assert "larger than the" in str(app.row("batch_size").query_one(".problem", Static).render())
+        await pilot.press("f5")
+        await until(pilot, lambda: app.focused is app.row("batch_size").query_one(Input))
+        assert app.started == []
+
+
+async def test_all_fields_appear_and_a_hidden_problem_stays_in_sight() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "tensorboard.enabled" in app.keys)
+        await type_into(pilot, app, "seed", "x")
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: not app.row("name").display)
+        assert app.row("seed").display
+        assert app.row("epochs").display
+
+
+async def test_a_problem_in_a_field_that_is_not_shown_shows_it() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        draft = app.setup._draft
+        assert draft is not None
+        draft.set(next(spec for spec in draft.fields() if spec.key == "checkpoint.monitor"), "speed")
+        await pilot.press("f5")
+        await until(pilot, lambda: "checkpoint.monitor" in app.keys)
+        await until(pilot, lambda: app.focused is app.row("checkpoint.monitor").query_one(Input))
+
+
+async def test_another_model_brings_its_options() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "model_options.filters" in app.keys)
+        app.row("model").query_one(Select).value = "mlp"
+        await until(pilot, lambda: "model_options.filters" not in app.keys and "model_options.hidden" in app.keys)
+        await until(pilot, lambda: "model=mlp" in app.panel.command)
+        app.row("model").query_one(Select).value = "cnn"
+        await until(pilot, lambda: "model_options.filters" in app.keys)
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Path, size: tuple[int, int]) -> None:
+    photos = write_image_folder(tmp_path / "p", per_class=20)
+    app = Host()
+    async with app.run_test(size=size) as pilot:
+        await ready(pilot, app)
+        app.row("dataset").query_one(Select).value = "image-folder"
+        await until(pilot, lambda: "data.options.path" in app.keys)
+        assert [row.spec.key for row in app.setup.query(FieldRow)][:2] == ["dataset", "data.options.path"]
+        path = app.row("data.options.path")
+        await until(pilot, lambda: path.has_class("-invalid"))
+        assert "is required" in str(path.query_one(".problem", Static).render())
+
+        path.query_one(Input).value = str(tmp_path / "nowhere")
+        await until(pilot, lambda: "is not there" in str(path.query_one(".problem", Static).render()))
+        path.query_one(Input).value = str(photos)
+        await until(pilot, lambda: not path.has_class("-invalid"))
+        assert f"{48 // DIGITS.batch_size} steps × {DIGITS.batch_size} = 48 images" in app.figures()
+        assert f"data.options.path={photos}" in app.panel.command
+
+
+async def test_what_was_typed_for_one_dataset_is_kept_while_another_is_tried() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        app.row("dataset").query_one(Select).value = "text-pairs"
+        await until(pilot, lambda: "data.options.path" in app.keys)
+        app.row("data.options.path").query_one(Input).value = "spa.txt"
+        await until(pilot, lambda: "spa.txt" in str(app.panel.query_one("#plan-trouble", Static).render()))
+        app.row("dataset").query_one(Select).value = "digits"
+        await until(pilot, lambda: "data.options.path" not in app.keys)
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
+        app.row("dataset").query_one(Select).value = "text-pairs"
+        await until(pilot, lambda: "data.options.path" in app.keys)
+        assert app.row("data.options.path").text == "spa.txt"
+
+
+async def test_a_model_of_ones_own_is_asked_for() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        row = app.row("model")
+        choice = row.query_one(Select)
+        choice.focus()
+        await pilot.press("enter", "end", "enter")
+        await until(pilot, lambda: app.focused is row.query_one("Input.own"))
+        await until(pilot, lambda: "is required" in str(row.query_one(".problem", Static).render()))
+        await pilot.press(*"net.py:build")
+        await until(pilot, lambda: "model=net.py:build" in app.panel.command)
+
+
+async def test_simulated_replicas_are_counted_and_the_accelerator_says_what_is_there() -> None:
+    app = Host(hardware=Hardware(gpus=("NVIDIA H200", "NVIDIA H200")))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        row = app.row("accelerator")
+        assert ("gpu (2 × NVIDIA H200)", "gpu") in row._options()
+        assert ("tpu (none found)", "tpu") in row._options()
+        assert str(row.query_one("#label", Static).render()) == "auto (GPU here)"
+        assert "2 × NVIDIA H200 (auto)" in app.figures()
+        choice = row.query_one(Select)
+        choice.focus()
+        await pilot.press("enter", "end", "enter")
+        await until(pilot, lambda: app.focused is row.query_one("Input.own"))
+        await pilot.press("8")
+        await until(pilot, lambda: f"{DIGITS.batch_size} a replica × 8 = global batch of" in app.figures())
+        assert f"= global batch of {8 * DIGITS.batch_size} images" in app.figures()
+        assert app.panel.command == "tpu-console run digits-cnn --accelerator sim:8"
+
+
+async def test_a_switch_is_a_key_press() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("ctrl+o")
+        await until(pilot, lambda: "tensorboard.enabled" in app.keys)
+        box = app.row("tensorboard.enabled").query_one(Checkbox)
+        box.focus()
+        await pilot.press("space")
+        await until(pilot, lambda: "tensorboard.enabled=false" in app.panel.command)
+        assert str(box.label) == "off"
+
+
+async def test_each_preset_keeps_what_was_typed() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "batch_size", "24")
+        app.setup.query_one(PresetList).focus()
+        await pilot.press("down")
+        await until(
+            pilot, lambda: app.row("batch_size").text == str(find_preset("fashion-mnist-cnn").config.batch_size)
+        )
+        await until(pilot, lambda: app.panel.command == "tpu-console run fashion-mnist-cnn")
+        await pilot.press("up")
+        await until(pilot, lambda: app.row("batch_size").text == "24")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn --batch-size 24")
+        await pilot.press("f6")
+        await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
+
+
+async def test_presets_turned_over_quickly_end_on_the_last_one() -> None:
+    names = [preset.name for preset in all_presets()[0]]
+    last = find_preset(names[names.index("digits-cnn") + 2])
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
+        await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
+        assert app.row("batch_size").text == str(last.config.batch_size)
+
+
+async def test_the_arrow_keys_go_from_field_to_field() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Select))
+        await pilot.press("down", "down")
+        await until(pilot, lambda: app.focused is app.row("batch_size").query_one(Input))
+        await pilot.press("up", "up", "up")
+        await until(pilot, lambda: app.focused is app.row("dataset").query_one(Select))
+        assert "dataset" in str(app.setup.query_one("#field-help", Static).render())
+
+
+async def test_what_has_to_be_downloaded_is_said_with_its_size_and_place() -> None:
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("down")
+        await until(pilot, lambda: app.panel.command == "tpu-console run fashion-mnist-cnn")
+        advice = "".join(str(app.panel.query_one("#plan-advice", Static).render()).split())
+        assert "!fashion-mnistisnotdownloadedyet:31MB" in advice
+        assert str(DATASETS["fashion-mnist"].files[0].location.parent) in advice
+
+
+async def test_saved_presets_load_back(tmp_path: Path) -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "batch_size", "64")
+        await pilot.press("ctrl+s")
+        await until(pilot, lambda: isinstance(app.screen, SavePreset))
+        name = app.screen.query_one("#save-name", Input)
+        name.value = "mnist-mlp"
+        await pilot.press("enter", *"Mine", "enter")
+        problem = app.screen.query_one("#save-problem", Static)
+        await until(pilot, lambda: "already" in str(problem.render()))
+
+        name.value = "mine"
+        await pilot.press("enter", "enter")
+        await until(pilot, lambda: app.screen is app.setup)
+        saved = load_preset(tmp_path / "home" / "presets" / "mine.toml")
+        assert (saved.about.title, saved.config.batch_size) == ("Mine", 64)
+        await until(pilot, lambda: app.panel.command == "tpu-console run mine")
+        assert app.row("batch_size").text == "64"
+
+
+async def test_a_broken_preset_file_is_listed_with_its_mistakes(tmp_path: Path) -> None:
+    folder = tmp_path / "home" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "bad.toml").write_text('dataset = "digit"\nmodel = "cnn"\nbatch_size = 0\nepochs = 1\n')
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("end")
+        detail = app.setup.query_one("#detail Static", Static)
+        await until(pilot, lambda: "did you mean 'digits'?" in " ".join(str(detail.render()).split()))
+        assert "batch_size" in str(detail.render())
+        presets = app.setup.query_one(PresetList)
+        assert "✖ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
+        assert app.panel.command == "tpu-console run digits-cnn"
+
+
+async def test_a_preset_file_named_on_the_way_is_named_in_the_command(tmp_path: Path) -> None:
+    path = tmp_path / "extra one.toml"
+    path.write_text('dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\nname = "extra"\n')
+    app = Host([path])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("end")
+        await until(pilot, lambda: app.panel.command == f"tpu-console run 'extra one' --preset-file '{path}'")
+
+
+async def test_the_command_is_copied() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("ctrl+y")
+        await until(pilot, lambda: app.clipboard == "tpu-console run digits-cnn")
+
+
+async def test_resizing_keeps_the_form_and_the_plan() -> None:
+    app = Host()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await ready(pilot, app)
+        await type_into(pilot, app, "batch_size", "64")
+        for width, height in [(80, 24), (120, 40), (60, 20), (200, 50), (80, 24)]:
+            await pilot.resize_terminal(width, height)
+            await pilot.pause()
+            assert app.row("batch_size").text == "64"
+            assert app.setup.region.contains_region(app.setup.query_one(RunForm).region)
+        assert app.setup.region.contains_region(app.panel.query_one("#plan-command").region)

@@ -1,0 +1,311 @@
+"""The real program in a real terminal, from the form to the end of a run: watched, left, hung up on, killed."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.helpers import LIMIT_S, all_of, events_of, has, the, wait_until
+from tests.tui.terminal_driver import PROGRAM, Terminal
+from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished
+from tpu_console.engine.runs.run_directory import Liveness, list_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Opener = Callable[..., Terminal]
+
+pytestmark = pytest.mark.slow
+
+NOISY = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+A_ROW = re.compile(r"^[ █].\s+(\d+) (\d\.\d{4})\s+(\d\.\d{4})\s+(\d\.\d{4})\s+(\d\.\d{4}) ", re.MULTILINE)
+
+
+def end_all(home: Path) -> None:
+    """Kill whatever trains in a home."""
+    for run in list_runs(home / "runs"):
+        try:
+            host_of(run).kill()
+        except (psutil.Error, OSError, ValueError):
+            continue
+
+
+def host_of(run: RunDirectory) -> psutil.Process:
+    return psutil.Process(json.loads(run.heartbeat.read_text())["pid"])
+
+
+@pytest.fixture
+def home(private_home: Path) -> Iterator[Path]:
+    yield private_home
+    end_all(private_home)
+
+
+@pytest.fixture
+def open_terminal(home: Path) -> Iterator[Opener]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, **options: object) -> Terminal:
+        opened.append(Terminal(*arguments, home=home, **options))  # type: ignore[arg-type]  # passed on
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def the_run(home: Path) -> RunDirectory:
+    (run,) = list_runs(home / "runs")
+    return run
+
+
+def epoch_shown(terminal: Terminal) -> int:
+    """The number of the epoch that the header counts."""
+    found = re.search(r"^ epoch\s+(\d+)/", terminal.text, re.MULTILINE)
+    return int(found.group(1)) if found else 0
+
+
+def wait_for_epoch(terminal: Terminal, epoch: int) -> None:
+    """Wait until a terminal shows curves and at least an epoch."""
+    terminal.wait_for(lambda: terminal.curves and epoch_shown(terminal) >= epoch)
+
+
+def rows_shown(terminal: Terminal) -> dict[str, tuple[str, ...]]:
+    """The rows of the epoch table: the metrics by epoch."""
+    return {epoch: tuple(metrics) for epoch, *metrics in A_ROW.findall(terminal.text)}
+
+
+def assert_rows_are_true(terminal: Terminal, run: RunDirectory) -> None:
+    """The rows that are shown say what the journal says."""
+    rows = rows_shown(terminal)
+    names = ("loss", "accuracy", "val_loss", "val_accuracy")
+    written = {str(event.epoch): event.logs for event in all_of(run, EpochEnded)}
+    assert rows == {epoch: tuple(f"{written[epoch][name]:.4f}" for name in names) for epoch in rows}
+    assert rows
+
+
+def start_long_run(terminal: Terminal) -> None:
+    """Choose many epochs in the form, and start."""
+    terminal.wait_for("Trains on")
+    terminal.wait_for("GPU:")
+    terminal.press("enter")
+    terminal.wait_for("A built-in dataset")
+    terminal.press("tab", "tab", "tab")
+    terminal.wait_for("Passes over the training data.")
+    terminal.press("2000")
+    terminal.wait_for(lambda: "2,000 epochs × 89" in terminal.flat)
+    terminal.press("ctrl+r")
+
+
+def assert_log_stays_off_the_screen(terminal: Terminal, run: RunDirectory) -> None:
+    """Of what native code printed, nothing reached the terminal."""
+    printed = [line.strip() for line in run.log.read_bytes().splitlines() if len(line.strip()) >= 20]
+    assert any(b"oneDNN" in line for line in printed), "native code printed what it prints by itself"
+    raw = terminal.raw
+    assert not [line for line in printed if line in raw]
+    assert not [word for word in (b"oneDNN", b"All log messages", b"cudart") if word in raw]
+
+
+def test_choose_start_watch_detach_come_back_twice_and_stop(open_terminal: Opener, home: Path) -> None:
+    console = open_terminal(environment=NOISY)
+    console.wait_for("fashion-mnist-cnn")
+    start_long_run(console)
+    console.wait_for("importing")
+    console.wait_for(lambda: rows_shown(console))
+    assert_rows_are_true(console, the_run(home))
+    console.wait_for(lambda: console.curves)
+    first_curves, first_epoch = console.curves, epoch_shown(console)
+    console.wait_for(lambda: console.curves != first_curves)
+    console.wait_for(lambda: epoch_shown(console) > first_epoch)
+    run = the_run(home)
+    detach_and_check(console, run)
+    viewers = [open_terminal("attach"), open_terminal("attach", run.run_id)]
+    left_at = len(all_of(run, EpochEnded))
+    for viewer in viewers:
+        wait_for_epoch(viewer, left_at + 1)
+        assert run.run_id in viewer.lines[0]
+    scroll_to_the_first_epochs(viewers[0])
+    assert {"1", "2", "3"} <= rows_shown(viewers[0]).keys()
+    assert_rows_are_true(viewers[0], run)
+    stop_in_one_and_see_it_in_both(viewers, run)
+
+
+def detach_and_check(console: Terminal, run: RunDirectory) -> None:
+    console.press("d")
+    assert console.wait() == 0
+    assert console.is_restored
+    assert f"tpu-console attach {run.run_id}" in console.flat
+    assert_log_stays_off_the_screen(console, run)
+    assert run.liveness() is Liveness.ALIVE
+
+
+def scroll_to_the_first_epochs(terminal: Terminal) -> None:
+    for shown in ("device", "absl::InitializeLog", "memory ", "compile"):  # replicas, log, system, back to the epochs
+        terminal.press("p")
+        terminal.wait_for(shown)
+    terminal.wait_for(lambda: terminal.lines[-2].startswith("█"))  # the edge of the pane that has the focus
+    pressed_at = [0.0]
+
+    def is_at_the_first() -> bool:
+        # A pane is seen a moment before it has the focus: a key pressed in between goes elsewhere.
+        if "1" not in rows_shown(terminal) and time.monotonic() - pressed_at[0] > 1.0:
+            terminal.press("home")
+            pressed_at[0] = time.monotonic()
+        return "1" in rows_shown(terminal)
+
+    terminal.wait_for(is_at_the_first)
+
+
+def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -> None:
+    viewers[1].press("k")
+    viewers[1].wait_for("Stop training?")
+    viewers[1].press("y")
+    for viewer in viewers:
+        viewer.wait_for("as asked")
+        viewer.wait_for_path(run.model)
+    assert the(run, RunFinished).outcome == "stopped"
+    assert run.model.is_file()
+    for viewer in viewers:
+        viewer.press("d")
+        assert viewer.wait() == 0
+        assert viewer.is_restored
+
+
+def test_closed_terminal_ends_the_console_and_not_the_run(open_terminal: Opener, home: Path) -> None:
+    console = open_terminal()
+    console.wait_for("Trains on")
+    console.press("ctrl+r")
+    console.wait_for(lambda: epoch_shown(console) >= 2)
+    run = the_run(home)
+    console.hang_up()
+    console.process.wait(LIMIT_S)
+    assert run.liveness() is Liveness.ALIVE
+    assert not has(run, RunFinished)
+    wait_until(lambda: has(run, RunFinished), "the run finishes")
+    assert the(run, RunFinished).outcome == "completed"
+
+    viewer = open_terminal("attach")
+    viewer.wait_for("Finished: 60 epochs")
+    viewer.wait_for_path(run.model)
+    assert "best: val_accuracy" in viewer.text
+    viewer.press("q")
+    assert viewer.wait() == 0
+    assert "Finished: 60 epochs" in viewer.flat
+
+
+def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: Opener, home: Path) -> None:
+    pair = f"'{PROGRAM}' run digits-cnn --epochs 2000 --detach && exec '{PROGRAM}' attach"
+    demo = open_terminal("-c", pair, program="/bin/sh")
+    wait_for_epoch(demo, 2)
+    run = the_run(home)
+    host_of(run).kill()
+    assert_whole_crash_is_read(demo, run)
+    demo.press("q")
+    assert demo.wait() == 0
+    assert str(run.log) in demo.tight
+    later = open_terminal("attach")
+    assert_whole_crash_is_read(later, run)
+
+
+def assert_whole_crash_is_read(terminal: Terminal, run: RunDirectory) -> None:
+    terminal.wait_for("The training process ended without a word.")
+    terminal.wait_for_path(run.log)
+    assert "crashed" in terminal.lines[0]
+    assert "out of memory, or the machine was restarted" in terminal.flat
+    assert "what to do: Read the log's end" in terminal.flat
+
+
+def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Opener, home: Path) -> None:
+    home.mkdir(parents=True)
+    model = home / "mine.py"
+    model.write_text("def build(input_shape, classes):\n    raise KeyError('the size of the images')\n")
+    starter = open_terminal("run", "digits-cnn", "--set", f"model={model}:build", "--detach")
+    assert starter.wait() == 0
+    run = the_run(home)
+    viewer = open_terminal("attach")
+    viewer.wait_for("failed")
+    viewer.wait_for_path(run.log)
+    assert "raisedKeyError:'thesizeoftheimages'" in viewer.tight
+    assert f"why:File{model},line2".replace(" ", "") in viewer.tight
+    assert "what to do: Correct the function" in viewer.flat
+    assert the(run, RunFailed).what
+    viewer.press("q")
+    assert viewer.wait() == 0
+    assert viewer.is_restored
+
+
+def test_demo_in_a_pipe_prints_plain_lines(home: Path) -> None:
+    home.mkdir(parents=True)
+    pair = f"'{PROGRAM}' run digits-cnn --epochs 2 --detach && exec '{PROGRAM}' attach"
+    done = subprocess.run(["/bin/sh", "-c", pair], capture_output=True, timeout=LIMIT_S, check=False, cwd=home)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\x1b" not in done.stdout
+    assert b"\r" not in done.stdout
+    lines = done.stdout.decode().splitlines()
+    assert len([line for line in lines if line.startswith("epoch ")]) == 2
+    assert any(line.startswith("finished") for line in lines)
+
+
+def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_terminal: Opener, home: Path) -> None:
+    console = open_terminal("--in-process", environment=NOISY)
+    console.wait_for("fashion-mnist-cnn")
+    start_long_run(console)
+    console.wait_for("inside this console")
+    wait_for_epoch(console, 3)
+    console.press("q")
+    console.wait_for("Stop it?")
+    console.press("n")
+    console.wait_until_gone("Stop it?")
+    epoch = epoch_shown(console)
+    console.wait_for(lambda: epoch_shown(console) > epoch)
+    console.press("q")
+    console.wait_for("Stop it?")
+    console.press("y")
+    console.wait_for("as asked")
+    run = the_run(home)
+    assert the(run, RunFinished).outcome == "stopped"
+    # The engine's thread may take a moment longer than its last event.
+    wait_until(lambda: quit_or_stay(console), "the console closes")
+    assert console.wait() == 0
+    assert console.is_restored
+    assert_log_stays_off_the_screen(console, run)
+
+
+@pytest.mark.parametrize("is_hang_up", [False, True], ids=["SIGTERM", "closed terminal"])
+def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener, home: Path, is_hang_up: bool) -> None:
+    console = open_terminal("--in-process")
+    console.wait_for("Trains on")
+    console.press("ctrl+r")
+    console.wait_for(lambda: epoch_shown(console) >= 1)
+    run = the_run(home)
+    if is_hang_up:
+        console.hang_up()
+        console.process.wait(LIMIT_S)
+    else:
+        console.process.terminate()
+        assert console.wait() == 128 + signal.SIGTERM
+        assert console.is_restored
+    end = events_of(run)[-1]
+    assert isinstance(end, RunFailed)
+    cause = "the closing of its terminal (SIGHUP)" if is_hang_up else "SIGTERM"
+    assert end.what == f"The console that trained this run was ended by {cause}, before the run could be saved."
+    assert run.liveness() is Liveness.DEAD
+
+
+def quit_or_stay(console: Terminal) -> bool:
+    """Ask to leave; stay once more where a run is still being tidied up."""
+    console.press("ctrl+q")
+    console.wait_for(lambda: not console.is_alternate or "Stop it?" in console.text)
+    if console.is_alternate:
+        console.press("n")
+        console.wait_until_gone("Stop it?")
+    return not console.is_alternate

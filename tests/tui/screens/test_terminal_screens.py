@@ -1,0 +1,209 @@
+"""What a real terminal shows of one run that goes on: sizes, resizing, themes, no colour, ASCII."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.helpers import LIMIT_S, Host, has, wait_until
+from tests.tui.terminal_driver import Terminal
+from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.runs.events import EpochEnded
+from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.presets import find_preset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Opener = Callable[..., Terminal]
+
+pytestmark = pytest.mark.slow
+
+SGR = re.compile(rb"\x1b\[([0-9;]*)m")
+STORM = [(60 + 37 * i % 141, 18 + 13 * i % 33) for i in range(30)]
+HEADER_ROWS = 5
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def run(home: Path) -> Iterator[RunDirectory]:
+    """A run that goes on until the last test of this file."""
+    host = Host(with_changes(find_preset("digits-cnn").config, [("epochs", 100_000)]), home / "runs")
+    wait_until(lambda: has(host.run, EpochEnded), "the first epoch ends")
+    yield host.run
+    host.kill()
+
+
+@pytest.fixture
+def open_terminal(home: Path, run: RunDirectory) -> Iterator[Opener]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, **options: object) -> Terminal:
+        opened.append(Terminal(*arguments, home=home, **options))  # type: ignore[arg-type]  # passed on
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def is_complete(terminal: Terminal) -> bool:
+    """Whether the live screen stands with everything on it, the footer at the bottom."""
+    return "images/s" in terminal.text and "smooth" in terminal.lines[-1] and bool(terminal.curves)
+
+
+def test_sizes_of_the_storm_are_all_different() -> None:
+    assert len(set(STORM)) == len(STORM) == 30
+    assert all(60 <= columns <= 200 and 18 <= rows <= 50 for columns, rows in STORM)
+
+
+def test_storm_of_sizes_leaves_the_screen_that_a_new_console_draws(open_terminal: Opener, run: RunDirectory) -> None:
+    tossed = open_terminal("attach")
+    tossed.wait_for(lambda: is_complete(tossed))
+    for columns, rows in STORM:
+        tossed.resize(columns, rows)
+    tossed.resize(80, 24)
+    tossed.wait_for(lambda: is_complete(tossed))
+    host = psutil.Process(json.loads(run.heartbeat.read_text())["pid"])
+    host.suspend()  # nothing new is drawn but clocks, which stand in the header
+    try:
+        fresh = open_terminal("attach")
+        fresh.wait_for(lambda: is_complete(fresh))
+        fresh.wait_for(lambda: fresh.lines[HEADER_ROWS:] == tossed.lines[HEADER_ROWS:])
+        assert run.run_id in tossed.lines[0]
+        tossed.press("?")
+        tossed.wait_for("escape closes")
+        tossed.press("escape")
+        tossed.wait_for(lambda: fresh.lines[HEADER_ROWS:] == tossed.lines[HEADER_ROWS:])
+    finally:
+        host.resume()
+    tossed.press("q")
+    assert tossed.wait() == 0
+    assert tossed.is_restored
+
+
+def test_each_size_of_the_storm_is_drawn_whole(open_terminal: Opener) -> None:
+    terminal = open_terminal("attach")
+    terminal.wait_for(lambda: is_complete(terminal))
+    for columns, rows in STORM[::6]:
+        terminal.resize(columns, rows)
+        terminal.wait_for(
+            lambda: "detach" in terminal.lines[-1] and sum("smooth" in row for row in terminal.lines) == 1
+        )
+        terminal.wait_for(lambda: terminal.curves)
+        assert len(terminal.lines) == rows
+
+
+@pytest.mark.parametrize("theme", [None, "textual-light", "console-light"])
+@pytest.mark.parametrize(
+    ("size", "panes"),
+    [
+        ((80, 24), ["3 epochs", "4 replicas", "5 log", "val_", "compile"]),
+        (
+            (200, 50),
+            ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "absl", "palette"],
+        ),
+    ],
+)
+def test_size_and_theme_show_every_part(
+    open_terminal: Opener, run: RunDirectory, theme: str | None, size: tuple[int, int], panes: list[str]
+) -> None:
+    terminal = open_terminal("attach", *(["--theme", theme] if theme else []), size=size)
+    terminal.wait_for(lambda: is_complete(terminal))
+    terminal.wait_for(lambda: all(pane in terminal.text for pane in panes))
+    for part in (run.run_id, "digits 1,437 + 360 images", "CPU · 1 replica", "ms/step", "loss", "accuracy", "detach"):
+        assert part in terminal.text
+    is_light = int(terminal.cell(2, size[0] - 2).bg[:2], 16) > 0x80
+    assert is_light is (theme is not None)
+
+
+def test_no_color_is_monochrome(open_terminal: Opener) -> None:
+    terminal = open_terminal("attach", environment={"NO_COLOR": "1"})
+    terminal.wait_for(lambda: is_complete(terminal))
+    terminal.press("k")
+    terminal.wait_for("Stop training?")
+    terminal.press("n")
+    terminal.wait_until_gone("Stop training?")
+    terminal.press("q")
+    assert terminal.wait() == 0
+    assert colours(terminal.raw) == set()
+
+
+def test_colours_are_found_where_there_are_some(open_terminal: Opener) -> None:
+    terminal = open_terminal("attach")
+    terminal.wait_for(lambda: is_complete(terminal))
+    assert colours(terminal.raw)
+
+
+def colours(raw: bytes) -> set[tuple[int, ...]]:
+    """The colours that a terminal was asked for; greys, of which red, green and blue are the same, are none."""
+    found = set()
+    for match in SGR.finditer(raw):
+        codes = [int(code or 0) for code in match.group(1).split(b";")]
+        while codes:
+            code = codes.pop(0)
+            if code in {38, 48}:
+                taken = 4 if codes[0] == 2 else 2
+                shade, codes = codes[1:taken], codes[taken:]
+                if len(set(shade)) > 1 or taken == 2:
+                    found.add((code, *shade))
+            elif code in {*range(30, 38), *range(40, 48), *range(90, 108)}:
+                found.add((code,))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"), [(["--markers", "ascii"], {}), ([], {"LC_ALL": "C"})], ids=["asked", "locale"]
+)
+def test_ascii_is_all_that_reaches_the_terminal(
+    open_terminal: Opener, arguments: list[str], environment: dict[str, str]
+) -> None:
+    terminal = open_terminal("attach", *arguments, environment=environment)
+    terminal.wait_for(lambda: "images/s" in terminal.text and "-+" in terminal.text)
+    for key, shown in (("k", "Stop training?"), ("?", "escape closes"), ("i", "escape closes")):
+        terminal.press(key)
+        terminal.wait_for(shown)
+        terminal.press("escape")
+        terminal.wait_until_gone(shown)
+    terminal.press("4")
+    terminal.wait_for("device")
+    terminal.resize(200, 50)
+    terminal.wait_for("palette")
+    terminal.press("n")
+    terminal.wait_for("Trains on")
+    terminal.press("ctrl+l")
+    terminal.wait_for("runs, the newest first")
+    terminal.press("ctrl+q")
+    assert terminal.wait() == 0
+    assert terminal.raw.isascii(), sorted({c for c in terminal.raw.decode() if ord(c) > 127})
+
+
+def test_marker_key_leaves_and_enters_ascii(open_terminal: Opener) -> None:
+    terminal = open_terminal("attach", "--markers", "ascii")
+    terminal.wait_for(lambda: "images/s" in terminal.text and terminal.text.isascii())
+    terminal.press("m")
+    terminal.wait_for(lambda: terminal.curves)
+    assert "?" not in "".join(terminal.lines[:-1])
+    terminal.press("m")
+    terminal.wait_for(lambda: not terminal.curves and not terminal.text.isascii())
+    terminal.press("m")
+    terminal.wait_for(lambda: terminal.text.isascii() and "images/s" in terminal.text)
+
+
+def test_viewers_come_and_go_and_the_run_goes_on(open_terminal: Opener, run: RunDirectory) -> None:
+    terminal = open_terminal("attach")
+    terminal.wait_for(lambda: is_complete(terminal))
+    terminal.hang_up()
+    terminal.process.wait(LIMIT_S)
+    assert run.liveness() is Liveness.ALIVE

@@ -1,0 +1,159 @@
+"""Scores and matrix as text, by themselves and in `tpu-console show`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.cells import cell_len
+
+from tests.tui.class_reports import even_report
+from tpu_console.engine.runs.class_report import ClassScore
+from tpu_console.engine.runs.events import RunFinished, RunStarted
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.storage.files import write_whole
+from tpu_console.tui.text.confusion import (
+    clean,
+    fitting_layout,
+    headline,
+    matrix_lines,
+    mistake_text,
+    ordered,
+    score_lines,
+    scrolling_layout,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpu_console.engine.runs.class_report import ClassReport
+
+PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
+
+
+def test_a_small_matrix_has_the_names_of_the_classes() -> None:
+    assert matrix_lines(even_report(PLANTS), None) == [
+        "rows: what it is; columns: what it was taken for",
+        "                        healthy  multiple_di…          rust          scab",
+        "healthy                      50            50             ·             ·",
+        "multiple_diseases             ·            90            10             ·",
+        "rust                          ·             ·            90            10",
+        "scab                         10             ·             ·            90",
+    ]
+
+
+def test_without_room_the_columns_have_numbers() -> None:
+    lines = matrix_lines(even_report(PLANTS), 60)
+    assert lines[1].split() == ["0", "1", "2", "3"]
+    assert lines[3] == "1 multiple_diseases  · 90 10  ·"
+
+
+@pytest.mark.parametrize("count", [2, 4, 10, 20])
+@pytest.mark.parametrize("width", [30, 40, 60, 78, 118, 198])
+@pytest.mark.parametrize("examples", [7, 1000, 12_345_678])
+def test_no_line_is_wider_than_the_terminal_or_says_less_than_it_could(count: int, width: int, examples: int) -> None:
+    report = even_report([f"a class with the number {n}" for n in range(count)], examples, wrong=examples // 7)
+    lines = matrix_lines(report, width)
+    assert all(cell_len(line) <= max(width, len(lines[0])) for line in lines[1:])
+    if lines:
+        assert len(lines) == count + 2
+        first = [text for text in lines[2].split() if text.isdigit()][-2:]
+        assert first in (
+            [str(report.matrix[0][0]), str(report.matrix[0][1])],
+            [f"{100 * report.matrix[0][column] / examples:.0f}" for column in (0, 1)],
+        )
+    elif count * 4 + 9 <= width:
+        raise AssertionError(f"{count} classes fit into {width} cells")
+    assert all(cell_len(line) <= width for line in score_lines(report, width))
+
+
+def test_twenty_classes_fit_eighty_columns_as_shares() -> None:
+    report = even_report([f"number {n}" for n in range(20)], examples=100_000, wrong=10_000)
+    lines = matrix_lines(report, 78)
+    assert "hundredths" in lines[0]
+    assert lines[2].split()[-20:] == ["50", "50", *["·"] * 18]
+
+
+def test_of_many_classes_the_worst_are_shown_first() -> None:
+    report = even_report([f"c{n}" for n in range(50)])
+    assert ordered(report)[0].name == "c0"
+    lines = score_lines(report, 80)
+    assert len(lines) == 22
+    assert lines[1].split() == ["c0", "0.833", "0.500", "0.500", "100"]
+    assert "30 classes" in lines[-1]
+    assert matrix_lines(report, 80) == []
+
+
+def test_a_class_without_examples_is_no_bad_one() -> None:
+    report = even_report([f"c{n}" for n in range(50)])
+    report = replace(report, classes=(ClassScore("none", None, None, None, 0), *report.classes[1:]))
+    assert ordered(report)[-1].name == "none"
+    few = replace(even_report(["a", "b"]), classes=(ClassScore("a", None, None, None, 0), report.classes[1]))
+    assert score_lines(few, None)[1].split() == ["a", "–", "–", "–", "0"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("rust", "rust"), ("", "(no name)"), ("x" * 30, "x" * 23 + "…")],
+)
+def test_names_take_one_line_and_few_cells(name: str, shown: str) -> None:
+    assert clean(name) == shown
+    assert cell_len(clean("健康" * 20)) <= 24
+
+
+def test_wide_names_keep_the_columns_in_line() -> None:
+    layout = fitting_layout(even_report(["健康な葉", "rust"]), None)
+    assert layout is not None
+    lines = [layout.head(), *(layout.row_name(row) + "".join(text for text, _ in layout.cells(row)) for row in (0, 1))]
+    assert {cell_len(line) for line in lines} == {layout.width}
+
+
+def test_a_pane_that_scrolls_always_has_counts() -> None:
+    layout = scrolling_layout(even_report([f"class {n}" for n in range(100)], 100_000), 78)
+    assert not layout.is_share
+    assert layout.width > 78
+    assert scrolling_layout(even_report(PLANTS), 198).is_numbered is False
+
+
+def test_sentences() -> None:
+    report = replace(even_report(PLANTS), not_numbers=3, is_partial=True)
+    assert headline(report) == (
+        "the first 400 validation examples, 4 classes: accuracy 0.8000, balanced 0.8000, "
+        "3 without an answer (not a number)"
+    )
+    assert mistake_text(report.mistakes[0]) == "healthy taken for multiple_diseases: 50 times (50% of its examples)"
+    assert "once" in mistake_text(replace(report.mistakes[0], count=1))
+
+
+def finished_run(report: ClassReport) -> RunDirectory:
+    run = create_run("plants")
+    writer = JournalWriter(run.journal)
+    writer.write(RunStarted("plants", "host", 1, "here"))
+    writer.write(RunFinished("completed", "all epochs are done", {"classes": report.brief()}))
+    writer.close()
+    write_whole(run.report, json.dumps(report.as_dict()))
+    return run
+
+
+def test_show_has_scores_matrix_and_mistakes(call: Callable[..., tuple[int, str, str]]) -> None:
+    finished_run(even_report(PLANTS))
+    code, out, err = call("show")
+    assert (code, err) == (0, "")
+    for text in ("accuracy 0.8000", "class              precision", "scab                         10", "50 times"):
+        assert text in out
+    values = json.loads(call("show", "--json")[1])
+    assert values["classes"]["matrix"][0] == [50, 50, 0, 0]
+    assert values["classes"]["classes"][3]["name"] == "scab"
+
+
+def test_show_of_a_damaged_report_says_so_and_shows_the_rest(call: Callable[..., tuple[int, str, str]]) -> None:
+    run = finished_run(even_report(PLANTS))
+    run.report.write_text("{")
+    code, out, err = call("show")
+    assert (code, err) == (0, "")
+    assert "report.json of" in out
+    assert "damaged" in out
+    assert json.loads(call("show", "--json")[1])["classes"] is None

@@ -1,0 +1,121 @@
+"""Numbers, tables and encodings of plain output."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
+from tpu_console.tui.text.numbers import duration, metric, plural, shape, size
+from tpu_console.tui.text.tables import Column, fields, table
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.00 s"),
+        (0.414, "0.41 s"),
+        (9.994, "9.99 s"),
+        (9.996, "10.0 s"),
+        (59.94, "59.9 s"),
+        (59.96, "1m 00s"),
+        (72, "1m 12s"),
+        (3599.6, "1h 00m"),
+        (7500, "2h 05m"),
+        (97200, "1d 03h"),
+        (float("nan"), "–"),
+    ],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0.0000"),
+        (0.98765, "0.9877"),
+        (-2.5, "-2.5000"),
+        (12345.0, "1.234e+04"),
+        (3e-5, "3.000e-05"),
+        (float("-inf"), "-inf"),
+    ],
+)
+def test_metric(value: float, text: str) -> None:
+    assert metric(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (1500, "1.5 kB"), (143656, "144 kB"), (26421880, "26.4 MB")]
+)
+def test_size(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_plural_and_shape() -> None:
+    assert [plural(1, "step"), plural(1408, "step"), plural(2, "class", "classes")] == [
+        "1 step",
+        "1,408 steps",
+        "2 classes",
+    ]
+    assert shape((28, None, 1)) == "28×?×1"
+
+
+COLUMNS = [Column("run", 9), Column("epochs", 5, right=True), Column("started", 1)]
+ROWS = [["first-run", "3/30", "2026-11-20"], ["b", "12/30", ""]]
+
+
+def test_table_lines_up() -> None:
+    assert table(COLUMNS, ROWS, None) == [
+        "run        epochs  started",
+        "first-run    3/30  2026-11-20",
+        "b           12/30",
+    ]
+
+
+@pytest.mark.parametrize("width", range(1, 40))
+def test_table_never_exceeds_the_width(width: int) -> None:
+    assert all(len(line) <= width for line in table(COLUMNS, ROWS, width))
+
+
+def test_narrow_table_leaves_the_least_important_column_out_whole() -> None:
+    assert table(COLUMNS, ROWS, 20)[0] == "run        epochs"
+    assert table(COLUMNS, ROWS, 12)[0] == "run"
+
+
+def test_fields_keep_values_of_several_lines_in_their_column() -> None:
+    assert fields([("a", "1"), ("long", "2\n3")]) == ["  a     1", "  long  2", "        3"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, True),
+        ({"LANG": "en_US.UTF-8"}, True),
+        ({"LC_CTYPE": "C.utf8", "LANG": "C"}, True),
+        ({"LC_ALL": "C", "LANG": "en_US.UTF-8"}, False),
+        ({"LANG": "de_DE.ISO-8859-1"}, False),
+        ({"LC_ALL": "", "LANG": "C.UTF-8"}, True),
+    ],
+)
+def test_locale(environment: dict[str, str], expected: bool) -> None:
+    assert speaks_utf8(environment) is expected
+
+
+def test_lines_survive_an_encoding_that_lacks_their_characters() -> None:
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding="ascii")
+    say(["8×8 – done ★ … 数"], stream)
+    assert raw.getvalue() == b"8x8 - done * ... \\u6570\n"
+
+
+def test_every_problem_of_a_configuration_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    complain_about(ConfigError([Problem("epochs", "is required"), Problem("seed", "is odd")], "mine.toml"))
+    assert capsys.readouterr().err == "Error: mine.toml: epochs: is required\nError: mine.toml: seed: is odd\n"
+
+
+def test_other_errors_say_what_why_and_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    complain_about(ConsoleError("It broke.", remedy="Mend it."))
+    assert capsys.readouterr().err == "Error: It broke.\nMend it.\n"

@@ -1,0 +1,125 @@
+"""Pictures and bars as a terminal shows them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pyte
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from tpu_console.tui.text.bars import Bar, bar_chart
+from tpu_console.tui.text.pictures import Depth, Picture, depth_of, gallery
+
+
+def halves(height: int = 16, width: int = 16) -> Picture:
+    """A picture whose upper half is red and whose lower half is blue."""
+    red, blue = bytes((255, 0, 0)) * width, bytes((0, 0, 255)) * width
+    return Picture("halves", height, width, red * (height // 2) + blue * (height - height // 2))
+
+
+def shown(lines: list[str], columns: int = 80) -> Any:
+    """The screen of a terminal that got these lines."""
+    screen = pyte.Screen(columns, max(24, len(lines) + 1))
+    pyte.Stream(screen).feed("\r\n".join(lines))
+    return screen
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_terminal", "is_utf8", "expected"),
+    [
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, True, True, Depth.TRUE),
+        ({"TERM": "xterm-256color", "COLORTERM": "24bit"}, True, True, Depth.TRUE),
+        ({"TERM": "xterm-direct"}, True, True, Depth.TRUE),
+        ({"TERM": "xterm-256color"}, True, True, Depth.INDEXED),
+        ({"TERM": "screen"}, True, True, Depth.INDEXED),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor", "NO_COLOR": "1"}, True, True, Depth.GREY),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, False, True, Depth.GREY),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, True, False, Depth.GREY),
+        ({"TERM": "dumb"}, True, True, Depth.GREY),
+        ({}, True, True, Depth.GREY),
+    ],
+)
+def test_colours_are_used_where_a_terminal_has_them(
+    environment: dict[str, str], is_terminal: bool, is_utf8: bool, expected: Depth
+) -> None:
+    assert depth_of(environment, is_terminal=is_terminal, is_utf8=is_utf8) is expected
+
+
+@pytest.mark.parametrize("depth", [Depth.TRUE, Depth.INDEXED])
+def test_each_cell_shows_two_pixels_in_their_colours(depth: Depth) -> None:
+    screen = shown(gallery([halves()], 80, depth))
+    cells = [[screen.buffer[row][column] for column in range(16)] for row in range(8)]
+    assert {cell.data for row in cells for cell in row} == {"▀"}
+    assert {(cell.fg, cell.bg) for row in cells[:4] for cell in row} == {("ff0000", "ff0000")}
+    assert {(cell.fg, cell.bg) for row in cells[4:] for cell in row} == {("0000ff", "0000ff")}
+    assert screen.buffer[0][16].bg == "default"
+    assert screen.display[8].startswith("halves")
+
+
+def test_without_colour_light_and_dark_are_ascii_characters() -> None:
+    rows = bytes((255, 255, 255)) * 8 * 4 + bytes(3) * 8 * 4
+    lines = gallery([Picture("x", 8, 8, rows)], 80, Depth.GREY)
+    assert lines == ["@" * 16] * 4 + [""] * 4 + ["x"]
+
+
+def test_a_picture_of_one_shade_is_drawn_by_how_light_it_is() -> None:
+    lines = {level: gallery([Picture("", 4, 4, bytes([level]) * 48)], 16, Depth.GREY)[0] for level in (0, 128, 255)}
+    assert lines == {0: "", 128: "+" * 16, 255: "@" * 16}
+
+
+@pytest.mark.parametrize(("height", "width"), [(100, 50), (50, 100), (1, 48), (48, 1), (3, 3)])
+@pytest.mark.parametrize("depth", Depth)
+def test_proportions_are_kept_as_far_as_cells_allow(height: int, width: int, depth: Depth) -> None:
+    picture = Picture("", height, width, bytes((200, 10, 10)) * (height * width))
+    screen = shown(gallery([picture], 80, depth))
+    drawn = [row for row in range(20) if screen.buffer[row][0].data != " "]
+    across = sum(screen.buffer[0][column].data != " " for column in range(80))
+    assert across == max(1, round(16 * width / max(height, width)))
+    assert abs(2 * len(drawn) - 16 * height / max(height, width)) <= 2
+
+
+@given(
+    count=st.integers(0, 30),
+    width=st.integers(5, 220),
+    depth=st.sampled_from(Depth),
+    caption=st.text(st.characters(categories=["L", "N", "P"]), max_size=40),
+)
+def test_a_gallery_never_leaves_its_width(count: int, width: int, depth: Depth, caption: str) -> None:
+    picture = Picture(caption, 5, 7, bytes(range(105)))
+    lines = gallery([picture] * count, width, depth)
+    assert bool(lines) == bool(count)
+    assert all(cell_len(re.sub(r"\x1b\[[0-9;]*m", "", line)) <= width for line in lines)
+
+
+def test_bars_are_aligned_and_the_longest_fills_the_line() -> None:
+    bars = [Bar("healthy", 400, ("400", "40 %")), Bar("rust", 100, ("100", "10 %")), Bar("none", 0, ("0", "0 %"))]
+    assert bar_chart(bars, ("class", "count", "share"), 36, is_utf8=True) == [
+        "class    count  share",
+        "healthy    400   40 %  █████████████",
+        "rust       100   10 %  ███▎",
+        "none         0    0 %",
+    ]
+    assert bar_chart(bars, ("class", "count", "share"), 36, is_utf8=False)[2] == "rust       100   10 %  ###"
+
+
+def test_the_smallest_bar_can_be_seen() -> None:
+    bars = [Bar("a", 1_000_000, ("1",)), Bar("b", 1, ("1",))]
+    assert bar_chart(bars, ("", ""), 80, is_utf8=True)[2].endswith("▏")
+    assert bar_chart(bars, ("", ""), 80, is_utf8=False)[2].endswith("#")
+
+
+@given(
+    labels=st.lists(st.text(st.characters(categories=["L", "N", "P", "Zs"]), max_size=60), min_size=1, max_size=8),
+    values=st.lists(st.floats(0, 1e12), min_size=8, max_size=8),
+    width=st.integers(40, 200),
+    is_utf8=st.booleans(),
+)
+def test_a_chart_never_leaves_its_width(labels: list[str], values: list[float], width: int, is_utf8: bool) -> None:
+    bars = [Bar(label, value, ("1,000", "10.0%")) for label, value in zip(labels, values, strict=False)]
+    lines = bar_chart(bars, ("class", "train", "share"), width, is_utf8=is_utf8)
+    assert len(lines) == len(bars) + 1
+    assert all(cell_len(line) <= width for line in lines)

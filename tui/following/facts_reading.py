@@ -1,0 +1,110 @@
+"""Reading what a list says about a run from its journal, without folding the whole state.
+
+It is a module of its own because NumPy and pydantic come with it, which a list that was read before does not need.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.runs.curves import Curves
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    Event,
+    FitStarted,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    StopRequested,
+)
+from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.series import Series
+from tpu_console.engine.runs.state import RunState, best_epoch
+
+from .run_facts import LATEST, Facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+# All other events say nothing that a list shows. Decoding them took half of the time.
+_NEEDED = {kind.__name__ for kind in (RunStarted, FitStarted, EpochEnded, StopRequested, RunFinished, RunFailed)}
+
+
+def read_facts(journal: Path) -> Facts:
+    """Read a journal and decode only the events that a list shows.
+
+    Raises:
+        OSError: The journal is there and cannot be read.
+    """
+    notes = _Notes()
+    reader = JournalReader(journal)
+    while records := reader.read():
+        notes.add(records)
+    return notes.facts()
+
+
+def facts_of(state: RunState) -> Facts:
+    """Return the facts of a state that was folded from a whole journal."""
+    best = best_epoch(state.epochs, state.monitor)
+    return Facts(
+        label=state.started.label if state.started is not None else "",
+        has_started=state.started is not None,
+        started_at=_moment(state.started_at),
+        last_at=_moment(state.last_at),
+        epochs=state.fit.epochs if state.fit is not None else None,
+        epochs_done=len(state.epochs),
+        monitor=state.monitor if best is not None else "",
+        best=best.logs[state.monitor] if best is not None else None,
+        is_stopping=state.stop is not None,
+        outcome=_outcome(state.end),
+    )
+
+
+def _moment(at: float) -> float:
+    """Return a time that a clock can show, whatever a damaged journal says."""
+    return min(max(0.0, float(at)), LATEST)
+
+
+def _outcome(end: RunFinished | RunFailed | None) -> str:
+    if end is None:
+        return ""
+    return end.outcome if isinstance(end, RunFinished) else "failed"
+
+
+class _Notes:
+    """Collects from records what the facts need, as `engine.runs.state.fold` would, but without curves."""
+
+    def __init__(self) -> None:
+        self._state = RunState()
+        self._epochs: list[EpochEnded] = []
+
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Note what some records say."""
+        for record in records:
+            if record.get("type") in _NEEDED and (event := decode(record)) is not None:
+                self._note(event, record["t"])
+        newest = next((record["t"] for record in reversed(records) if decode(record) is not None), None)
+        if newest is not None:
+            self._state = replace(self._state, last_at=newest)
+
+    def _note(self, event: Event, at: float) -> None:
+        match event:
+            case RunStarted():
+                self._state = replace(self._state, started=event, started_at=at)
+            case FitStarted():
+                self._state = replace(self._state, fit=event)
+            case EpochEnded():
+                self._epochs.append(event)
+            case StopRequested():
+                self._state = replace(self._state, stop=event)
+            case RunFinished() | RunFailed():
+                self._state = replace(self._state, end=event)
+
+    def facts(self) -> Facts:
+        """Return the facts after all records."""
+        has_loss = any("val_loss" in epoch.logs for epoch in self._epochs)
+        # Which metric a run is judged by depends on what was validated, not on the values.
+        validation = Curves(metrics={"loss": Series()} if has_loss else {})
+        return facts_of(replace(self._state, epochs=tuple(self._epochs), validation=validation))

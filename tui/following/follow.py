@@ -1,0 +1,216 @@
+"""Follows a run on standard output until it ends: plain lines, or the journal's own lines.
+
+It also hears Ctrl-C: the first one asks the run to stop and save, the second one ends its process.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.follower import LogTail
+from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.journal import JournalReader, decode
+from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
+
+from ..terminal.output import complain, say
+from ..text.numbers import plural
+from ..text.run_lines import crashed_lines, failed_lines
+from .plain import PlainPrinter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import FrameType
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+POLL_S = 0.2
+_LAST_WORDS_S = 2.0
+
+FINISHED, FAILED, INTERRUPTED = 0, 1, 130
+
+Records = list[dict[str, Any]]
+
+
+class Interrupts:
+    """Ctrl-C and SIGTERM while a run is followed.
+
+    Args:
+        run: The run.
+        process: The host process, which the second Ctrl-C ends; None when only watching, where the first one
+            leaves and the run goes on.
+
+    Attributes:
+        leaves: Whether to stop following at once.
+        happened: Whether there was any.
+    """
+
+    def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes] | None) -> None:
+        self._run = run
+        self._process = process
+        self.leaves = False
+        self.happened = False
+
+    def hear(self, number: int, _frame: FrameType | None = None) -> None:
+        """Handle a signal."""
+        again, self.happened = self.happened, True
+        if self._process is None:
+            self.leaves = True
+            complain([f"Left. The run goes on; to stop it: tpu-console stop {self._run.run_id}"])
+        elif not again:
+            self._ask()
+        elif number == signal.SIGINT:
+            self.leaves = True
+            _end_at_once(self._process)
+            complain([f"Ended {self._run.run_id} at once; what was not saved yet is lost."])
+
+    def _ask(self) -> None:
+        try:
+            request_stop(self._run, "asked with Ctrl-C")
+        except OSError as error:
+            complain([f"The run cannot be asked to stop: {error.strerror}. Ctrl-C again ends it at once."])
+        else:
+            complain(["Stopping after the current execution, then saving. Ctrl-C again ends the run at once."])
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Hear the signals while the block runs."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.hear) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _end_at_once(process: subprocess.Popen[bytes]) -> None:
+    """End a host that was asked to stop already: by its own hand, which is written down, or else by force."""
+    process.terminate()
+    try:
+        process.wait(_LAST_WORDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def follow(
+    run: RunDirectory,
+    *,
+    as_json: bool = False,
+    process: subprocess.Popen[bytes] | None = None,
+    wait: Callable[[float], None] = time.sleep,
+) -> int:
+    """Write what a run does to standard output until it ends.
+
+    Args:
+        run: The run.
+        as_json: Write the journal's lines as they are, and nothing else.
+        process: The host process when this command started it.
+        wait: Called with the seconds between two looks.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BrokenPipeError: The reader of standard output has gone.
+        OSError: The journal cannot be read.
+    """
+    interrupts = Interrupts(run, process)
+    end: RunFinished | RunFailed | None = None
+    printer = PlainPrinter(run)
+    reader = JournalReader(run.journal)
+    heartbeat = HeartbeatWatch(run)
+    with interrupts.heard():
+        while end is None and not interrupts.leaves:
+            # Liveness first: whatever was written until its death is then in the journal read after it.
+            life = heartbeat.look()
+            records = reader.read()
+            if as_json:
+                _write_json(records)
+            else:
+                say([*printer.feed(records), *printer.disk(life.waiting), *printer.idle(life)])
+            end = _end_of(records)
+            if records:
+                continue
+            if life.liveness is Liveness.DEAD:
+                break
+            wait(POLL_S)
+    if interrupts.leaves:
+        return INTERRUPTED
+    code = _conclude(run, end)
+    _tell_of_damage(reader)
+    return INTERRUPTED if interrupts.happened else code
+
+
+def _write_json(records: Records) -> None:
+    """Write records as the journal holds them."""
+    out = sys.stdout.buffer
+    out.write(b"".join(map(_json_line, records)))
+    out.flush()
+
+
+def _json_line(record: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
+    except orjson.JSONEncodeError:
+        return b""  # nested more deeply than any event: the reader takes it, the writer does not
+
+
+def _end_of(records: Sequence[Mapping[str, Any]]) -> RunFinished | RunFailed | None:
+    for record in reversed(records):
+        if record.get("type") in {"RunFinished", "RunFailed"}:
+            event = decode(record)
+            if isinstance(event, RunFinished | RunFailed):
+                return event
+    return None
+
+
+def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
+    """Say on standard error what went wrong, if anything did; return the exit code."""
+    if isinstance(end, RunFinished):
+        return FINISHED
+    if end is not None:
+        complain(failed_lines(end, run))
+    elif run.heartbeat.exists():
+        complain(crashed_lines(run, LogTail(run).read()))
+    else:
+        complain([f"Error: nothing trains {run.run_id}: it was prepared and never started."])
+    return FAILED
+
+
+def _tell_of_damage(reader: JournalReader) -> None:
+    if reader.newer:
+        complain(["Note: a newer tpu-console wrote this run; what this one does not know was left out."])
+    if reader.skipped:
+        complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read and left out."])
+
+
+def wait_for_life(run: RunDirectory, limit_s: float, wait: Callable[[float], None] = time.sleep) -> Liveness:
+    """Wait until a run that was just started has written its first event, or died.
+
+    Args:
+        run: The run.
+        limit_s: The longest to wait.
+        wait: Called with the seconds between two looks.
+
+    Returns:
+        ``ALIVE`` once it has written, ``DEAD`` when it died before, ``STARTING`` when neither happened.
+    """
+    deadline = time.monotonic() + limit_s
+    reader = JournalReader(run.journal)
+    heartbeat = HeartbeatWatch(run)
+    while True:
+        liveness = heartbeat.look().liveness
+        if reader.read():
+            return Liveness.ALIVE
+        if liveness is Liveness.DEAD or time.monotonic() >= deadline:
+            return Liveness.DEAD if liveness is Liveness.DEAD else Liveness.STARTING
+        wait(POLL_S)

@@ -1,0 +1,384 @@
+"""A run at a glance, for the lists, and all that its journal says, for one run."""
+
+from __future__ import annotations
+
+import errno
+import stat
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
+from tpu_console.engine.sanitize import printable
+from tpu_console.engine.storage.files import NotAFileError
+
+from ..text.silence import STOP_PENDING, silent_text, stall_text
+from .run_facts import Facts
+from .run_index import RunIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.liveness import HeartbeatWatch
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+    from tpu_console.engine.runs.timing import Stall
+
+    from .run_index import Stamp
+
+_NO_LIFE = Life(Liveness.DEAD)
+
+_FREQUENT = {"Progress", "InputMeasured", "HostSampled", "MemorySampled"}
+"""Records that come by the second: the newest of each kind and of each host says what is shown of one run."""
+
+
+class Status(StrEnum):
+    """What has become of a run."""
+
+    UNSTARTED = "not started"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SILENT = "not responding"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    CRASHED = "crashed"
+    UNREADABLE = "unreadable"
+
+    @property
+    def is_live(self) -> bool:
+        """Whether something trains."""
+        return self in {Status.RUNNING, Status.STOPPING, Status.SILENT}
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run at a glance.
+
+    Args:
+        run: The run.
+        facts: What its journal says, in short.
+        status: What has become of it.
+        last_beat_at: Unix time of its last sign of life; 0 when there was none, or when the run has ended.
+        life: What its heartbeat and its process say; not looked up when the run has ended.
+        stall: That training makes no progress although the process responds; None if it does.
+        problem: Why its journal cannot be read; empty when it can.
+    """
+
+    run: RunDirectory
+    facts: Facts
+    status: Status
+    last_beat_at: float = 0.0
+    life: Life = _NO_LIFE
+    stall: Stall | None = None
+    problem: str = ""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a second look at the heartbeat cannot change the status."""
+        return bool(self.facts.outcome or self.problem) or self.life.is_settled
+
+    @property
+    def stop_waits(self) -> bool:
+        """Whether the run was asked to stop and has not responded since."""
+        return self.status is Status.SILENT and (self.life.stop_waits or self.facts.is_stopping)
+
+    @property
+    def status_text(self) -> str:
+        """The status with how long it has lasted, such as ``not responding for 25 s``."""
+        if self.status is Status.SILENT:
+            return silent_text(self.life.silent_s)
+        return f"{self.status}, {stall_text(self.stall)}" if self.stall is not None else self.status.value
+
+    @property
+    def remark(self) -> str:
+        """The status in full, if there is more to it than a word; else empty."""
+        if self.stop_waits:
+            return f"{self.status_text}; {STOP_PENDING}"
+        return self.status_text if self.status is Status.SILENT or self.stall is not None else ""
+
+    @property
+    def label(self) -> str:
+        """The preset it was made from, or the name a notebook gave."""
+        return self.facts.label
+
+    @property
+    def best(self) -> tuple[str, float] | None:
+        """The metric that says which epoch is best, and its best value."""
+        return (self.facts.monitor, self.facts.best) if self.facts.best is not None else None
+
+    @property
+    def epochs_done(self) -> int:
+        """Epochs that ended."""
+        return self.facts.epochs_done
+
+    @property
+    def epochs(self) -> int | None:
+        """Epochs to train; None before training began."""
+        return self.facts.epochs
+
+    def seconds(self, now: float | None = None) -> float | None:
+        """Return how long it took, or takes until now; None before its first event.
+
+        Args:
+            now: Unix time in seconds; the present by default.
+        """
+        if not self.facts.has_started:
+            return None
+        until = self.facts.last_at
+        if self.status.is_live:
+            until = now or time.time()
+        elif self.status is Status.CRASHED:
+            until = max(until, self.last_beat_at)
+        return max(0.0, until - self.facts.started_at)
+
+    @property
+    def started(self) -> datetime | None:
+        """Local time of its first event."""
+        return local_time(self.facts.started_at) if self.facts.has_started else None
+
+    def config(self) -> RunConfig | None:
+        """Read its configuration; None where it has none, as a notebook's run, or none that can be read."""
+        from tpu_console.engine.config.run_config import load_config
+
+        try:
+            return load_config(self.run.config)
+        except ConsoleError:
+            return None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values, as ``--json`` writes them."""
+        best = self.best
+        return {
+            "run": self.run.run_id,
+            "preset": self.label,
+            "state": self.status.value,
+            "silent_s": self.life.silent_s if self.status is Status.SILENT else None,
+            "no_step_s": self.stall.seconds if self.stall is not None else None,
+            "stop_waits": self.stop_waits,
+            "epochs_done": self.epochs_done,
+            "epochs": self.epochs,
+            "monitor": best[0] if best is not None else None,
+            "best": best[1] if best is not None else None,
+            "seconds": self.seconds(),
+            "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
+            "path": printable(str(self.run.path)),
+            **({"problem": self.problem} if self.problem else {}),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details(Overview):
+    """A run with everything its journal says.
+
+    Args:
+        state: Folded from its journal; of progress, memory, input and each host only the newest record.
+    """
+
+    state: RunState
+
+
+_STATUS_OF = {"stopped": Status.STOPPED, "failed": Status.FAILED}
+"""What an outcome means; each of the others is a run that finished."""
+
+
+def local_time(at: float) -> datetime:
+    """Return a Unix time as local time."""
+    return datetime.fromtimestamp(at, UTC).astimezone()
+
+
+class OverviewReader:
+    """Reads runs at a glance for a list, and reads only journals that changed since the list was read last.
+
+    What journals say is kept in the cache folder (`tui.following.run_index`). Whether a run is alive is looked up every time.
+
+    Args:
+        runs: The runs that will be read, the newest first.
+    """
+
+    def __init__(self, runs: Sequence[RunDirectory]) -> None:
+        self._runs = runs
+        self._index = RunIndex.load(runs)
+
+    def read(self, watch: HeartbeatWatch) -> Overview:
+        """Read one run; a journal that cannot be read gives an overview that says so.
+
+        Args:
+            watch: The run's heartbeat, with what was seen of it so far.
+        """
+        run = watch.run
+        try:
+            stamp = _stamp(run)
+            facts = self._index.find(run, stamp)
+            is_known = facts is not None
+            overview = _overview(watch, facts if facts is not None else _facts(run))
+        except ConsoleError as error:
+            return Overview(run, Facts(), Status.UNREADABLE, problem=error.what)
+        if not is_known and stamp is not None and not overview.status.is_live:
+            self._index.put(run, stamp, overview.facts)
+        return overview
+
+    def read_all(self, wait: Callable[[float], None] = time.sleep) -> list[Overview]:
+        """Read all runs, those whose heartbeat looks old a second time: see `engine.runs.liveness`.
+
+        Args:
+            wait: Called with the seconds before the second look, once for all.
+        """
+        watches = [watch_once(run) for run in self._runs]
+        overviews = [self.read(watch) for watch in watches]
+        if all(overview.is_settled for overview in overviews):
+            return overviews
+        wait(WATCH_S)
+        return [
+            overview if overview.is_settled else self.read(watch)
+            for overview, watch in zip(overviews, watches, strict=True)
+        ]
+
+    def save(self) -> None:
+        """Keep what was read, for the next list."""
+        self._index.save()
+
+
+def read_overview(run: RunDirectory) -> Overview:
+    """Read a run at a glance; damaged lines are left out. Takes three seconds if its heartbeat looks old.
+
+    Raises:
+        ConsoleError: Its journal is there and cannot be read.
+    """
+    (overview,) = read_overviews([run])
+    if overview.problem:
+        raise ConsoleError(overview.problem)
+    return overview
+
+
+def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
+    """Read runs at a glance; one that cannot be read has a `problem`."""
+    reader = OverviewReader(runs)
+    overviews = reader.read_all()
+    reader.save()
+    return overviews
+
+
+def read_details(run: RunDirectory) -> Details:
+    """Read a run with everything its journal says; damaged lines are left out.
+
+    Raises:
+        ConsoleError: Its journal is there and cannot be read.
+    """
+    from .facts_reading import facts_of
+
+    state = _state(run)
+    watch = watch_once(run)
+    seen = _overview(watch, facts_of(state))
+    if not seen.is_settled:
+        time.sleep(WATCH_S)
+        seen = _overview(watch, facts_of(state))
+    return Details(run, seen.facts, seen.status, seen.last_beat_at, seen.life, seen.stall, state=state)
+
+
+def _state(run: RunDirectory) -> RunState:
+    from tpu_console.engine.runs.state import RunState, fold
+
+    _stamp(run)
+    try:
+        return fold(RunState(), _records(run))
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _stamp(run: RunDirectory) -> Stamp | None:
+    """Return what changes whenever a journal does; None when there is no journal yet.
+
+    Raises:
+        ConsoleError: It cannot be looked at, or is not a regular file.
+    """
+    try:
+        facts = run.journal.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(run, error) from error
+    if not stat.S_ISREG(facts.st_mode):
+        raise _unreadable(run, NotAFileError(errno.EINVAL, "it is not a regular file"))
+    return facts.st_size, facts.st_mtime_ns, facts.st_ino
+
+
+def _facts(run: RunDirectory) -> Facts:
+    from .facts_reading import read_facts
+
+    try:
+        return read_facts(run.journal)
+    except OSError as error:
+        raise _unreadable(run, error) from error
+
+
+def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
+    return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
+
+
+def _overview(watch: HeartbeatWatch, facts: Facts) -> Overview:
+    """Look up whether a run that has no end is alive, and whether it moves."""
+    run = watch.run
+    if facts.outcome:
+        return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED))
+    life = watch.look()
+    last_beat_at = _last_beat(run)
+    status = _status(facts, life.liveness, last_beat_at)
+    return Overview(run, facts, status, last_beat_at, life, _stall(run, life) if status is Status.RUNNING else None)
+
+
+def _stall(run: RunDirectory, life: Life) -> Stall | None:
+    from tpu_console.engine.runs.follower import stall_of
+
+    return stall_of(_state(run), life)
+
+
+def _last_beat(run: RunDirectory) -> float:
+    try:
+        return run.heartbeat.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _records(run: RunDirectory) -> list[Mapping[str, Any]]:
+    """Read the journal; of what comes by the second only the newest of a kind and host is kept."""
+    from tpu_console.engine.runs.journal import JournalReader
+
+    kept: dict[object, Mapping[str, Any]] = {}
+    reader, place = JournalReader(run.journal), 0
+    while records := reader.read():
+        for record in records:
+            place += 1
+            kind = _frequent_kind(record)
+            kept.pop(kind, None)  # the newest stands where it was written, after what came before it
+            kept[place if kind is None else kind] = record
+    return [*kept.values()]
+
+
+def _frequent_kind(record: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """Name what a later record of the same kind replaces; None when nothing does."""
+    kind = record.get("type")
+    if kind not in _FREQUENT:
+        return None
+    if kind == "HostSampled":
+        return kind, repr(record.get("process"))
+    if kind == "MemorySampled":  # each host writes those of its own replicas
+        replicas = record.get("replicas")
+        first = replicas[0] if isinstance(replicas, list) and replicas else None
+        return kind, repr(first.get("index") if isinstance(first, dict) else None)
+    return (kind,)
+
+
+def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:
+    """Tell what has become of a run that has no end."""
+    if not facts.has_started and not last_beat_at:
+        return Status.UNSTARTED
+    if liveness is Liveness.SILENT:
+        return Status.SILENT
+    if liveness is not Liveness.ALIVE:
+        return Status.CRASHED
+    return Status.STOPPING if facts.is_stopping else Status.RUNNING

@@ -1,0 +1,141 @@
+"""The thread that follows a run's directory while a screen shows it. It knows no Textual."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.runs.follower import RunFollower, Snapshot
+from tpu_console.engine.storage.paths import user_path
+
+from .delivery_pace import DeliveryPace, main_thread_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+POLL_S = 0.1
+"""Seconds between two looks at the files' sizes."""
+
+LIVENESS_S = 1.0
+"""Seconds after which a run is looked at even though no file has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchUpdate:
+    """What the watcher tells.
+
+    Attributes:
+        snapshot: What is known of the run.
+        is_reading: Whether more of the journal is still to be read at once.
+        damaged: Records that could not be read or understood.
+        trouble: Why the journal cannot be read; empty when it can.
+    """
+
+    snapshot: Snapshot
+    is_reading: bool = False
+    damaged: int = 0
+    trouble: str = ""
+
+
+class RunWatcher(threading.Thread):
+    """Reads what a run appends and calls back when something changed. The live screen owns it.
+
+    A long journal is read in parts, with an update now and then, so that whoever shows it never stands still.
+
+    Args:
+        run: The run; its files need not exist yet.
+        on_update: Called from this thread.
+        clock: Seconds on a clock that never goes back.
+        drawing_s: Processor time of the thread that draws, in seconds.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        on_update: Callable[[WatchUpdate], None],
+        clock: Callable[[], float] = time.monotonic,
+        drawing_s: Callable[[], float] = main_thread_s,
+    ) -> None:
+        super().__init__(name=f"tpu-console-watch-{run.run_id}", daemon=True)
+        self._run = run
+        self._on_update = on_update
+        self._clock = clock
+        self._pace = DeliveryPace(drawing_s, clock)
+        self._follower = RunFollower(run)
+        self._stopped = threading.Event()
+        self._delivered: WatchUpdate | None = None
+        self._delivered_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._seen: tuple[int, ...] = ()
+
+    def run(self) -> None:
+        """Follow the run until stopped."""
+        while not self._stopped.is_set():
+            self._look()
+            self._stopped.wait(POLL_S)
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Stop, and wait at most `timeout` seconds for a read that goes on."""
+        self._stopped.set()
+        if self.is_alive() and self is not threading.current_thread():
+            self.join(timeout)
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._delivered_at < self._pace.interval_s:
+            return
+        sizes = (*_stamp(self._run.journal), *_stamp(self._run.log))
+        if sizes == self._seen and now - self._looked_at < LIVENESS_S:
+            return
+        self._seen, self._looked_at = sizes, now
+        # Records hold no cycles: collecting them as they pass takes a fifth of the time that a long journal takes.
+        was_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            while self._follower.advance() and not self._stopped.is_set():
+                if self._clock() - max(now, self._delivered_at) >= self._pace.interval_s:
+                    self._deliver(self._update(is_reading=True))
+            self._deliver(self._update())
+        except OSError as error:
+            self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))
+        finally:
+            if was_collecting:
+                gc.enable()
+
+    def _update(self, *, is_reading: bool = False, trouble: str = "") -> WatchUpdate:
+        snapshot = self._follower.snapshot
+        damaged = self._follower.reader.skipped + snapshot.state.skipped
+        return WatchUpdate(snapshot, is_reading, damaged, trouble)
+
+    def _deliver(self, update: WatchUpdate) -> None:
+        if self._stopped.is_set() or (self._delivered is not None and _same(update, self._delivered)):
+            return
+        self._delivered, self._delivered_at = update, self._clock()
+        self._pace.judge()
+        self._on_update(update)
+
+
+def _same(one: WatchUpdate, other: WatchUpdate) -> bool:
+    """Compare by identity where the follower keeps what did not change; comparing curves would be slow."""
+    a, b = one.snapshot, other.snapshot
+    return (
+        a.state is b.state
+        and a.log is b.log
+        and (a.liveness, a.silent_s, a.stop_waits, a.stall, a.waiting, a.newer_version)
+        == (b.liveness, b.silent_s, b.stop_waits, b.stall, b.waiting, b.newer_version)
+        and (one.is_reading, one.damaged, one.trouble) == (other.is_reading, other.damaged, other.trouble)
+    )
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except OSError:
+        return (-1, 0)
+    return (status.st_size, status.st_ino)

@@ -1,0 +1,139 @@
+"""What a person has typed into the run form: texts by field, and the configuration they amount to.
+
+Knows no Textual. Nothing typed is lost: neither an invalid text nor the options of a model or dataset not chosen now.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.errors import ConfigError, Problem
+
+from .fields import OPTION_TABLES, fields_of, option_fields, to_text, to_value
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.presets import Preset
+
+    from .fields import FieldSpec, OptionTable
+
+
+class Draft:
+    """The form's content for one preset.
+
+    Args:
+        preset: The preset it starts from.
+    """
+
+    def __init__(self, preset: Preset) -> None:
+        self.preset = preset
+        self._base: dict[str, Any] = preset.config.model_dump(mode="json")
+        self._texts: dict[str, str] = {}
+
+    @property
+    def is_edited(self) -> bool:
+        """Whether anything differs from the preset."""
+        return any(self.is_changed(spec) for spec in self.fields())
+
+    def fields(self) -> tuple[FieldSpec, ...]:
+        """Return the fields that mean something for the chosen model and dataset, their options right after them."""
+        options = {table.chooser: option_fields(table, self._choice(table)) for table in OPTION_TABLES.values()}
+        return tuple(field for spec in fields_of() for field in (spec, *options.get(spec.key, ())))
+
+    def text(self, spec: FieldSpec) -> str:
+        """Return a field's text."""
+        return self._texts.get(self._slot(spec), self._original(spec))
+
+    def set(self, spec: FieldSpec, text: str) -> bool:
+        """Take a field's text; tell whether it is a new one."""
+        if text == self.text(spec):
+            return False
+        self._texts[self._slot(spec)] = text
+        return True
+
+    def is_changed(self, spec: FieldSpec) -> bool:
+        """Whether a field differs from the preset."""
+        return self.text(spec) != self._original(spec)
+
+    def reset(self) -> None:
+        """Go back to the preset."""
+        self._texts.clear()
+
+    def config(self) -> RunConfig:
+        """Return the configuration.
+
+        Raises:
+            ConfigError: With every problem, by key.
+        """
+        values: dict[str, Any] = {}
+        problems: list[Problem] = []
+        for spec in self.fields():
+            try:
+                self._put(values, spec)
+            except ValueError as error:
+                problems.append(Problem(spec.key, str(error)))
+        try:
+            config = parse_config(values)
+        except ConfigError as error:
+            problems += error.problems
+        if problems:
+            raise ConfigError(problems)
+        return config
+
+    def _put(self, values: dict[str, Any], spec: FieldSpec) -> None:
+        text = self.text(spec)
+        if not text.strip() and spec.empty_is_default:
+            return
+        value = to_value(spec, text)
+        *sections, last = spec.key.split(".")
+        table = OPTION_TABLES.get(".".join(sections))
+        if table is not None and text == spec.default and last not in self._base_options(table):
+            return  # a default that nobody asked for would only make the command longer
+        for name in sections:
+            values = values.setdefault(name, {})
+        values[last] = value
+
+    def _choice(self, table: OptionTable) -> str:
+        """Return the text of the choice that a table of options depends on."""
+        name: str = self._texts.get(table.chooser, self._base[table.chooser])
+        return name
+
+    def _base_options(self, table: OptionTable) -> dict[str, Any]:
+        """Return the preset's options while its model or dataset is the chosen one."""
+        if self._choice(table) != self._base[table.chooser]:
+            return {}
+        options: dict[str, Any] = self._base_value(table.key)
+        return options
+
+    def _base_value(self, key: str) -> Any:
+        value: Any = self._base
+        for name in key.split("."):
+            value = value[name]
+        return value
+
+    def _original(self, spec: FieldSpec) -> str:
+        table = _table_of(spec)
+        if table is None:
+            return to_text(self._base_value(spec.key))
+        options = self._base_options(table)
+        if spec.key == table.key:
+            return to_text(options)
+        name = spec.key.removeprefix(f"{table.key}.")
+        return to_text(options[name]) if name in options else spec.default
+
+    def _slot(self, spec: FieldSpec) -> str:
+        # Each built-in model and dataset keeps the options typed for it while another one is tried.
+        table = _table_of(spec)
+        return spec.key if table is None else f"{table.slot(self._choice(table))}:{spec.key}"
+
+
+def _table_of(spec: FieldSpec) -> OptionTable | None:
+    tables = OPTION_TABLES.values()
+    return next((table for table in tables if f"{spec.key}.".startswith(f"{table.key}.")), None)
+
+
+def field_of(problem: Problem, fields: tuple[FieldSpec, ...]) -> FieldSpec | None:
+    """Return the field that a problem is about; its key may go on into one item of a list."""
+    about = [spec for spec in fields if f"{problem.key}.".startswith(f"{spec.key}.")]
+    return max(about, key=lambda spec: len(spec.key), default=None)

@@ -1,0 +1,245 @@
+"""The form for every choice of a run, by groups; at first only the handful that decide most of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.message import Message
+from textual.reactive import reactive
+from textual.widgets import Static
+
+from .draft import Draft, field_of
+from .field_row import FieldRow
+from .fields import GROUPS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+    from textual.events import DescendantFocus
+    from textual.widget import Widget
+
+    from tpu_console.engine.errors import Problem
+
+    from .fields import FieldSpec
+
+
+class FieldList(VerticalScroll, can_focus=False):
+    """The fields; the arrow keys go from one to the next."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "go(-1)", "Previous field", show=False),
+        Binding("down", "go(1)", "Next field", show=False),
+    ]
+
+    def action_go(self, by: int) -> None:
+        """Go to another field, and no further than the first and the last.
+
+        Args:
+            by: How many fields down.
+        """
+        chain = [widget for widget in self.screen.focus_chain if self in widget.ancestors]
+        if self.screen.focused in chain:
+            chain[min(max(chain.index(self.screen.focused) + by, 0), len(chain) - 1)].focus()
+
+
+class FieldGroup(Vertical):
+    """Fields under one heading.
+
+    Args:
+        title: The heading.
+    """
+
+    def __init__(self, title: str) -> None:
+        super().__init__()
+        self.title = title
+
+    def compose(self) -> ComposeResult:
+        """Lay out the heading; the form adds the fields."""
+        yield Static(self.title, classes="heading", markup=False)
+
+
+class RunForm(Vertical):
+    """The form.
+
+    It writes what is typed into its draft and shows what it is told is wrong with it.
+    """
+
+    DEFAULT_CSS = """
+    RunForm {
+        FieldList {
+            height: auto; max-height: 1fr; scrollbar-size-vertical: 1;
+            scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        }
+        FieldGroup { height: auto; }
+        .heading { text-style: bold; color: $text-primary; padding: 1 0 0 0; }
+        FieldGroup:first-child .heading { padding: 0; }
+        #field-help { height: 2; color: $text-muted; }
+
+        &.-only-essential {
+            .heading, FieldRow { display: none; }
+            FieldRow.-essential, FieldRow.-invalid { display: block; }
+        }
+    }
+    """
+
+    shows_all = reactive(False, init=False)
+    """Whether every field is shown, or only the essential ones."""
+
+    @dataclass
+    class Edited(Message):
+        """The draft changed."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002  Textual's own name
+        super().__init__(id=id, classes="-only-essential")
+        self._draft: Draft | None = None
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._help_is_shown = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the empty groups and the line of help."""
+        with FieldList():
+            for title in GROUPS:
+                yield FieldGroup(title)
+        yield Static("", id="field-help", markup=False)
+
+    async def load(self, draft: Draft) -> None:
+        """Show a draft, and write what is typed into it from now on."""
+        self._draft = draft
+        with self.app.batch_update():
+            await self._sync()
+        self._say_how_to_see_more()
+
+    async def show_all(self, shows_all: bool) -> None:
+        """Show every field, or only the essential ones and those with a problem."""
+        self.shows_all = shows_all
+        with self.app.batch_update():
+            await self._sync()
+            self.set_class(not shows_all, "-only-essential")
+        self._say_how_to_see_more()
+        if self.screen.focused is not None:
+            self.call_after_refresh(self._keep_cursor)
+
+    def label_choices(self, key: str, labels: Mapping[str, str]) -> None:
+        """Show the listed values of a field as something that says more.
+
+        Args:
+            key: The field's key.
+            labels: What is shown, by value.
+        """
+        self._labels[key] = labels
+        for row in self._rows():
+            if row.spec.key == key:
+                row.label_choices(labels)
+
+    def show_problems(self, problems: Sequence[Problem]) -> None:
+        """Mark the fields that have problems, and those that differ from the preset."""
+        if self._draft is None:
+            return
+        fields = self._draft.fields()
+        sentences: dict[str, list[str]] = {}
+        for problem in problems:
+            if (spec := field_of(problem, fields)) is not None:
+                sentences.setdefault(spec.key, []).append(problem.message)
+        for row in self._rows():
+            found = "; ".join(sentences.get(row.spec.key, ()))
+            row.mark(found, is_changed=self._draft.is_changed(row.spec))
+
+    async def focus_problem(self, problem: Problem) -> None:
+        """Put the cursor into the field that a problem is about, showing it where it was not."""
+        spec = field_of(problem, self._draft.fields()) if self._draft is not None else None
+        if spec is None:
+            return
+        if not any(row.spec == spec for row in self._rows()):
+            await self.show_all(True)
+        for row in self._rows():
+            if row.spec == spec:
+                row.focus_control()
+
+    def focus_first(self) -> None:
+        """Put the cursor into the first field."""
+        if rows := self._rows():
+            rows[0].focus_control()
+
+    async def on_field_row_edited(self, event: FieldRow.Edited) -> None:
+        """Take a new text; another model or dataset may bring other fields."""
+        event.stop()
+        row = event.row
+        # The text as it stands now: one typed before another draft was loaded is none of the new one's business.
+        if self._draft is None or not row.is_attached or not self._draft.set(row.spec, row.text):
+            return
+        if row.spec.key in {"dataset", "model"}:
+            with self.app.batch_update():
+                await self._sync()
+        self.post_message(self.Edited())
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Say what the field with the cursor means."""
+        row = next((node for node in event.widget.ancestors if isinstance(node, FieldRow)), None)
+        if row is not None:
+            self._help_is_shown = True
+            default = f" Default: {row.spec.default}." if row.spec.default else ""
+            self.query_one("#field-help", Static).update(row.spec.help + default)
+
+    def _rows(self) -> list[FieldRow]:
+        return list(self.query(FieldRow))
+
+    def _say_how_to_see_more(self) -> None:
+        """Until a field has had the cursor, say what the form does not show."""
+        if self._help_is_shown or self._draft is None:
+            return
+        more = sum(not spec.is_essential for spec in self._draft.fields())
+        text = f"{more} more choices stay as the preset has them; ctrl+o shows them."
+        if self.shows_all:
+            text = "ctrl+o leaves only the choices that matter most."
+        self.query_one("#field-help", Static).update(text)
+
+    def _keep_cursor(self) -> None:
+        """Keep the field with the cursor in sight, or move the cursor out of one that is hidden now."""
+        focused = self.screen.focused
+        if focused is None or self not in focused.ancestors:
+            return
+        if any(not node.display for node in focused.ancestors_with_self):
+            self.focus_first()
+        else:
+            focused.scroll_visible(animate=False)
+
+    async def _sync(self) -> None:
+        """Bring the fields in line with the draft: take away, add, and set texts; only what differs."""
+        if (draft := self._draft) is None:
+            return
+        there = {row.spec: row for row in self._rows()}
+        # Once mounted, the other fields stay: one with a problem is shown even among the essential ones.
+        takes_all = self.shows_all or any(not spec.is_essential for spec in there)
+        wanted = [spec for spec in draft.fields() if takes_all or spec.is_essential]
+        for spec, row in there.items():
+            if spec in wanted:
+                row.text = draft.text(spec)
+            else:
+                await row.remove()
+        for group in self.query(FieldGroup):
+            await _fill(group, [spec for spec in wanted if spec.group == group.title], there, self._new_row)
+
+    def _new_row(self, spec: FieldSpec) -> FieldRow:
+        text = self._draft.text(spec) if self._draft is not None else ""
+        return FieldRow(spec, text, self._labels.get(spec.key))
+
+
+async def _fill(
+    group: FieldGroup,
+    wanted: Sequence[FieldSpec],
+    there: Mapping[FieldSpec, FieldRow],
+    new_row: Callable[[FieldSpec], FieldRow],
+) -> None:
+    """Add the fields that a group lacks, each behind the one that it follows."""
+    above: Widget = group.query_one(".heading")
+    for is_there, specs in groupby(wanted, there.__contains__):
+        rows = [there[spec] if is_there else new_row(spec) for spec in specs]
+        if not is_there:
+            await group.mount_all(rows, after=above)
+        above = rows[-1]

@@ -1,0 +1,191 @@
+"""The process of a job of `engine.jobs.job`: started, listened to, asked to end, ended by force."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
+
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.sanitize import printable_values
+from tpu_console.engine.storage.files import make_private_folder, open_private
+from tpu_console.engine.storage.paths import runs_folder, user_path
+
+from ..text.numbers import duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    Start = Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]
+
+_POLL_S = 0.2
+_READ_BYTES = 1 << 16
+
+
+class JobProcess:
+    """A job at work. Leaving its ``with`` block ends whatever is left of it.
+
+    Args:
+        name: One of `engine.jobs.job.JOBS`.
+        options: The keyword arguments of the job's `perform`, as JSON can hold them.
+        limit_s: Seconds after which it is ended by force; None for no limit.
+        grace_s: Seconds that it has to end by itself once it was asked to; None for as long as it takes.
+        start: Starts the process from name, options and the file for its standard error; `start_job` by default.
+
+    Raises:
+        ConsoleError: It cannot be started.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        *,
+        limit_s: float | None = None,
+        grace_s: float | None = None,
+        start: Start | None = None,
+    ) -> None:
+        self._name = name
+        self._log = log_file(name)
+        self._limit_s = limit_s
+        self._grace_s = grace_s
+        self._began_at = time.monotonic()
+        self._asked_at: float | None = None
+        self._is_late = False
+        self._last: dict[str, Any] = {}
+        self._process = (start or start_job)(name, options, self._log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    @property
+    def was_asked_to_end(self) -> bool:
+        """Whether somebody asked it to end."""
+        return self._asked_at is not None
+
+    def ask_to_end(self) -> None:
+        """Ask it to end, with what it finished."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+        self._process.terminate()
+
+    def kill(self) -> None:
+        """End it and whatever it started, by force."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
+        except (ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError):
+                self._process.kill()
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """Yield the job's progress and notes until it has closed its end; an empty record when it is silent."""
+        for record in self._said():
+            if record.get("kind") in {"result", "error"}:
+                self._last = record
+            else:
+                yield record
+            now = time.monotonic()
+            if self._limit_s is not None and now - self._began_at > self._limit_s:
+                self._is_late = True
+                self.kill()
+            elif self._grace_s is not None and self._asked_at is not None and now - self._asked_at > self._grace_s:
+                self.kill()
+
+    def result(self) -> dict[str, Any]:
+        """Wait for the end and return what the job returned.
+
+        Raises:
+            UntrustedCodeError: The job would have to run code that the user has not said to trust.
+            ConsoleError: The job said why it failed, took too long, or its process is gone without a word.
+            KeyboardInterrupt: It was asked to end and has no result.
+        """
+        code = self._process.wait()
+        last = dict(self._last)
+        kind = last.pop("kind", "")
+        if kind == "result":
+            return last
+        if self.was_asked_to_end:
+            raise KeyboardInterrupt
+        if self._is_late and self._limit_s is not None:
+            text = f"The {self._name} job had no result after {duration(self._limit_s)} and was ended."
+            raise ConsoleError(text, remedy=self._see())
+        if kind == "error":
+            kind_of_error = UntrustedCodeError if last.get("needs_trust") else ConsoleError
+            raise kind_of_error(last["what"], why=last["why"], remedy=last["remedy"] or self._remedy(last))
+        text = f"The process of the {self._name} job ended without a result."
+        raise ConsoleError(text, why=_cause(code), remedy=self._see())
+
+    def _said(self) -> Iterator[dict[str, Any]]:
+        """Read what the job says; wakes up now and then, so that signals are heard and limits are kept."""
+        assert self._process.stdout is not None  # noqa: S101  it was asked for
+        descriptor = self._process.stdout.fileno()
+        rest = b""
+        while True:
+            if not select.select([descriptor], [], [], _POLL_S)[0]:
+                yield {}
+                continue
+            data = os.read(descriptor, _READ_BYTES)
+            *lines, rest = (rest + data).split(b"\n")
+            # A job speaks of files and of what is in them; a picture is a long text.
+            yield from (printable_values(json.loads(line), _READ_BYTES << 10, keeps_lines=True) for line in lines)
+            if not data:
+                return
+
+    def _remedy(self, error: Mapping[str, Any]) -> str:
+        return self._see() if error.get("has_log") else ""
+
+    def _see(self) -> str:
+        return f"Its log: {user_path(self._log)}"
+
+
+def log_file(name: str) -> Path:
+    """Return the file that holds what a job's process printed the last time."""
+    return runs_folder().parent / f"{name}.log"
+
+
+def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
+    """Start the job's process.
+
+    It is in a session of its own, so that the terminal's Ctrl-C reaches it only through us. The `-P` keeps the
+    current folder off the front of the import path, where a person's own ``engine`` folder would hide ours.
+
+    Raises:
+        ConsoleError: It cannot be started.
+    """
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
+    try:
+        make_private_folder(log.parent)
+        with open(log, "wb", opener=lambda path, flags: open_private(path, flags | os.O_APPEND)) as errors:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", name, json.dumps(options)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                env=environment,
+            )
+    except OSError as error:
+        raise ConsoleError(f"The process of the {name} job cannot be started: {error.strerror}.") from error
+
+
+def _cause(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "It was ended by force, as systems do when memory runs out."
+    return f"It was ended by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."

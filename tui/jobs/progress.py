@@ -1,0 +1,196 @@
+"""How far a job is: one line rewritten in place on a terminal, a plain line now and then in a pipe.
+
+Everything goes to standard error, so that standard output holds only what a command was asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..terminal.output import complain, speaks_utf8
+from ..text.numbers import duration
+from ..text.tables import labelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EVERY_S = 5.0
+"""Longest silence in a pipe while something moves."""
+
+_REDRAW_S = 0.1
+_TICK_S = 0.5
+_SETTLED_S = 0.5
+"""How long something runs before its rate says anything."""
+
+_BAR_CELLS = 24
+_CLEAR = "\r\x1b[K"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far one part of a job is.
+
+    Args:
+        what: What is being done, such as ``reading images``.
+        done: How much is done.
+        total: Of how much; None when that is not known.
+        unit: Of what, in the plural; ``seconds`` where there is nothing to count but the time.
+    """
+
+    what: str
+    done: int
+    total: int | None
+    unit: str
+
+    @property
+    def only_takes_time(self) -> bool:
+        """Whether there is nothing to count but the time."""
+        return self.unit == "seconds"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all of it is done."""
+        return self.total is not None and self.done >= self.total
+
+
+class ProgressLines:
+    """Shows the steps of a job.
+
+    Args:
+        is_terminal: Whether standard error is a terminal.
+        clock: Seconds that never go back.
+    """
+
+    def __init__(self, *, is_terminal: bool | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
+        self._clock = clock
+        self._step: Step | None = None
+        self._began_at = self._told_at = 0.0
+        self._began_with = 0
+        self._is_open = False  # the step's end was not told yet
+        self._is_drawn = False  # a line stands there that will be rewritten
+
+    def feed(self, step: Step) -> None:
+        """Take in how far the job is."""
+        now = self._clock()
+        begins = self._step is None or step.what != self._step.what
+        if begins:
+            self.finish()
+            self._began_at, self._began_with = now, step.done
+            self._is_open = True
+        self._step = step
+        if not self._is_open:
+            return
+        if step.is_over:
+            self.finish()
+        elif begins or now - self._told_at >= (_REDRAW_S if self._is_terminal else EVERY_S):
+            self._write(running_text(step, now - self._began_at, self._began_with, bar=self._is_terminal))
+
+    def tick(self) -> None:
+        """Say how long it takes already, while nothing is heard."""
+        step, now = self._step, self._clock()
+        if step is None or not self._is_open:
+            return
+        if now - self._told_at >= (_TICK_S if self._is_terminal else EVERY_S):
+            seconds = now - self._began_at
+            text = running_text(step, seconds, self._began_with, bar=self._is_terminal)
+            is_stuck = step.done == self._began_with and not step.only_takes_time
+            self._write(f"{text}, {duration(seconds)} so far" if is_stuck else text)
+
+    def wait(self, text: str) -> None:
+        """Say on a terminal what is waited for before there is progress."""
+        if self._is_terminal:
+            self._draw(text)
+
+    def note(self, text: str) -> None:
+        """Write a line that stays."""
+        self._clear()
+        complain([labelled("note", text)])
+
+    def finish(self) -> None:
+        """Tell how the last step ended, if that was not told; the cursor is then at the beginning of a line."""
+        self._clear()
+        if self._is_open and self._step is not None:
+            self._is_open = False
+            seconds = self._clock() - self._began_at
+            if seconds >= _SETTLED_S or not self._step.only_takes_time:
+                complain([ended_text(self._step, seconds, self._began_with)])
+
+    def _write(self, text: str) -> None:
+        self._told_at = self._clock()
+        if self._is_terminal:
+            self._draw(text)
+        else:
+            complain([text])
+
+    def _draw(self, text: str) -> None:
+        with suppress(OSError):
+            columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+            # The last column stays free: some terminals wrap as soon as it is written.
+            sys.stderr.write(_CLEAR + _encodable(text[: max(1, columns - 1)]))
+            sys.stderr.flush()
+            self._is_drawn = True
+
+    def _clear(self) -> None:
+        if self._is_drawn:
+            self._is_drawn = False
+            with suppress(OSError):
+                sys.stderr.write(_CLEAR)
+                sys.stderr.flush()
+
+
+def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> str:
+    """Say how far a step is, how fast it goes and how long it will take.
+
+    Args:
+        step: The step.
+        seconds: Since it began.
+        began_with: How much was done when it began, which its rate does not count.
+        bar: Whether to draw a bar.
+    """
+    if step.only_takes_time:
+        return f"{step.what}  {duration(seconds)}" if seconds >= _SETTLED_S else step.what
+    parts = [_share(step)]
+    moved = step.done - began_with
+    if moved > 0 and seconds >= _SETTLED_S:
+        rate = moved / seconds
+        parts.append(_rate(rate, step.unit))
+        if step.total is not None:
+            parts.append(f"{duration((step.total - step.done) / rate)} left")
+    text = ", ".join(parts)
+    if bar and step.total:
+        filled = _BAR_CELLS * min(step.done, step.total) // step.total
+        full, empty = ("█", "░") if speaks_utf8() else ("#", ".")
+        text = f"{full * filled}{empty * (_BAR_CELLS - filled)}  {text}"
+    return f"{step.what}  {text}"
+
+
+def ended_text(step: Step, seconds: float, began_with: int) -> str:
+    """Say what a step did and how long it took."""
+    if step.only_takes_time:
+        return f"{step.what}  {duration(seconds)}"
+    share = f"{step.done:,} {step.unit}" if step.is_over or step.total is None else _share(step)
+    moved = step.done - began_with
+    rate = f", {_rate(moved / seconds, step.unit)}" if moved > 0 and seconds >= _SETTLED_S else ""
+    return f"{step.what}  {share} in {duration(seconds)}{rate}"
+
+
+def _share(step: Step) -> str:
+    if step.total is None:
+        return f"{step.done:,} {step.unit}"
+    percent = 100 * step.done // step.total if step.total else 100
+    return f"{step.done:,} of {step.total:,} {step.unit} ({percent} %)"
+
+
+def _rate(rate: float, unit: str) -> str:
+    return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s"
+
+
+def _encodable(text: str) -> str:
+    encoding = sys.stderr.encoding or "ascii"
+    return text.encode(encoding, "backslashreplace").decode(encoding)

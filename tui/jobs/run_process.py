@@ -1,0 +1,131 @@
+"""Starts a run for the console and keeps hold of what trains it: a process of its own, or a thread in this one."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..terminal.native_output import send_native_output_to
+
+if TYPE_CHECKING:
+    import subprocess
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.process.thread import EngineThread
+    from tpu_console.engine.runs.heartbeat import HeartThread
+    from tpu_console.engine.runs.journal import JournalWriter
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+_JOIN_S = 0.5
+
+
+@dataclass(slots=True)
+class HostedRun:
+    """A run that trains in a process of its own and outlives the console.
+
+    Attributes:
+        run: The run.
+        process: The process, kept so that its end is noticed and no zombie stands for it.
+    """
+
+    run: RunDirectory
+    process: subprocess.Popen[bytes]
+    needs_console = False
+
+    def tend(self) -> bool:
+        """Tell whether it still goes on, and tidy up after it when it does not."""
+        return self.process.poll() is None
+
+    def release(self) -> None:
+        """Let it go on without the console."""
+        self.process.poll()
+
+
+@dataclass(slots=True)
+class InProcessRun:
+    """A run that trains in a thread of the console and ends with it.
+
+    Attributes:
+        run: The run.
+        engine: The thread that trains.
+        heart: The thread that beats and hears requests.
+        journal: The run's journal.
+        umask: What the process had before; while it trains, TensorFlow's files are private to the user as well.
+    """
+
+    run: RunDirectory
+    engine: EngineThread
+    heart: HeartThread
+    journal: JournalWriter
+    umask: int | None = None
+    needs_console = True
+
+    def tend(self) -> bool:
+        """Tell whether it still goes on, and tidy up after it when it does not."""
+        if self.engine.is_alive():
+            return True
+        self.release()
+        return False
+
+    def release(self) -> None:
+        """Stop beating and close the journal; what is written by then stays."""
+        if self.heart.is_alive():
+            self.heart.stop(_JOIN_S)
+        self.journal.close()
+        if self.umask is not None:
+            os.umask(self.umask)
+            self.umask = None
+
+    def end(self, cause: str) -> None:
+        """Write why the run ends now, and let go of it, because the console is being ended from outside.
+
+        Args:
+            cause: What ends the console, such as ``SIGTERM``.
+        """
+        if self.engine.is_alive() and not self.journal.has_ended:
+            from tpu_console.engine.runs.events import RunFailed
+
+            self.journal.write(
+                RunFailed(
+                    f"The console that trained this run was ended by {cause}, before the run could be saved.",
+                    "With --in-process a run trains inside the console and ends with it.",
+                    "The best checkpoint so far is kept. Without --in-process, runs go on when the console ends.",
+                    self.run.log.name,
+                )
+            )
+        self.release()
+
+
+def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
+    """Start training; takes a few hundredths of a second, the rest happens where it trains.
+
+    Args:
+        config: What to train.
+        in_process: Train in a thread of this process.
+
+    Raises:
+        ConsoleError: The run cannot be written or started.
+    """
+    from tpu_console.engine.process.launch import prepare_run, start_host
+
+    run = prepare_run(config)
+    if not in_process:
+        return HostedRun(run, start_host(run))
+    from tpu_console.engine.process.thread import EngineThread
+    from tpu_console.engine.runs.heartbeat import Heart, HeartThread
+    from tpu_console.engine.runs.journal import JournalWriter
+    from tpu_console.engine.runs.run_directory import all_or_nothing, cannot_begin
+
+    try:
+        with all_or_nothing(run):
+            send_native_output_to(run.log)
+            journal = JournalWriter(run.journal)
+            engine = EngineThread(run, config, journal, "in-process")
+            heart = HeartThread(Heart(run, journal, engine.request_stop))
+    except OSError as error:
+        raise cannot_begin(run.path.parent, error) from error
+    umask = os.umask(0o077)
+    heart.start()
+    engine.start()
+    return InProcessRun(run, engine, heart, journal, umask)

@@ -1,0 +1,78 @@
+"""Standard output and standard error of the commands: whole lines, no escape codes, every encoding."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import TextIO
+
+    from tpu_console.engine.errors import ConsoleError
+
+_ASCII = str.maketrans({"★": "*", "×": "x", "–": "-", "…": "...", "·": "-", "→": "->"})
+
+
+def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether the locale is a UTF-8 one.
+
+    No locale at all, as in most containers, counts as UTF-8: Python itself then coerces it, and the terminal
+    at the other end almost always is.
+    """
+    names = (environment.get(variable, "") for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next((name for name in names if name), "C.UTF-8").lower()
+    return "utf-8" in locale or "utf8" in locale
+
+
+def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
+    """Write lines and flush them, so that a pipe's reader sees them at once.
+
+    Args:
+        lines: Lines without their line feeds.
+        stream: Where to; standard output by default.
+
+    Raises:
+        BrokenPipeError: The reader has gone.
+    """
+    stream = stream or sys.stdout
+    text = "".join(f"{line}\n" for line in lines)
+    if not text:
+        return
+    encoding = stream.encoding or "ascii"
+    if not speaks_utf8() or "utf" not in encoding.lower():
+        text = text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(text)
+    stream.flush()
+
+
+def complain(lines: Iterable[str]) -> None:
+    """Write lines to standard error; a standard error that is closed takes nothing along."""
+    try:
+        say(lines, sys.stderr)
+    except OSError:
+        return
+
+
+def complain_about(error: ConsoleError) -> None:
+    """Write an error to standard error: every problem of a configuration on its own line."""
+    if isinstance(error, ConfigError):
+        complain(f"Error: {line}" for line in str(error).splitlines())
+    else:
+        complain([f"Error: {error.what}", *(part for part in (error.why, error.remedy) if part)])
+
+
+def width_of_output() -> int | None:
+    """Return the cells of a line when standard output is a terminal, else None."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def abandon_output() -> None:
+    """Let further output, that of the interpreter's exit included, go nowhere: its reader has gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,91 @@
+"""The figures of a host that the system pane draws over time, and why those are missing that are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.runs.curves import Curves
+
+from .hosts import LOST, silence, waited_percent
+from .live_numbers import count, memory
+from .numbers import size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tpu_console.engine.runs.events import HostSampled
+    from tpu_console.engine.runs.state import RunState
+
+WAITS = "wait_percent"
+
+
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """One figure over time.
+
+    Args:
+        name: What it is.
+        value: The newest value as text; empty where it is missing.
+        why_not: Why it is missing; empty where it is not.
+        curves: Where its past is.
+        metric: Its name there.
+        written: Writes the value of a full bar; None where a full bar is 100 percent.
+    """
+
+    name: str
+    value: str
+    why_not: str
+    curves: Curves
+    metric: str
+    written: Callable[[float], str] | None = None
+
+
+def gauges_of(state: RunState, process: int) -> list[Gauge]:
+    """Return the share of the time that training waits for its input, and the figures of one host.
+
+    Args:
+        state: The run.
+        process: The host's number.
+    """
+    waited = waited_percent(state.input) if state.input is not None else None
+    why = silence(state) if state.input is None else "no time has passed"
+    waits = Gauge("waits", _percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
+    host = _of_host(state, process)
+    return [waits, *(host if len(state.hosts) > 1 else host[:-1])]
+
+
+def _of_host(state: RunState, process: int) -> list[Gauge]:
+    sampled = state.hosts.get(process)
+    curves = state.host_curves.get(process, Curves())
+    is_lost = any(event.process == process for event in state.lost)
+    now = None if is_lost else sampled
+    ram = "" if now is None or now.ram_bytes is None else memory(now.ram_bytes, now.ram_limit_bytes)
+    disk = "" if now is None or now.disk_read_bytes_per_s is None else _per_second(now.disk_read_bytes_per_s)
+    rows: list[tuple[str, str, str, str, Callable[[float], str] | None]] = [
+        ("cpu", _percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
+        ("memory", ram, "ram_bytes", "ram_percent", None),
+        ("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: _per_second(most * 1e6)),
+        ("images/s", count(now.images_per_s if now else None), "images_per_s", "images_per_s", count),
+    ]
+    return [
+        Gauge(name, value, "" if value else _why(state, sampled, figure, is_lost=is_lost), curves, metric, written)
+        for name, value, figure, metric, written in rows
+    ]
+
+
+def _why(state: RunState, sampled: HostSampled | None, figure: str, *, is_lost: bool) -> str:
+    if is_lost:
+        return LOST
+    if sampled is None:
+        return silence(state)
+    whys: Mapping[str, str] = sampled.why_not
+    return whys.get(figure) or silence(state)
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} %"
+
+
+def _per_second(count_of_bytes: float) -> str:
+    return f"{size(round(count_of_bytes))}/s"

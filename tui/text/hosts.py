@@ -1,0 +1,214 @@
+"""What a run's hosts, replicas and input are doing, in figures and words: for the screen, plain lines and `show`.
+
+A figure that was not measured is None, and beside it stands why.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tpu_console.engine.runs.events import AcceleratorReady, HostLost, InputMeasured, Replica, ReplicaMemory
+    from tpu_console.engine.runs.state import RunState
+
+SLOW = 0.10
+"""A host is marked from this share below the median of the hosts on."""
+
+LOST = "the host is lost"
+"""Why a lost host has no figures: its last ones say nothing of now."""
+
+_RECENT = 10  # samples, one a second: a single one says little where an execution takes a third of that
+_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX"}
+_NOT_YET, _NEVER = "nothing was told yet", "nothing was told in this run"
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host of a run and what its replicas do.
+
+    Args:
+        process: Its number, from 0.
+        name: Name of the machine.
+        replicas: The replicas it drives.
+        images_per_s: Examples a second of all its replicas over the last seconds, or None.
+        why_not: Why that is missing; empty when it is not.
+        behind: How far it is below the median of the hosts, as a share; 0 unless that is worth a mark.
+        lost: When it was lost, or None.
+    """
+
+    process: int
+    name: str
+    replicas: tuple[Replica, ...]
+    images_per_s: float | None
+    why_not: str = ""
+    behind: float = 0.0
+    lost: HostLost | None = None
+
+    @property
+    def images_a_replica(self) -> float | None:
+        """Examples a second of each of its replicas, which all take the same share of a batch."""
+        if self.images_per_s is None or not self.replicas:
+            return None
+        return self.images_per_s / len(self.replicas)
+
+
+def hosts_of(state: RunState) -> dict[int, Host]:
+    """Return the hosts of a run by their number, those that are slower than the others marked."""
+    drives: dict[int, list[Replica]] = {process: [] for process in state.hosts}
+    for replica in state.accelerator.replicas if state.accelerator is not None else ():
+        drives.setdefault(replica.process, []).append(replica)
+    lost = {event.process: event for event in state.lost}
+    rates = {process: None if process in lost else _rate(state, process, len(drives) == 1) for process in drives}
+    behind = _behind({process: rate / (len(drives[process]) or 1) for process, rate in rates.items() if rate})
+    return {
+        process: Host(
+            process,
+            _name(state, process, replicas),
+            tuple(replicas),
+            rates[process],
+            "" if rates[process] is not None else _why_no_rate(state, process, is_lost=process in lost),
+            behind.get(process, 0.0),
+            lost.get(process),
+        )
+        for process, replicas in sorted(drives.items())
+    }
+
+
+def _name(state: RunState, process: int, replicas: list[Replica]) -> str:
+    return state.hosts[process].host if process in state.hosts else replicas[0].host
+
+
+def _rate(state: RunState, process: int, is_only: bool) -> float | None:
+    """Take the mean of a host's last samples; of an only host without one, the last epoch's."""
+    curves = state.host_curves.get(process)
+    if curves is not None:
+        recent = curves.metrics["images_per_s"].values[-_RECENT:]
+        recent = recent[np.isfinite(recent)]
+        if len(recent):
+            return float(recent.mean())
+    sampled = state.hosts.get(process)
+    if sampled is not None and sampled.images_per_s is not None:
+        return sampled.images_per_s
+    return state.epochs[-1].images_per_s if is_only and state.epochs else None
+
+
+def _why_no_rate(state: RunState, process: int, *, is_lost: bool) -> str:
+    if is_lost:
+        return LOST
+    sampled = state.hosts.get(process)
+    told = sampled.why_not.get("images_per_s", "") if sampled is not None else ""
+    return told or silence(state)
+
+
+def silence(state: RunState) -> str:
+    """Say that a figure has not come; of a run that has ended, that it never will."""
+    return _NOT_YET if state.end is None else _NEVER
+
+
+def _behind(rates: Mapping[int, float]) -> dict[int, float]:
+    if len(rates) < 2:
+        return {}
+    middle = median(rates.values())
+    shares = {process: 1 - rate / middle for process, rate in rates.items()}
+    return {process: share for process, share in shares.items() if share > SLOW}
+
+
+def slow_text(host: Host) -> str:
+    """Say how far a host is behind the others."""
+    rate = "" if host.images_per_s is None else f"{host.images_per_s:,.0f} images/s, "
+    return f"host {host.process} ({host.name}) is slow: {rate}{behind_text(host)}"
+
+
+def behind_text(host: Host) -> str:
+    """Say by how much a slow host is behind."""
+    return f"{100 * host.behind:.0f} % below the hosts' median"
+
+
+def lost_text(event: HostLost) -> str:
+    """Say that a host is gone."""
+    return f"host {event.process} ({event.host}) is lost: not heard of for {event.silent_s:.0f} s"
+
+
+def no_batch(state: RunState) -> str:
+    """Say why no batch size is known; empty when one is."""
+    if state.fit is None:
+        return "not settled before training begins"
+    return "" if state.fit.replica_batch else "the data does not tell"
+
+
+def no_memory(state: RunState, told: ReplicaMemory | None) -> str:
+    """Say why a replica's memory is not known, or only a part of it; empty when all is."""
+    if told is None:
+        return silence(state)
+    if told.used_bytes is None or told.limit_bytes is None:
+        return told.why_not or "the runtime does not tell"
+    return ""
+
+
+def no_duty(state: RunState, told: ReplicaMemory | None) -> str:
+    """Say why a replica's duty cycle is not known; empty when it is."""
+    if told is None:
+        return silence(state)
+    return "" if told.duty_percent is not None else told.duty_why_not or "the runtime does not tell"
+
+
+def mean_duty(told: Iterable[ReplicaMemory]) -> float | None:
+    """Return the mean duty cycle of those replicas that tell theirs, in percent, or None."""
+    known = [memory.duty_percent for memory in told if memory.duty_percent is not None]
+    return fmean(known) if known else None
+
+
+def fullest(told: Iterable[ReplicaMemory]) -> ReplicaMemory | None:
+    """Return the replica with the least room left, as far as they tell, or None."""
+    known = [memory for memory in told if memory.used_bytes is not None]
+    return max(known, key=lambda memory: (memory.used_bytes or 0) / (memory.limit_bytes or math.inf), default=None)
+
+
+def backend_name(ready: AcceleratorReady) -> str:
+    """Write the backend's name as its makers do."""
+    return _NAMES.get(ready.backend, ready.backend)
+
+
+def topology_text(ready: AcceleratorReady) -> str:
+    """Say what computes and why, how replicas share the work, and how they lie, in one line."""
+    reason = f" ({ready.backend_reason.rstrip('.')})" if ready.backend_reason else ""
+    return "; ".join(part for part in (f"{backend_name(ready)}{reason}", ready.strategy, ready.topology) if part)
+
+
+def kinds_text(ready: AcceleratorReady) -> str:
+    """Say what the replicas are and where, such as ``8 × TPU v5 lite on tpu-vm-0``; many hosts are counted."""
+    kinds = dict.fromkeys(replica.kind for replica in ready.replicas)
+    hosts = dict.fromkeys(replica.host for replica in ready.replicas)
+    counted = (f"{sum(replica.kind == kind for replica in ready.replicas)} × {kind}" for kind in kinds)
+    return f"{', '.join(counted)} on {', '.join(hosts) if len(hosts) <= 3 else f'{len(hosts)} hosts'}"
+
+
+def waited_percent(measured: InputMeasured) -> float | None:
+    """Return the share of the time that training waited for its input, in percent; None where no time passed."""
+    return 100 * measured.wait_s / measured.span_s if measured.span_s > 0 else None
+
+
+def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
+    """Say whether the input or the accelerator limits a run, with the share of the time that was measured.
+
+    Args:
+        measured: The measurement.
+        is_short: Leave the remedy out.
+    """
+    share = waited_percent(measured)
+    waits = "no time to measure" if share is None else f"waits {share:.0f} % of the time"
+    match measured.limit:
+        case "input":
+            remedy = f". {measured.remedy}" if measured.remedy and not is_short else ""
+            return f"input limits: {waits}{remedy}"
+        case "accelerator":
+            return f"accelerator limits ({waits})"
+        case _:
+            return f"input and accelerator keep pace ({waits})"

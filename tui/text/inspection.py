@@ -1,0 +1,237 @@
+"""What was found out about a dataset, as lines of text."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.config.catalog import DATASETS, FORMATS
+from tpu_console.engine.storage.paths import user_path
+
+from .bars import Bar, bar_chart
+from .numbers import plural, shape, size
+from .pictures import Depth, Picture, gallery
+from .tables import labelled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+_MOST_CLASSES = 24
+_ENDS = 10  # of the largest and of the smallest classes, where there are more
+_UNEVEN = 2.0
+_INDENT = 13  # where `labelled` puts its text
+
+
+class Page:
+    """The lines about one dataset.
+
+    Args:
+        width: Cells of a line.
+        depth: What pictures are drawn with.
+        is_utf8: Whether bars are drawn with blocks.
+    """
+
+    def __init__(self, width: int, depth: Depth, *, is_utf8: bool) -> None:
+        self._width = width
+        self._depth = depth
+        self._is_utf8 = is_utf8
+
+    def lines(self, dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+        """Write the page.
+
+        Args:
+            dataset: Name of the dataset.
+            options: Its options.
+            found: What the job `inspect` returned.
+        """
+        parts = [
+            [*self._what(dataset, options), *self._counts(found), *self._images(found), *self._notices(found)],
+            self._bad(found),
+            self._classes(found.get("classes", ())),
+            *self._texts(found),
+            self._ratings(found.get("ratings")),
+            self._pictures(found.get("pictures", ())),
+            self._speed(found.get("speed")),
+        ]
+        return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
+
+    def _fact(self, name: str, text: str) -> list[str]:
+        """Write a fact; what does not fit goes on below itself."""
+        room = max(20, self._width - _INDENT)
+        first, *others = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
+        return [labelled(name, first), *(labelled("", line) for line in others)]
+
+    def _what(self, dataset: str, options: Mapping[str, Any]) -> list[str]:
+        info = DATASETS.get(dataset)
+        if info is None:
+            about = FORMATS.get(dataset, "a function of your own")
+            place = [] if "path" not in options else self._fact("files", str(options["path"]))
+            return [*self._fact("dataset", f"{dataset}: {about}"), *place]
+        lines = [*self._fact("dataset", f"{dataset}: {info.title}"), *self._fact("licence", info.licence)]
+        if not info.files:
+            return [*lines, *self._fact("download", "none needed, it is installed with scikit-learn")]
+        missing = info.missing_files()
+        folder = user_path(info.files[0].location if len(info.files) == 1 else info.files[0].location.parent)
+        state = "not there" if missing else "there"
+        return [*lines, *self._fact("download", f"{size(info.download_bytes)}, kept in {folder}: {state}")]
+
+    def _counts(self, found: Mapping[str, Any]) -> list[str]:
+        if "train" not in found:
+            return []
+        parts = [(found["train"], "to train on"), (found["validation"], "to validate on")]
+        told = ", ".join(f"{'an unknown number' if count is None else f'{count:,}'} {what}" for count, what in parts)
+        inputs = "; ".join(
+            f"{name} {shape(tuple(part['shape'])) or 'a number'}, {part['dtype']}"
+            for name, part in found["inputs"].items()
+        )
+        sizes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in found["sizes"].items())
+        return [
+            *self._fact("examples", told),
+            *self._fact("inputs", inputs),
+            *(self._fact("sizes", sizes) if sizes else []),
+        ]
+
+    def _images(self, found: Mapping[str, Any]) -> list[str]:
+        images = found.get("images")
+        if not images or not images["usable"]:
+            return []
+        height, width = images["height"], images["width"]
+        sides = [f"{label} {height[key]:,.0f}×{width[key]:,.0f}" for label, key in _SPREAD]
+        if all(side["min"] == side["max"] for side in (height, width)):
+            sides = [f"all {height['min']:,.0f}×{width['min']:,.0f}"]
+        formats = ", ".join(f"{count:,} {name}" for name, count in images["formats"].items())
+        turned = f"; {images['turned']:,} turned upright as EXIF says" if images["turned"] else ""
+        return [
+            *self._fact("image size", f"{', '.join(sides)} (height×width)"),
+            *self._fact("formats", f"{formats}{turned}; {size(images['bytes'])} in all"),
+        ]
+
+    def _notices(self, found: Mapping[str, Any]) -> list[str]:
+        # Files that are left out have a list of their own below.
+        has_list = bool(found.get("bad", {}).get("count"))
+        notices = [text for text in found.get("notices", ()) if not (has_list and " are left out: " in text)]
+        return [line for text in notices for line in self._fact("note", text)]
+
+    def _bad(self, found: Mapping[str, Any]) -> list[str]:
+        bad = found.get("bad")
+        if not bad or not bad["count"]:
+            return []
+        shown = [f"  {file['file']} {file['problem']}" for file in bad["first"]]
+        more = bad["count"] - len(shown)
+        title = f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true leaves them out"
+        return [title, *(self._cut(line) for line in shown), *([f"  and {more:,} more"] if more else [])]
+
+    def _classes(self, classes: Sequence[Mapping[str, Any]]) -> list[str]:
+        if not classes:
+            return []
+        totals = [entry["train"] + entry["validation"] for entry in classes]
+        whole = sum(totals) or 1
+        figures = [
+            Bar(
+                entry["name"],
+                total,
+                (f"{entry['train']:,}", f"{entry['validation']:,}", f"{total / whole:.1%}"),
+            )
+            for entry, total in zip(classes, totals, strict=True)
+        ]
+        title = self._fact("classes", _balance(classes, totals))
+        if len(figures) > _MOST_CLASSES:
+            ordered = sorted(figures, key=lambda bar: -bar.value)
+            gap = Bar(f"… {len(figures) - 2 * _ENDS:,} more", 0, ("", "", ""))
+            figures = [*ordered[:_ENDS], gap, *ordered[-_ENDS:]]
+        return [*title, *self._chart(figures, ("class", "train", "validation", "share"))]
+
+    def _texts(self, found: Mapping[str, Any]) -> Iterator[list[str]]:
+        texts = found.get("texts")
+        if not texts:
+            return
+        for name, words in texts["words"].items():
+            middle = f"{words['min']:,.0f} to {words['max']:,.0f} words, half of them at most {words['median']:,.0f}"
+            title = f"{middle}; {words['cut']:.1%} are longer than the {texts['cut_at']:,} that are kept"
+            yield [*self._fact(name, title), *self._histogram(words["histogram"], "words", "texts")]
+        shares = [
+            f"{share:.1%} of the {_PARTS[part]} words{'' if name == 'text' else f' of {name}'}"
+            for part, names in found.get("unknown_words", {}).items()
+            for name, share in names.items()
+        ]
+        if shares:
+            yield self._fact("unknown", f"{', '.join(shares)} are not in the vocabulary")
+        yield [self._cut(line) for sample in texts["samples"] for line in _sample_lines(sample)]
+
+    def _ratings(self, ratings: Mapping[str, Any] | None) -> list[str]:
+        if ratings is None:
+            return []
+        user, item = ratings["by_user"], ratings["by_item"]
+        told = (
+            f"{ratings['ratings']:,} by {plural(ratings['users'], 'user')} of {plural(ratings['items'], 'item')}; "
+            f"{ratings['density']:.2%} of all pairs; the mean is {ratings['mean']:.2f}"
+        )
+        each = (
+            f"{user['min']:,.0f} to {user['max']:,.0f} by a user (half at most {user['median']:,.0f}), "
+            f"{item['min']:,.0f} to {item['max']:,.0f} of an item (half at most {item['median']:,.0f})"
+        )
+        return [
+            *self._fact("ratings", told),
+            *self._fact("", each),
+            *self._histogram(ratings["histogram"], "rating", "ratings"),
+        ]
+
+    def _histogram(self, bins: Sequence[Mapping[str, float]], of: str, counted: str) -> list[str]:
+        bars = [Bar(_bin_label(entry), entry["count"], (f"{entry['count']:,.0f}",)) for entry in bins]
+        return self._chart(bars, (of, counted))
+
+    def _chart(self, bars: Sequence[Bar], headings: Sequence[str]) -> list[str]:
+        return bar_chart(bars, headings, self._width, is_utf8=self._is_utf8)
+
+    def _pictures(self, pictures: Sequence[Mapping[str, Any]]) -> list[str]:
+        drawn = [
+            Picture(entry["caption"], entry["height"], entry["width"], base64.b64decode(entry["rgb"]))
+            for entry in pictures
+        ]
+        return gallery(drawn, self._width, self._depth)
+
+    def _speed(self, speed: Mapping[str, Any] | None) -> list[str]:
+        if speed is None:
+            return []
+        bars = [
+            Bar(part["what"], part["per_s"], (f"{part['per_s']:,.0f}", _each(part["per_s"]))) for part in speed["parts"]
+        ]
+        chart = self._chart(bars, ("part", f"{speed['unit']}/s", "each"))
+        return [*chart, *(line for text in speed["advice"] for line in self._fact("note", text))]
+
+    def _cut(self, line: str) -> str:
+        return line if len(line) <= self._width else f"{line[: self._width - 1]}…"
+
+
+_PARTS = {"train": "training", "validation": "validation"}
+_SPREAD = (("smallest", "min"), ("median", "median"), ("largest", "max"))
+
+
+def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str:
+    """Say how many classes there are, and how uneven they are."""
+    names = [entry["name"] for entry in classes]
+    least, most = min(totals), max(totals)
+    text = f"{len(names):,}"
+    if least == most:
+        return f"{text}, of {plural(most, 'example')} each"
+    smallest, largest = names[totals.index(least)], names[totals.index(most)]
+    ratio = most / max(least, 1)
+    times = f", {ratio:.1f} times as many" if ratio >= _UNEVEN else ""
+    least_told = plural(least, "example")
+    return f"{text}; the smallest is {smallest} with {least_told}, the largest {largest} with {most:,}{times}"
+
+
+def _sample_lines(sample: Mapping[str, str]) -> list[str]:
+    return [labelled(name, text) for name, text in sample.items()]
+
+
+def _each(per_s: float) -> str:
+    """Write the time for one, which may be far below a millisecond."""
+    micros = 1e6 / per_s if per_s else float("inf")
+    return f"{micros / 1000:,.1f} ms" if micros >= 1000 else f"{micros:,.1f} µs"
+
+
+def _bin_label(entry: Mapping[str, float]) -> str:
+    low, high = entry["low"], entry["high"]
+    return f"{low:g}" if low == high else f"{low:,.4g} to {high:,.4g}"

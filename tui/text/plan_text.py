@@ -1,0 +1,147 @@
+"""The plan in words: what a configuration will do, as lines of a given width. Knows no Textual widget."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+
+from tpu_console.engine.planning.plan import Severity
+
+from .numbers import input_speed, plural, time_ahead
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.errors import Problem
+    from tpu_console.engine.planning.plan import Advice, Plan
+
+MARKS = {Severity.ERROR: "✖", Severity.WARNING: "!", Severity.INFO: "i"}
+"""What stands before a piece of advice, so that its weight does not hang on colour."""
+
+_STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
+_BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
+_LABEL = 14
+_NARROW = 32  # columns below which a text begins beside its lead and goes on under it
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A lead and a text that wraps beside it.
+
+    Args:
+        lead: What stands at the left of the first line.
+        text: What wraps.
+        lead_style: Style of the lead.
+        text_style: Style of the text.
+    """
+
+    lead: str
+    text: str
+    lead_style: str = "$foreground 60%"
+    text_style: str = ""
+
+
+def figures(plan: Plan, config: RunConfig) -> list[Entry]:
+    """Return what the run will do, one entry a figure."""
+    pairs = [
+        ("Trains on", plan.accelerator),
+        ("Backend", f"{_BACKENDS[plan.backend]} ({plan.backend_reason})"),
+        ("Replicas", _replicas(plan)),
+        ("Each step", _step(plan)),
+        ("Each epoch", _epoch(plan)),
+        ("The run", _run(plan, config)),
+        *([("Time", time)] if (time := time_ahead(plan, config)) else []),
+        ("Learning rate", _learning_rate(plan, config)),
+        *([("Input", input_speed(plan.input_speed))] if plan.input_speed else []),
+    ]
+    return [Entry(label.ljust(_LABEL), text) for label, text in pairs]
+
+
+def advice_entries(advice: Iterable[Advice]) -> list[Entry]:
+    """Return pieces of advice with their marks."""
+    return [Entry(f"{MARKS[item.severity]} ", item.text, _STYLES[item.severity]) for item in advice]
+
+
+def problem_entries(problems: Sequence[Problem]) -> list[Entry]:
+    """Return what is wrong with the form, each with its key."""
+    style = _STYLES[Severity.ERROR]
+    return [Entry(f"{MARKS[Severity.ERROR]} ", str(problem), style) for problem in problems]
+
+
+def counts(advice: Iterable[Advice]) -> str:
+    """Return how much advice of each weight there is, such as ``! 1  i 2``."""
+    severities = [item.severity for item in advice]
+    return "  ".join(f"{mark} {count}" for kind, mark in MARKS.items() if (count := severities.count(kind)))
+
+
+def laid_out(entries: Iterable[Entry], width: int) -> Content:
+    """Wrap entries to a width, the text of each hanging beside its lead.
+
+    Args:
+        entries: The entries.
+        width: Columns.
+    """
+    lines: list[Content] = []
+    for entry in entries:
+        lead = entry.lead if width >= _NARROW or entry.lead.strip() else entry.lead[:2]
+        beside = " " * len(lead)
+        under = beside if width >= _NARROW else beside[:2]
+        first, *others = textwrap.wrap(
+            entry.text,
+            max(width, len(beside) + 10),
+            initial_indent=beside,
+            subsequent_indent=under,
+            break_on_hyphens=False,
+        ) or [beside]
+        start = Content.assemble((lead, entry.lead_style), (first[len(beside) :], entry.text_style))
+        lines += [start, *(Content.styled(line, entry.text_style) for line in others)]
+    return Content("\n").join(lines)
+
+
+def _replicas(plan: Plan) -> str:
+    if plan.replicas == 1:
+        return "1 (one copy of the model)"
+    return f"{plan.replicas} (copies of the model that share each step)"
+
+
+def _step(plan: Plan) -> str:
+    if plan.replicas == 1:
+        return f"global batch of {plural(plan.global_batch, plan.unit)}"
+    return f"{plan.replica_batch:,} a replica × {plan.replicas} = global batch of {plan.global_batch:,} {plan.unit}s"
+
+
+def _epoch(plan: Plan) -> str:
+    if plan.steps_per_epoch is None or plan.images_per_epoch is None:
+        return "as many steps as your dataset holds"
+    images = plural(plan.images_per_epoch, plan.unit)
+    if plan.train_examples is not None and plan.images_per_epoch < plan.train_examples:
+        images = f"{plan.images_per_epoch:,} of {plan.train_examples:,} {plan.unit}s"
+    return f"{plural(plan.steps_per_epoch, 'step')} × {plan.global_batch:,} = {images}"
+
+
+def _run(plan: Plan, config: RunConfig) -> str:
+    epochs = plural(config.epochs, "epoch")
+    if plan.steps_per_epoch is None:
+        return epochs
+    return f"{epochs} × {plan.steps_per_epoch:,} = {plural(config.epochs * plan.steps_per_epoch, 'step')}"
+
+
+def _learning_rate(plan: Plan, config: RunConfig) -> str:
+    options = config.optimizer
+    text = _rate(plan.learning_rate)
+    if options.scale_with_replicas and plan.replicas > 1:
+        text = f"{_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
+    if options.schedule != "constant":
+        text += f", {options.schedule} decay to {_rate(plan.learning_rate * options.final_fraction)}"
+    if options.warmup_epochs:
+        text += f", after {options.warmup_epochs:g} epochs of warm-up"
+    return text
+
+
+def _rate(value: float) -> str:
+    """Write a learning rate without a power of ten while that stays readable."""
+    return f"{value:.3g}" if value >= 1e-4 or value < 1e-6 else f"{value:.8f}".rstrip("0")

@@ -1,0 +1,287 @@
+"""What plain output says of a run, one pure function a kind of line.
+
+Nothing here knows the clock or the terminal: a run's state and its events go in, lines come out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.planning.plan import Severity
+from tpu_console.engine.runs.events import Phase
+from tpu_console.engine.runs.liveness import watch_once
+from tpu_console.engine.runs.state import best_epoch
+from tpu_console.engine.runs.timing import pace
+from tpu_console.engine.storage.paths import user_path
+
+from .hosts import backend_name
+from .numbers import duration, input_speed, metric, plural, shape, size, time_ahead
+from .tables import labelled
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.planning.plan import Plan
+    from tpu_console.engine.runs.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed, Sample
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+
+PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
+"""Phases that come once, before training; each gets a line of its own when it ends."""
+
+_ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
+"""Lines that TensorFlow prints at every start and that explain no failure."""
+
+
+def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
+    """Say what a run will do, and what to know before it starts."""
+    steps = "as many steps an epoch as the data has"
+    if plan.steps_per_epoch is not None and plan.images_per_epoch is not None:
+        steps = f"{plural(plan.steps_per_epoch, 'step')} an epoch ({plan.images_per_epoch:,} examples)"
+    batch = f"batch {plan.global_batch:,}"
+    if plan.replicas > 1:
+        batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
+    optimizer = config.optimizer
+    return [
+        labelled("preset", config.name),
+        labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
+        labelled("plan", f"{batch}, {steps}"),
+        *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
+        labelled("", f"{optimizer.name} at {plan.learning_rate:.1e}, {optimizer.schedule}; {config.precision}"),
+        *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
+        *(labelled(item.severity, item.text) for item in plan.advice if item.severity is Severity.WARNING),
+    ]
+
+
+def phase_line(phase: str, seconds: float, state: RunState) -> str:
+    """Say that a phase ended, how long it took and what it found."""
+    return labelled(phase, f"{duration(seconds):>6}  {found(phase, state)}")
+
+
+def found(phase: str, state: RunState) -> str:
+    """Say what a phase found: devices, data, the model; empty where it finds nothing."""
+    if phase == Phase.CONNECTING and state.accelerator is not None:
+        return _devices(state.accelerator)
+    if phase == Phase.LOADING and state.data is not None:
+        return _data(state.data)
+    if phase == Phase.BUILDING and state.model is not None:
+        model = state.model
+        parameters, layers = plural(model.parameters, "parameter"), plural(model.layers, "layer")
+        return f"{model.name}: {parameters} in {layers}, {size(model.weight_bytes)}"
+    if phase == Phase.COMPILING:
+        return "the first execution; not counted in epoch 1"
+    return ""
+
+
+def _devices(ready: AcceleratorReady) -> str:
+    replicas = "" if len(ready.replicas) == 1 else f", {len(ready.replicas)} replicas"
+    versions = ", ".join(f"{name} {version}" for name, version in ready.versions.items())
+    return f"{ready.accelerator}{replicas} ({ready.reason.rstrip('.')}), {versions}"
+
+
+def _data(data: DataReady) -> str:
+    # Several inputs have no single shape, and not everything that is learnt has classes.
+    parts = [shape(data.input_shape)] if data.input_shape else []
+    if data.classes:
+        parts.append(plural(data.classes, "class", "classes"))
+    if data.validation_examples is not None:
+        parts.insert(0, f"{data.validation_examples:,} for validation")
+    if data.train_examples is not None:
+        parts.insert(0, f"{data.train_examples:,} training examples")
+    return ", ".join(parts)
+
+
+def settled(fit: FitStarted) -> str:
+    """Say how training is laid out: epochs, steps, batch, and steps sent to the device at once."""
+    steps = "" if fit.steps_per_epoch is None else f" of {plural(fit.steps_per_epoch, 'step')}"
+    batch = "" if fit.global_batch is None else f", {plural(fit.global_batch, 'example')} a step"
+    reason = f": {fit.execution_reason}" if fit.execution_reason else ""
+    executions = f"{plural(fit.steps_per_execution, 'step')} an execution{reason}"
+    return f"{plural(fit.epochs, 'epoch')}{steps}{batch}, {executions}"
+
+
+def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
+    """Say how an epoch went; its time leaves compilation out.
+
+    Args:
+        event: The epoch.
+        fit: The run's layout, when it is known.
+        is_best: Whether it is the best so far.
+        waited_percent: Share of its training that was spent waiting for input; None where it was not measured.
+    """
+    epochs = fit.epochs if fit is not None else event.epoch
+    step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
+    images = "–" if event.images_per_s is None else f"{event.images_per_s:,.0f}"
+    parts = [
+        f"epoch {event.epoch:>{len(str(epochs))}}/{epochs}",
+        f"{duration(event.seconds - event.compile_s):>6}",
+        f"{step:>5} ms/step",
+    ]
+    if fit is None or fit.global_batch is not None:
+        parts.append(f"{images:>7} img/s")
+    if event.learning_rate is not None:
+        parts.append(f"lr {event.learning_rate:.1e}")
+    if waited_percent is not None:
+        parts.append(f"waits {waited_percent:>2.0f} %")
+    parts += _metrics(event.logs)
+    return "  ".join(parts) + (" ★" if is_best else "")
+
+
+def backend_lines(ready: AcceleratorReady) -> list[str]:
+    """Say what computes and why, and how a TPU's devices lie, where a run tells."""
+    reason = f": {ready.backend_reason}" if ready.backend_reason else ""
+    return [
+        *([labelled("backend", f"{backend_name(ready)}{reason}")] if reason else []),
+        *([labelled("topology", ready.topology)] if ready.topology else []),
+    ]
+
+
+def sample_line(sample: Sample) -> str:
+    """Say how a held-out sentence was translated, and what was expected."""
+    return labelled("sample", f"{sample.source} → {sample.predicted or '…'}  (expected: {sample.expected})")
+
+
+def _metrics(logs: dict[str, float]) -> list[str]:
+    """Write each metric once, the loss first, with its validation value behind it."""
+    parts = []
+    for name, value in sorted(logs.items(), key=lambda item: item[0] != "loss"):
+        if name.startswith("val_") and name.removeprefix("val_") in logs:
+            continue
+        validation = f" val {metric(logs[f'val_{name}'])}" if f"val_{name}" in logs else ""
+        parts.append(f"{name} {metric(value)}{validation}")
+    return parts
+
+
+def progress_line(state: RunState) -> str:
+    """Say where training stands; empty before the first progress."""
+    if state.progress is None:
+        return ""
+    progress, speed = state.progress, pace(state)
+    epochs = state.fit.epochs if state.fit is not None else progress.epoch
+    steps = state.fit.steps_per_epoch if state.fit is not None else None
+    done = f"step {progress.epoch_step:,}"
+    if steps:
+        # The last execution of an epoch may run past its end.
+        step = min(progress.epoch_step, steps)
+        done = f"step {step:>{len(f'{steps:,}')},}/{steps:,} {step / steps:>4.0%}"
+    parts = [f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}", done]
+    if speed.step_ms is not None:
+        parts.append(f"{speed.step_ms:>5.1f} ms/step")
+    if speed.images_per_s is not None:
+        parts.append(f"{speed.images_per_s:>7,.0f} img/s")
+    parts += _metrics(progress.logs)
+    if speed.run_left_s is not None:
+        parts.append(f"{duration(speed.run_left_s)} left")
+    return "  ".join(parts)
+
+
+def waiting_line(state: RunState, now: float) -> str:
+    """Say what a run is busy with when there is no progress to tell.
+
+    Args:
+        state: The run.
+        now: Unix time in seconds.
+    """
+    if not state.phase:
+        return labelled("starting", "…")
+    detail = f"  {state.phase_detail}" if state.phase_detail else ""
+    return labelled(state.phase, f"{duration(now - state.phase_since):>6}  so far{detail}")
+
+
+def best_text(state: RunState) -> str:
+    """Write the best epoch's score, such as ``val_accuracy 0.9917 in epoch 27``; empty when there is none."""
+    monitor = state.monitor
+    best = best_epoch(state.epochs, monitor) if monitor else None
+    return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
+
+
+def efficiency_text(state: RunState) -> str:
+    """Set a TPU run's pace beside the best case of its preflight; empty where there is none."""
+    from tpu_console.engine.preflight.efficiency import (
+        efficiency_of,  # looks for versions of packages: not before a first frame
+    )
+
+    efficiency = efficiency_of(state)
+    if efficiency is None:
+        return ""
+    measured, best = efficiency.measured_step_ms, efficiency.best_step_ms
+    reached = f"{100 * efficiency.share:.0f} % of what a {efficiency.tpu} could do"
+    return f"{measured:.3g} ms/step measured, {best:.3g} at best: {reached}"
+
+
+def phases_text(state: RunState) -> str:
+    """Write the time spent in each phase, in the order they came."""
+    return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())
+
+
+def output_places(run: RunDirectory) -> dict[str, Path]:
+    """Name what a run left behind and where, as far as it is there."""
+    places = {
+        "model": run.model,
+        "best model": run.checkpoints / "best.keras",
+        "history": run.history,
+        "summary": run.summary,
+        "class report": run.report,
+        "tensorboard": run.tensorboard,
+        "log": run.log,
+    }
+    return {name: path for name, path in places.items() if path.exists()}
+
+
+def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
+    """Name what a run left behind, with its place as a person writes it."""
+    return [(name, user_path(path)) for name, path in output_places(run).items()]
+
+
+def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str) -> list[str]:
+    """Say how a run that was saved ended, what it reached, and what to do next."""
+    took = duration(state.last_at - state.started_at)
+    best = best_text(state)
+    return [
+        labelled("stopped" if outcome == "stopped" else "finished", f"{reason or outcome} ({took} in all)"),
+        *([labelled("best", best)] if best else []),
+        labelled("time", phases_text(state)),
+        *([labelled("efficiency", told)] if (told := efficiency_text(state)) else []),
+        *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
+        labelled("next", f"tpu-console attach {run.run_id}  (the curves)"),
+        labelled("", f"tpu-console show {run.run_id}  (every figure)"),
+    ]
+
+
+def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
+    """Say why a run failed and what to do."""
+    log = run.path / end.log if end.log else run.log
+    return [
+        f"Error: {end.what}",
+        *(part for part in (end.why, end.remedy) if part),
+        *_log_place(log),
+    ]
+
+
+def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
+    """Say that what trained is gone without a last word, with the end of its log.
+
+    Args:
+        run: The run.
+        log: The last lines of its log.
+    """
+    if (waiting := watch_once(run).look().waiting) is not None:
+        return [
+            f"Error: The disk was full when the training process of {run.run_id} ended; its last event is missing.",
+            *([f"{plural(waiting, 'event')} could not be written."] if waiting else []),
+            f"Free space for {user_path(run.path.parent)} and start the run again.",
+            *_log_place(run.log),
+        ]
+    last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:]
+    return [
+        f"Error: The training process of {run.run_id} is gone without a last word: killed, or out of memory.",
+        *(["Its log ends with:", *last] if last else ["It printed nothing that says why."]),
+        "Start it again; if memory ran out, a smaller --batch-size needs less.",
+        *_log_place(run.log),
+    ]
+
+
+def _log_place(log: Path) -> list[str]:
+    return [f"The log: {user_path(log)}"] if log.exists() else []

@@ -1,0 +1,29 @@
+"""The command that does without the console what the form does in it."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.config.run_command import run_command
+from tpu_console.engine.sanitize import printable
+from tpu_console.engine.storage.paths import user_path, user_presets_folder
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.presets import Preset
+
+
+def shell_command(config: RunConfig, preset: Preset) -> str:
+    """Return the `tpu-console run` command of a configuration.
+
+    Args:
+        config: The configuration.
+        preset: The preset it was made from; a file named on the way has to be named again.
+    """
+    command = run_command(config, preset.config, preset.name)
+    if preset.is_builtin or preset.path.parent == user_presets_folder():
+        return command
+    path = user_path(preset.path)
+    # A quoted ~ is not the home folder to a shell.
+    return f"{command} --preset-file {path if path == shlex.quote(path) else shlex.quote(printable(str(preset.path)))}"

@@ -1,0 +1,32 @@
+"""How every view says that a run does not respond or does not move. One place, so that they use the same words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .numbers import duration
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.timing import Stall
+
+STOP_PENDING = "stop requested; waiting for the run to respond"
+
+WHY_SILENT = (
+    "The process does not respond: it may be suspended, or wait for a disk, a network mount or the accelerator. "
+    "It goes on when that is over."
+)
+
+
+def silent_text(seconds: int) -> str:
+    """Say how long a run has not responded, such as ``not responding for 25 s``."""
+    return f"not responding for {_whole(seconds)}"
+
+
+def stall_text(stall: Stall) -> str:
+    """Say how long training has not moved, such as ``no step for 2m 05s (usually 0.30 s)``."""
+    usual = f"{stall.usual_s * 1e3:.3g} ms" if stall.usual_s < 0.1 else duration(stall.usual_s)
+    return f"no step for {_whole(stall.seconds)} (usually {usual})"
+
+
+def _whole(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 60 else duration(seconds)

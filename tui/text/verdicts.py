@@ -1,0 +1,317 @@
+"""The verdicts of a preflight as lines of plain text: tables of every choice, then what is to be known of them."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING, TypeVar
+
+from tpu_console.engine.preflight.feeding import feeding_of
+from tpu_console.engine.preflight.quota import kaggle_share
+from tpu_console.engine.preflight.result import Outcome
+
+from .numbers import plural
+from .tables import Column, labelled, table
+from .verdict_text import (
+    bound_text,
+    choice_text,
+    feeding_text,
+    finding_text,
+    gib,
+    headroom,
+    largest_text,
+    memory_text,
+    milliseconds,
+    pace_text,
+    peak_text,
+    quota_text,
+    share_text,
+    span,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.preflight.feeding import Feeding
+    from tpu_console.engine.preflight.result import Finding, Verdict, Waste
+
+T = TypeVar("T")
+
+_INDENT = 13  # where `labelled` puts its text
+_PIPE_CELLS = 100
+_MOST_WASTES = 8
+_MOST_SAID = 6  # lines of the compiler's own words
+_NAMED = 4  # choices that a sentence names
+_ESTIMATED = "~ is an estimate from the model's layers, up to half off either way; only the compiler knows."
+_SEVERITIES = {"error": "error", "warning": "warning", "info": "note"}
+
+
+def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "image") -> list[str]:
+    """Write every verdict, and what to know of them.
+
+    Args:
+        verdicts: One a choice.
+        width: Cells of a line; None for no limit on tables, as in a pipe.
+        unit: What an example is called.
+    """
+    room = width or _PIPE_CELLS
+    parts = [
+        _memory_table(verdicts, width),
+        _time_table(verdicts, width, unit),
+        _reasons(verdicts, room),
+        [line for verdict in verdicts for line in _largest(verdict, verdicts, room)],
+        _findings(verdicts, room),
+        *_wastes(verdicts, width),
+    ]
+    return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
+
+
+def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, unit: str) -> list[str]:
+    """Write everything about one verdict but its row in the tables.
+
+    Args:
+        config: What was judged.
+        verdict: The verdict.
+        name: What `tpu-console inspect` is to be given for measuring the input.
+        width: Cells of a line.
+        unit: What an example is called.
+    """
+    alone = [verdict]
+    bound = verdict.bound
+    pace = [] if bound is None else wrapped("at best", pace_text(bound, unit), width)
+    feeding = feeding_lines(config, alone, name, width)
+    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
+    return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
+
+
+def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
+    """Write what is known of a configuration without the compiler.
+
+    Args:
+        advice: The advice.
+        width: Cells of a line; None in a pipe.
+    """
+    return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
+
+
+def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
+    """Say whether the input pipeline could keep up with what the TPU could take at best.
+
+    Args:
+        config: The configuration whose pipeline it is.
+        verdicts: The verdicts.
+        name: What `tpu-console inspect` is to be given for measuring it.
+        width: Cells of a line; None in a pipe.
+    """
+    room = width or _PIPE_CELLS
+    fastest: dict[str, tuple[Verdict, Feeding | None]] = {}
+    for verdict in verdicts:
+        if verdict.bound is None:
+            continue
+        there = fastest.get(verdict.tpu)
+        if there is None or there[0].bound is None or verdict.bound.images_per_s > there[0].bound.images_per_s:
+            fastest[verdict.tpu] = (verdict, feeding_of(config, verdict))
+    if not fastest:
+        return []
+    known = [(verdict, feeding) for verdict, feeding in fastest.values() if feeding is not None]
+    if not known:
+        text = "not measured on this machine: `tpu-console inspect NAME --speed` tells what the pipeline gives"
+        return wrapped("input", text.replace("NAME", name), room)
+    return [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
+
+
+def wrapped(name: str, text: str, room: int) -> list[str]:
+    """Write a text that begins with a name; what does not fit goes on below itself.
+
+    Args:
+        name: The name.
+        text: The text.
+        room: Cells of a line.
+    """
+    first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]
+    return [labelled(name, first), *(labelled("", line) for line in others)]
+
+
+def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:
+    """Return what verdicts say, each thing once, with the verdicts that say it."""
+    said: list[tuple[T, list[Verdict]]] = []
+    for verdict in verdicts:
+        for part in parts(verdict):
+            for other, sayers in said:
+                if other == part:
+                    sayers.append(verdict)
+                    break
+            else:
+                said.append((part, [verdict]))
+    return said
+
+
+def _short(precision: str) -> str:
+    return precision.removeprefix("mixed_")
+
+
+def _leads(verdict: Verdict) -> list[str]:
+    return [verdict.tpu, f"{verdict.replica_batch:,}", _short(verdict.precision)]
+
+
+_LEADS = [Column("TPU", 9), Column("batch", 9, right=True), Column("precision", 7)]
+
+
+def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
+    columns = [
+        *_LEADS,
+        Column("global", 2, right=True),
+        Column("verdict", 9),
+        Column("HBM peak", 8, right=True),
+        Column("limit", 3, right=True),
+        Column("free", 5, right=True),
+        Column("", 1),
+    ]
+    rows = []
+    for verdict in verdicts:
+        memory = verdict.memory
+        figures = ["–"] * 3 if memory is None else [peak_text(memory), gib(memory.limit), headroom(memory)]
+        remark = "remembered" if verdict.is_remembered else ""
+        rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
+    lines = table(columns, rows, width)
+    if any(verdict.memory is not None and verdict.memory.is_estimate for verdict in verdicts):
+        lines += textwrap.wrap(_ESTIMATED, width or _PIPE_CELLS)
+    return lines
+
+
+def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> list[str]:
+    bounds = [(verdict, verdict.bound) for verdict in verdicts if verdict.bound is not None]
+    if not bounds:
+        return []
+    columns = [
+        *_LEADS,
+        Column("ms/step", 8, right=True),
+        Column(f"{unit}s/s", 6, right=True),
+        Column("epoch", 4, right=True),
+        Column("whole run", 5, right=True),
+        Column("Kaggle week", 3, right=True),
+        Column("limited by", 2),
+    ]
+    rows = []
+    for verdict, bound in bounds:
+        share = kaggle_share(verdict.tpu, bound.run_s)
+        rows.append(
+            [
+                *_leads(verdict),
+                milliseconds(bound.step_s),
+                f"{bound.images_per_s:,.0f}",
+                span(bound.epoch_s),
+                span(bound.run_s),
+                "–" if share is None else share_text(share),
+                bound.limited_by,
+            ]
+        )
+    title = "At best, without compiling, validating and waiting for input; a bound, not a prediction:"
+    return [*textwrap.wrap(title, width or len(title)), *table(columns, rows, width)]
+
+
+def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
+    """Say why, for every choice; where nothing is wrong, for the first one only what it is made of."""
+    is_alone = len(verdicts) == 1
+    lines = []
+    for verdict in verdicts:
+        name = "" if is_alone else f"{choice_text(verdict)}: "
+        if is_alone or verdict.outcome is not Outcome.FITS:
+            lines += wrapped(_SHORT[verdict.outcome], f"{name}{verdict.reason}", room)
+        if verdict.compiler_says:
+            said = [line for text in verdict.compiler_says.splitlines() if text.strip() for line in _words(text, room)]
+            kept = said[:_MOST_SAID]
+            lines += [labelled("compiler" if number == 0 else "", line) for number, line in enumerate(kept)]
+        if is_alone and verdict.memory is not None:
+            lines += wrapped("memory", memory_text(verdict.memory), room)
+        if is_alone and verdict.bound is not None:
+            lines += wrapped("step", bound_text(verdict.bound), room)
+            if share := kaggle_share(verdict.tpu, verdict.bound.run_s):
+                lines += wrapped("quota", quota_text(share), room)
+    return lines
+
+
+_SHORT = {
+    Outcome.FITS: "fits",
+    Outcome.DOES_NOT_FIT: "too large",
+    Outcome.DOES_NOT_COMPILE: "refused",
+    Outcome.UNKNOWN: "unknown",
+}
+
+
+def _words(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text.strip(), max(20, room - _INDENT))
+
+
+def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:
+    """Say the largest batch once for each TPU and precision: it does not depend on the batch that was asked for."""
+    searched = [v for v in verdicts if v.largest_batch is not None and _place(v) == _place(verdict)]
+    if not searched or verdict is not searched[0]:
+        return []
+    text = largest_text(verdict)
+    is_alone = len({_place(v) for v in verdicts}) == 1
+    return wrapped("largest", text if is_alone else f"{verdict.tpu}, {verdict.precision}: {text}", room)
+
+
+def _place(verdict: Verdict) -> tuple[str, str]:
+    return verdict.tpu, verdict.precision
+
+
+def _findings(verdicts: Sequence[Verdict], room: int) -> list[str]:
+    order = list(_SEVERITIES)
+    said = shared(verdicts, lambda verdict: verdict.findings)
+    said.sort(key=lambda pair: order.index(pair[0].severity) if pair[0].severity in order else len(order))
+    lines = []
+    for finding, sayers in said:
+        of = "" if len(sayers) == len(verdicts) else f"{_named(sayers)}: "
+        lines += _finding(finding, of, room)
+    return lines
+
+
+def _finding(finding: Finding, of: str, room: int) -> list[str]:
+    return wrapped(_SEVERITIES.get(finding.severity, "note"), f"{of}{finding_text(finding)}", room)
+
+
+def _named(verdicts: Sequence[Verdict]) -> str:
+    named = "; ".join(choice_text(verdict) for verdict in verdicts[:_NAMED])
+    more = len(verdicts) - _NAMED
+    return f"{named} and {plural(more, 'more choice')}" if more > 0 else named
+
+
+def _wastes(verdicts: Sequence[Verdict], width: int | None) -> list[list[str]]:
+    """Show padding layer by layer, once for all choices that have the same."""
+    groups = shared(verdicts, lambda verdict: [_parts(verdict.wastes)] if verdict.wastes else [])
+    sections = []
+    for parts, sayers in groups:
+        of = "" if len(sayers) == len(verdicts) else f" ({_named(sayers)})"
+        title = f"Padding that is computed for nothing{of}:"
+        rows = [list(part) for part in parts[:_MOST_WASTES]]
+        more = len(parts) - _MOST_WASTES
+        lines = [*textwrap.wrap(title, width or _PIPE_CELLS), *table(_WASTE_COLUMNS, rows, width)]
+        sections.append([*lines, *([f"and {more:,} more, each with less work"] if more > 0 else [])])
+    return sections
+
+
+_WASTE_COLUMNS = [
+    Column("layer", 9),
+    Column("dimension", 5),
+    Column("size", 8, right=True),
+    Column("computed as", 6, right=True),
+    Column("wasted", 8, right=True),
+    Column("nothing is wasted with", 7, right=True),
+]
+
+
+def _parts(wastes: Sequence[Waste]) -> tuple[tuple[str, ...], ...]:
+    """Write wastes as rows; operations, which differ by batch, are left to ``--json``."""
+    return tuple(
+        (
+            waste.layer,
+            waste.dimension,
+            f"{waste.size:,}",
+            f"{waste.padded:,}",
+            f"{100 * waste.share:.0f} %",
+            f"{waste.nearest:,}",
+        )
+        for waste in wastes
+    )
