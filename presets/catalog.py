@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import tomli_w
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
-from tpu_console.engine.config.run_config import RunConfig, parse_config, read_toml
+from tpu_console.engine.config.reading import parse_config, read_toml
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 from tpu_console.engine.sanitize import TooDeepError, printable, printable_values
 from tpu_console.engine.storage.disk_space import disk_full
@@ -23,6 +23,8 @@ from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 _BUILTIN = Path(__file__).parent
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.journal import JournalReader, decode
@@ -24,6 +24,7 @@ from tpu_console.engine.storage.files import write_whole
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.helpers import ROOT
-from tpu_console.engine.preflight.result import Bound, Finding, Memory, Outcome, Verdict, Waste
+from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,9 +35,9 @@ FITS = Verdict(
         Waste("dense_1", "features", 10, 128, 0.92, 1.2e7, 128),
     ),
     findings=(
-        Finding("info", "The compiler inserted 3 copies that change the layout of data, 0.1 GB a step."),
+        Finding(Severity.INFO, "The compiler inserted 3 copies that change the layout of data, 0.1 GB a step."),
         Finding(
-            "warning",
+            Severity.WARNING,
             "Random rotation inside the model moves 555 GB a step where its layers need 0.5 GB.",
             layer="random_rotation",
             remedy="Set augmentation.placement=pipeline.",
@@ -92,7 +93,8 @@ def speaking(code: str) -> Start:
 
     def start(_name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
         log.parent.mkdir(parents=True, exist_ok=True)
-        preamble = "import json, os, sys, time\nfrom tpu_console.engine.jobs.job import Reporter\nreporter = Reporter(sys.stdout)\n"
+        preamble = "import json, os, sys, time\n"
+        preamble += "from tpu_console.engine.jobs.job import Reporter\nreporter = Reporter(sys.stdout)\n"
         log.write_text(json.dumps(dict(options)) + "\n")
         with log.open("ab") as errors:
             return subprocess.Popen(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tpu_console.engine.config.run_config import valid_keys
+from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.presets import all_presets
 from tpu_console.tui.cli import cli

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.live import LiveScreen
+    from .screens.messages import OpenRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -223,7 +224,7 @@ class ConsoleApp(App[int]):
 
         self.push_screen(error_dialog(error))
 
-    def on_setup_screen_open_run_requested(self, message: SetupScreen.OpenRunRequested) -> None:
+    def on_open_run(self, message: OpenRun) -> None:
         """Open the live screen on a run."""
         self.push_screen(self._live_screen(message.run))
 

@@ -1,105 +1,20 @@
 """Connects an accelerator: chooses devices, makes the distribution, and says which and why.
 
 A framework fixes its devices for the life of a process, so `connect` is called once in a process, before anything is
-built. `engine.accelerators.backend` has chosen the backend before that; each one has its own module here, which imports it.
+built. `engine.accelerators.backend` has chosen the backend before that; each backend has a module here that imports it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import AcceleratorError
-from ..runs.events import AcceleratorReady
-from .backend import JAX, TENSORFLOW
+from .backend import JAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-
     from ..config.run_config import RunConfig
-    from ..runs.events import Replica
+    from .accelerator import Accelerator
     from .backend import Road
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A host's share of every batch.
-
-    Args:
-        index: The host's number, from 0.
-        count: Hosts that train together.
-        is_even: Whether every batch must divide among the replicas, the last one of validation too.
-    """
-
-    index: int = 0
-    count: int = 1
-    is_even: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Accelerator:
-    """Connected devices.
-
-    Args:
-        name: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
-        reason: Why this one, in one sentence.
-        backend: ``tensorflow`` or ``jax``.
-        strategy: Name of the distribution strategy; empty where there is one device.
-        replicas: One entry a replica, of all hosts.
-        make_scope: Gives the context in which model, optimizer and metrics are made and trained.
-        versions: Framework versions by package name.
-        topology: The TPU's mesh, tasks and devices in a few words; empty where there is none.
-        process: This host's number, from 0.
-        processes: Hosts that train together.
-    """
-
-    name: str
-    reason: str
-    backend: str
-    strategy: str
-    replicas: tuple[Replica, ...]
-    make_scope: Callable[[], AbstractContextManager[Any]]
-    versions: dict[str, str]
-    topology: str = ""
-    process: int = 0
-    processes: int = 1
-
-    def with_hosts(self, names: Mapping[int, str]) -> Accelerator:
-        """Return it with the hosts' own names, which only they know."""
-        named = (replace(replica, host=names.get(replica.process, replica.host)) for replica in self.replicas)
-        return replace(self, replicas=tuple(named))
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return the context in which model, optimizer and metrics are made and trained."""
-        return self.make_scope()
-
-    @property
-    def uses_strategy(self) -> bool:
-        """Whether a strategy of TensorFlow trains several replicas."""
-        return self.backend == TENSORFLOW and bool(self.strategy)
-
-    @property
-    def share(self) -> Share:
-        """This host's share of every batch; JAX deals an array out in equal parts only."""
-        return Share(self.process, self.processes, is_even=self.backend == JAX and len(self.replicas) > 1)
-
-    def event(self, backend_reason: str = "") -> AcceleratorReady:
-        """Say what was connected.
-
-        Args:
-            backend_reason: Why this backend.
-        """
-        return AcceleratorReady(
-            accelerator=self.name,
-            reason=self.reason,
-            strategy=self.strategy or "one device",
-            replicas=self.replicas,
-            versions=self.versions,
-            backend=self.backend,
-            backend_reason=backend_reason,
-            topology=self.topology,
-        )
 
 
 def connect(config: RunConfig, road: Road) -> Accelerator:

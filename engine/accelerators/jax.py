@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from ..errors import AcceleratorError, one_line
 from ..runs.events import Replica
+from .accelerator import Accelerator
 from .backend import JAX
-from .connect import Accelerator
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -6,14 +6,14 @@ import os
 import socket
 from typing import TYPE_CHECKING, Any
 
-import keras
 import tensorflow as tf
 
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
 from ..runs.events import Replica
+from .accelerator import Accelerator
 from .backend import TENSORFLOW
-from .connect import Accelerator
+from .versions import versions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,11 +115,6 @@ def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica,
         make_scope=strategy.scope,
         versions=versions(),
     )
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of TensorFlow and Keras."""
-    return {"tensorflow": tf.__version__, "keras": keras.__version__}
 
 
 def _leave_device_iterators_untuned() -> None:

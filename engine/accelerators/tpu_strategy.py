@@ -20,10 +20,10 @@ import tensorflow as tf
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
 from ..runs.events import Replica
+from .accelerator import Accelerator
 from .backend import TENSORFLOW
-from .connect import Accelerator
-from .tensorflow import versions
 from .tpu_address import what_is_wrong
+from .versions import versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

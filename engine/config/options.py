@@ -206,3 +206,7 @@ class TensorBoard(Section):
     """
 
     enabled: Switch = True
+
+
+LARGEST_SHUFFLE = 100_000
+"""Examples the shuffle draws from when the configuration does not say."""

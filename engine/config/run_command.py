@@ -6,7 +6,8 @@ import json
 import shlex
 from typing import TYPE_CHECKING
 
-from .run_config import flat_values, parse_assignment
+from .reading import parse_assignment
+from .run_config import flat_values
 
 if TYPE_CHECKING:
     from .run_config import RunConfig

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..accelerators.connect import Share
+from ..accelerators.accelerator import Share
+from ..config.options import LARGEST_SHUFFLE
 from ..errors import DataError
-from ..planning.plan import LARGEST_SHUFFLE
 from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
@@ -37,8 +37,8 @@ _BATCHES_AT_ONCE_BYTES = 1 << 30
 _CONVERTED_APART, _CHANGED_APART = 1 << 18, 1 << 15
 """Values of a batch from which threads of their own are worth it, to convert batches and to change them at random.
 
-Handing a batch over takes some 10 µs of CPU, and as much again to be timed along by `engine.monitoring.input_rate`: with steps of
-a millisecond that is 2 % of a core.
+Handing a batch over takes some 10 µs of CPU, and timing it in `engine.monitoring.input_rate` as much again: with steps
+of a millisecond that is 2 % of a core.
 """
 
 

@@ -1,1 +1,4 @@
-"""The jobs of `engine.jobs.job`, and what they alone need."""
+"""Work that needs TensorFlow and is not a run, each in its own process: `job` is that process.
+
+A new job gets a folder here with a function `perform`, and a name in `job.JOBS`.
+"""

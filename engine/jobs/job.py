@@ -1,10 +1,11 @@
 """Work that needs TensorFlow and is no run: converting, inspecting, predicting.
 
-`python -P -m engine.jobs.job NAME OPTIONS` does it in a process of its own and writes JSON objects to standard output, one
-a line, each with a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``),
-at the end ``result`` (whatever the job says) or ``error`` (``what``, ``why``, ``remedy``, ``has_log``, whether a
-traceback went to standard error, and ``needs_trust``, whether the user may choose to trust a model). OPTIONS is a JSON
-object, the keyword arguments of the job's `perform`. Whatever native code prints goes to standard error.
+`python -P -m tpu_console.engine.jobs.job NAME OPTIONS` does it in its own process and writes JSON objects to standard
+output, one per line, each with a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note``
+(``text``), and at the end ``result`` (whatever the job returns) or ``error`` (``what``, ``why``, ``remedy``,
+``has_log``, whether a traceback went to standard error, and ``needs_trust``, whether the user may choose to trust a
+model). OPTIONS is a JSON object, the keyword arguments of the job's `perform`. Whatever native code prints goes to
+standard error.
 
 SIGINT and SIGTERM end a job with what it finished; a job that can go on later does when it is started again.
 """

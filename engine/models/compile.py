@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
-from ..planning.plan import scaled_learning_rate
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig

@@ -16,7 +16,7 @@ from ..runs.events import MemorySampled, Replica, ReplicaMemory
 from .libtpu import DUTY_CYCLE, HBM_TOTAL, HBM_USED, RuntimeMetrics, metric_ports, spread
 
 if TYPE_CHECKING:
-    from ..accelerators.connect import Accelerator
+    from ..accelerators.accelerator import Accelerator
 
 _NO_DUTY = "only a TPU's runtime tells it"
 _MOVED = 0.01  # of the memory in use, from which on a change is told

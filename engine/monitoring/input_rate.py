@@ -3,7 +3,8 @@
 Keras takes batches inside a compiled function, where Python sees nothing. So a stage at the end of the input pipeline
 takes the time: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds how long each request took to a sum.
 It costs about two microseconds of CPU a batch, where a stage of tf.data functions costs about a hundred. A parallel map
-in front of it is timed along, for another 13 or so in its threads; `engine.input.pipeline` has one for large batches only.
+in front of it is timed along, for another 13 or so in its threads; `engine.input.pipeline` has one for large
+batches only.
 
 What is measured is the time in which a batch was asked for and not there yet. With one step an execution on one device
 training stands still meanwhile. Where batches are asked for ahead (several steps an execution, several replicas, JAX,

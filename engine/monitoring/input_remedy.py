@@ -10,7 +10,7 @@ from ..machine.resources import find_resources
 from ..machine.sources import this_machine
 
 if TYPE_CHECKING:
-    from ..accelerators.connect import Accelerator
+    from ..accelerators.accelerator import Accelerator
     from ..config.options import Augmentation
     from ..config.run_config import RunConfig
     from ..input.pipeline import Pipeline

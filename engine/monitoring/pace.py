@@ -51,7 +51,7 @@ class HostPace:
                 self._told = self._newest = None
 
     def elapsed_s(self) -> float | None:
-        """Return seconds since the run's first `fit` began, as `engine.runs.events.Progress` counts them; None before."""
+        """Return seconds since the run's first `fit` began, as the event `Progress` counts them; None before."""
         with self._lock:
             return None if self._began is None else round(self._clock() - self._began, 3)
 

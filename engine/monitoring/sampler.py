@@ -13,7 +13,7 @@ from .pace import HostPace
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from ..accelerators.connect import Accelerator
+    from ..accelerators.accelerator import Accelerator
     from ..runs.events import HostSampled, MemorySampled
     from ..runs.recorder import Channel
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..config.model_options import MODEL_OPTIONS
-from ..preflight.compiler_environment import takes_tensorflow
-from ..preflight.result import Finding
+from ..config.run_config import takes_tensorflow
+from ..findings import Finding, Severity, most_severe_first
+from .example_count import train_examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config.run_config import RunConfig
-
-_SEVERITIES = ("error", "warning", "info")
 
 _MOVING = ("rotation", "translation", "zoom")
 """Changes whose Keras layers make a TPU read an image a thousand times."""
@@ -46,8 +45,6 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
     Returns:
         What to know, the most severe first.
     """
-    from .plan import train_examples_of  # the plan shows part of this advice and imports it
-
     examples = train_examples_of(config)
     found = [
         *batch_findings(config, examples, devices),
@@ -57,7 +54,7 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
         *_size_findings(config),
         *_step_findings(config, examples, devices),
     ]
-    return tuple(sorted(found, key=lambda finding: _SEVERITIES.index(finding.severity)))
+    return most_severe_first(found)
 
 
 def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> Iterator[Finding]:
@@ -77,22 +74,22 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
             f"A global batch of {whole:,} ({batch:,} × {replicas}) is larger than the {examples:,} training examples; "
             f"{fits}."
         )
-        yield Finding("error", text, key=key)
+        yield Finding(Severity.ERROR, text, key=key)
         return
     if examples is not None and config.steps_per_epoch == "all" and (remainder := examples % whole):
         text = (
             f"{examples:,} examples do not divide by {whole:,}: each epoch leaves out {remainder:,}, "
             "others every time because the data is shuffled."
         )
-        yield Finding("info", text, key=key)
+        yield Finding(Severity.INFO, text, key=key)
     if batch % 8:
         text = (
             f"{batch} a replica is not a multiple of 8: a TPU pads it to {_up(batch, 8)} and wastes the difference. "
             "Multiples of 128 are best."
         )
-        yield Finding("info" if batch < 8 else "warning", text, key=key)
+        yield Finding(Severity.INFO if batch < 8 else Severity.WARNING, text, key=key)
     elif batch % 128:
-        yield Finding("info", "On a TPU, multiples of 128 a replica use the matrix unit best.", key=key)
+        yield Finding(Severity.INFO, "On a TPU, multiples of 128 a replica use the matrix unit best.", key=key)
 
 
 def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
@@ -107,7 +104,7 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
             f"The batch grows {replicas}-fold over the replicas and the learning rate does not; "
             "optimizer.scale_with_replicas=true scales it, with optimizer.warmup_epochs to start gently."
         )
-        yield Finding("info", text, key="optimizer.scale_with_replicas")
+        yield Finding(Severity.INFO, text, key="optimizer.scale_with_replicas")
 
 
 def _placement_findings(config: RunConfig) -> Iterator[Finding]:
@@ -117,20 +114,20 @@ def _placement_findings(config: RunConfig) -> Iterator[Finding]:
     remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
     if moving := [name for name in _MOVING if getattr(options, name)]:
         text = f"augmentation.{moving[0]} in the model makes a TPU read each image a thousand times, and is refused."
-        yield Finding("error", text, remedy=remedy, key=key)
+        yield Finding(Severity.ERROR, text, remedy=remedy, key=key)
     else:
         text = "Augmentation in the model takes the TPU's time, which costs more than the host's."
-        yield Finding("warning", text, remedy=remedy, key=key)
+        yield Finding(Severity.WARNING, text, remedy=remedy, key=key)
 
 
 def _precision_findings(config: RunConfig) -> Iterator[Finding]:
     remedy = "Set precision=mixed_bfloat16"
     if config.precision == "float32":
         text = "float32 keeps activations in twice the memory of bfloat16, and moves twice the bytes."
-        yield Finding("info", text, remedy=remedy, key="precision")
+        yield Finding(Severity.INFO, text, remedy=remedy, key="precision")
     elif config.precision == "mixed_float16":
         text = "A TPU computes in bfloat16, not in float16, which it converts back and forth."
-        yield Finding("warning", text, remedy=remedy, key="precision")
+        yield Finding(Severity.WARNING, text, remedy=remedy, key="precision")
 
 
 def _size_findings(config: RunConfig) -> Iterator[Finding]:
@@ -148,11 +145,11 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
             padded = _up(size, tile)
             text = f"{name} of {size} is computed as {padded} on a TPU, and the difference is wasted."
             remedy = f"Set model_options.{name} to {max(tile, round(size / tile) * tile)} there"
-            yield Finding("info", text, remedy=remedy, key=f"model_options.{name}")
+            yield Finding(Severity.INFO, text, remedy=remedy, key=f"model_options.{name}")
     heads, width = given.get("heads"), given.get("width")
     if config.model == "transformer" and isinstance(heads, int) and isinstance(width, int) and width // heads % 128:
         text = f"Each of {heads} heads is {width // heads} wide, and a TPU's matrix unit computes 128 at once."
-        yield Finding("info", text, remedy="Use fewer heads, or a larger width", key="model_options.heads")
+        yield Finding(Severity.INFO, text, remedy="Use fewer heads, or a larger width", key="model_options.heads")
 
 
 def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Iterator[Finding]:
@@ -166,12 +163,12 @@ def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Ite
             f"{devices} devices take the {examples:,} examples in {steps} step{'s' if steps > 1 else ''} an epoch: "
             "starting and ending an epoch takes longer than that."
         )
-        yield Finding("info", text, remedy="Use a smaller TPU or a smaller batch", key="batch_size")
+        yield Finding(Severity.INFO, text, remedy="Use a smaller TPU or a smaller batch", key="batch_size")
     yield from _execution_findings(config, steps, devices)
 
 
 def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator[Finding]:
-    """Say what becomes of a number of steps to be sent at once; `engine.training.steps_per_execution` decides likewise."""
+    """Say what becomes of a number of steps to be sent at once; `training.steps_per_execution` decides likewise."""
     asked, key = config.steps_per_execution, "steps_per_execution"
     if asked == "auto":
         return
@@ -179,15 +176,15 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
     if by_tensorflow and devices == 1:
         if asked == 1 and steps > 1:
             text = "With one step an execution the TPU waits for the host after every step."
-            yield Finding("info", text, remedy=f"Set {key}=auto or 32", key=key)
+            yield Finding(Severity.INFO, text, remedy=f"Set {key}=auto or 32", key=key)
         elif asked > steps:
             text = f"{key} is {asked}, more than the {steps} step{'s' if steps > 1 else ''} of an epoch."
-            yield Finding("warning", text, remedy=f"Set it to {steps} or less", key=key)
+            yield Finding(Severity.WARNING, text, remedy=f"Set it to {steps} or less", key=key)
     elif asked > 1:
         why = (
             "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead by itself"
         )
-        yield Finding("info", f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
+        yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
 
 
 def _up(size: int, to: int) -> int:

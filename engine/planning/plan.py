@@ -1,6 +1,6 @@
 """What a configuration amounts to before anything is loaded: replicas, batches, steps, learning rate, advice.
 
-Arithmetic on `RunConfig`, the catalog, what the machine has and what `engine.data.survey.survey` counted of the person's own
+Arithmetic on `RunConfig`, the catalog, what the machine has and what `engine.data.survey` counted of the user's
 files; fast enough to run at every key press.
 """
 
@@ -8,28 +8,27 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..accelerators.backend import TENSORFLOW, choose_road
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
+from ..config.learning_rate import scaled_learning_rate
 from ..data.function_record import recall as recall_seen
 from ..data.input_speed import recall
 from ..data.survey.survey import survey
+from ..findings import Finding, Severity, most_severe_first
 from ..machine.devices import CHIPS
 from ..runs.run_history import recall as recall_took
 from ..storage.paths import user_path
 from .advice import batch_findings, scaling_findings
+from .example_count import train_examples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..accelerators.backend import Road
     from ..config.run_config import RunConfig
     from ..data.input_speed import Speed
     from ..data.survey.survey import Survey
     from ..machine.devices import Hardware
-    from ..preflight.result import Finding
     from ..runs.run_history import Took
 
 _UNEVEN = 5
@@ -43,32 +42,6 @@ _CROWDED = 4
 
 _USUAL_DEVICES = 8
 """Devices of a v2-8 or v3-8, the TPUs that Colab and Cloud serve to another machine."""
-
-LARGEST_SHUFFLE = 100_000
-"""Examples the shuffle draws from when the configuration does not say."""
-
-
-class Severity(StrEnum):
-    """How much a piece of advice matters."""
-
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """One thing to know before starting.
-
-    Args:
-        severity: An ``error`` means that the run would fail.
-        text: One or two sentences.
-        key: Dotted key of the configuration it is about; empty when it is about several.
-    """
-
-    severity: Severity
-    text: str
-    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +76,7 @@ class Plan:
     images_per_epoch: int | None
     remainder: int
     learning_rate: float
-    advice: tuple[Advice, ...]
+    advice: tuple[Finding, ...]
     unit: str = "image"
     input_speed: Speed | None = None
     backend: str = TENSORFLOW
@@ -115,29 +88,6 @@ class Plan:
     def is_possible(self) -> bool:
         """Whether nothing is known that would make the run fail."""
         return all(advice.severity is not Severity.ERROR for advice in self.advice)
-
-
-def train_examples_of(config: RunConfig) -> int | None:
-    """Return the number of training examples after the split and the limit; None where only a run finds out."""
-    info = DATASETS.get(config.dataset)
-    if is_user_reference(config.dataset):
-        seen = recall_seen(config)
-        return None if seen is None else seen.train_count
-    if info is None:
-        found = survey(config)
-        count = None if found is None else found.train(config.data.validation_fraction)
-    elif info.name == "digits":
-        # scikit-learn's train_test_split rounds the held-out part up.
-        total = info.train_examples + info.validation_examples
-        count = total - -int(-total * config.data.validation_fraction // 1)
-    else:
-        count = info.train_examples
-    return None if count is None else min(count, config.data.train_limit or count)
-
-
-def scaled_learning_rate(config: RunConfig, replicas: int) -> float:
-    """Return the peak learning rate: multiplied by the replicas when that was asked for."""
-    return config.optimizer.learning_rate * (replicas if config.optimizer.scale_with_replicas else 1)
 
 
 def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
@@ -155,15 +105,14 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     steps = available if config.steps_per_epoch == "all" else config.steps_per_epoch
     remainder = 0
     if examples is not None:
-        findings = _advice(batch_findings(config, examples, replicas))
+        findings = list(batch_findings(config, examples, replicas))
         advice += _own_advice(config, findings) if is_user_reference(config.dataset) else findings
         remainder = examples % global_batch if config.steps_per_epoch == "all" else 0
     if (info := DATASETS.get(config.dataset)) is not None:
         advice += _download_advice(info)
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
-    advice += _advice(scaling_findings(config, replicas))
-    order = list(Severity)[::-1]
+    advice += scaling_findings(config, replicas)
     took = recall_took(config, road.backend, _asked_for(accelerator))
     return Plan(
         accelerator=accelerator,
@@ -175,7 +124,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         images_per_epoch=None if steps is None else steps * global_batch,
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
-        advice=tuple(sorted(advice, key=lambda item: order.index(item.severity))),
+        advice=most_severe_first(advice),
         unit="image" if config.dataset in IMAGE_DATASETS else "example",
         input_speed=recall(config),
         backend=road.backend,
@@ -194,13 +143,13 @@ def _asked_for(accelerator: str) -> str:
     return accelerator.partition(" (auto")[0]
 
 
-def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Advice]]:
+def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Finding]]:
     """Return what will be trained on, the replicas, and what speaks against it."""
     gpus = hardware.gpus
     hosts = 1 if config.hosts.count == "auto" else config.hosts.count
     refusals = []
     if road.missing:
-        refusals.append(Advice(Severity.ERROR, f"{road.missing} {road.remedy}".strip(), "backend"))
+        refusals.append(Finding(Severity.ERROR, f"{road.missing} {road.remedy}".strip(), key="backend"))
     if config.simulated_replicas:
         count = config.simulated_replicas
         among = f" on {hosts} hosts" if hosts > 1 else ""
@@ -209,7 +158,7 @@ def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str
     if road.accelerator.partition(":")[0] == "tpu":
         return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
     if config.accelerator == "gpu" and not gpus:
-        refusal = Advice(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", "accelerator")
+        refusal = Finding(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", key="accelerator")
         return "gpu", 1, [*refusals, refusal]
     if config.accelerator == "cpu" or not gpus:
         if hardware.tpu and config.accelerator == "auto":
@@ -217,7 +166,7 @@ def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str
                 f"A TPU ({hardware.tpu}) is here but is not used, because neither JAX's TPU packages nor "
                 "tensorflow-tpu are installed; training on the CPU. `pip install 'tpu-console[tpu]'` brings the former."
             )
-            refusals.append(Advice(Severity.WARNING, text, "accelerator"))
+            refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
         name = "CPU" if config.accelerator == "cpu" else "CPU (auto: no GPU found)"
         return (f"{hosts} × {name}" if hosts > 1 else name), hosts, refusals
     count = len(gpus) * hosts
@@ -225,7 +174,7 @@ def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str
     return name if config.accelerator == "gpu" else f"{name} (auto)", count, refusals
 
 
-def _crowding_advice(replicas: int) -> list[Advice]:
+def _crowding_advice(replicas: int) -> list[Finding]:
     """Say when more simulated replicas share this machine's cores than can be of use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if replicas <= _CROWDED * cores:
@@ -234,17 +183,23 @@ def _crowding_advice(replicas: int) -> list[Advice]:
         f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}: a step takes far longer, and "
         f"what is seen of them shows with sim:{max(2, cores)} as well."
     )
-    return [Advice(Severity.WARNING, text, "accelerator")]
+    return [Finding(Severity.WARNING, text, key="accelerator")]
 
 
-def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Advice]) -> tuple[str, int, list[Advice]]:
+def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]) -> tuple[str, int, list[Finding]]:
     """Count the devices of a TPU; one that another machine serves is known only once it is connected."""
     if not hardware.tpu_chips:
         if config.tpu_address or not config.wants_tpu or config.backend == TENSORFLOW:
-            text = f"How many devices the TPU has is known once it is connected; the plan counts with {_USUAL_DEVICES}."
-            return "TPU of another machine", _USUAL_DEVICES, [*refusals, Advice(Severity.INFO, text, "accelerator")]
+            text = (
+                f"How many devices the TPU has is known only once it is connected; the plan assumes {_USUAL_DEVICES}."
+            )
+            return (
+                "TPU of another machine",
+                _USUAL_DEVICES,
+                [*refusals, Finding(Severity.INFO, text, key="accelerator")],
+            )
         text = "No TPU was found on this machine; there are: cpu, sim:N."
-        return "tpu", 1, [*refusals, Advice(Severity.ERROR, text, "accelerator")]
+        return "tpu", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
     cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
     count = hardware.tpu_chips * cores * hosts
     auto = "" if config.wants_tpu else " (auto)"
@@ -253,7 +208,7 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Advic
     return f"{name}, {count} device{'s' if count > 1 else ''}{among}{auto}", count, refusals
 
 
-def _download_advice(info: DatasetInfo) -> list[Advice]:
+def _download_advice(info: DatasetInfo) -> list[Finding]:
     missing = info.missing_files()
     if not missing:
         return []
@@ -262,26 +217,26 @@ def _download_advice(info: DatasetInfo) -> list[Advice]:
         f"{info.name} is not downloaded yet: {size:.0f} MB will be fetched first, "
         f"into {user_path(missing[0].location.parent)}."
     )
-    return [Advice(Severity.WARNING, text)]
+    return [Finding(Severity.WARNING, text)]
 
 
-def _file_advice(config: RunConfig, found: Survey) -> list[Advice]:
+def _file_advice(config: RunConfig, found: Survey) -> list[Finding]:
     """Say what is wrong with a person's own files, or what is worth knowing of them."""
     if found.problems:
-        return [Advice(Severity.ERROR, _sentence(problem.message), problem.key) for problem in found.problems]
+        return [Finding(Severity.ERROR, _sentence(problem.message), key=problem.key) for problem in found.problems]
     if found.unknown:
         text = f"{config.data.options['path']} {found.unknown}; its examples are counted when the run starts."
-        return [Advice(Severity.INFO, text, "data.options.path")]
+        return [Finding(Severity.INFO, text, key="data.options.path")]
     fraction = config.data.validation_fraction
     if found.groups and not found.held_out(fraction):
         text = f"Of {found.total:,} examples, nothing is left to validate on with data.validation_fraction={fraction}."
-        return [Advice(Severity.ERROR, text, "data.validation_fraction")]
+        return [Finding(Severity.ERROR, text, key="data.validation_fraction")]
     advice = []
     if (alone := [name for name, count in found.classes.items() if count == 1]) and found.validation is None:
         named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
         kinds = "One class has" if len(alone) == 1 else f"{len(alone):,} classes have"
         text = f"{kinds} a single example, which is trained on and not validated: {named}."
-        advice.append(Advice(Severity.WARNING, text, "data.options.path"))
+        advice.append(Finding(Severity.WARNING, text, key="data.options.path"))
     counts = [count for count in found.classes.values() if count]
     if counts and max(counts) >= _UNEVEN * min(counts) and config.class_weight == "none":
         largest = max(found.classes, key=lambda name: found.classes[name])
@@ -290,11 +245,11 @@ def _file_advice(config: RunConfig, found: Survey) -> list[Advice]:
             f"{largest} has {max(counts):,} examples and {smallest} {min(counts):,}; "
             "class_weight=balanced counts those of rare classes for more."
         )
-        advice.append(Advice(Severity.INFO, text, "class_weight"))
+        advice.append(Finding(Severity.INFO, text, key="class_weight"))
     return advice
 
 
-def _own_advice(config: RunConfig, findings: list[Advice]) -> list[Advice]:
+def _own_advice(config: RunConfig, findings: list[Finding]) -> list[Finding]:
     """Say what a plan counts with, of a person's own function; it may give more today, so nothing is refused for it."""
     seen = recall_seen(config)
     if seen is None or seen.train_count is None:
@@ -303,12 +258,8 @@ def _own_advice(config: RunConfig, findings: list[Advice]) -> list[Advice]:
     milder = [
         replace(item, severity=Severity.WARNING) if item.severity is Severity.ERROR else item for item in findings
     ]
-    return [*milder, Advice(Severity.INFO, f"{text}; the plan counts with them.", "dataset")]
+    return [*milder, Finding(Severity.INFO, f"{text}; the plan counts with them.", key="dataset")]
 
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}{'' if text.endswith(('.', '?')) else '.'}"
-
-
-def _advice(findings: Iterable[Finding]) -> list[Advice]:
-    return [Advice(Severity(finding.severity), finding.text, finding.key) for finding in findings]

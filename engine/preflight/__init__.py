@@ -1,1 +1,4 @@
-"""What a run would do on a TPU that is not here, as the TPU's own compiler tells it."""
+"""The TPU compiler's verdict on a configuration, for a TPU that is not here.
+
+Building, compiling, and reading what was compiled. Advice that needs no compiler belongs in `planning`.
+"""

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..planning.plan import train_examples_of
-from .result import Bound, Finding
+from ..findings import Finding, Severity
+from ..planning.example_count import train_examples_of
+from .result import Bound
 from .traffic import exchanged_bytes, hbm_bytes
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def host_pace(bound: Bound) -> list[Finding]:
         f"The device needs at best {device} for a step, and Keras about {host} of the host to start one: the host sets "
         "the pace, whatever steps_per_execution is."
     )
-    return [Finding("info", text, remedy="Use a larger batch, which does more in each step", key="batch_size")]
+    return [Finding(Severity.INFO, text, remedy="Use a larger batch, which does more in each step", key="batch_size")]
 
 
 def bound_of(

@@ -15,7 +15,7 @@ import keras
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
-from ..planning.plan import train_examples_of
+from ..planning.example_count import train_examples_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
+from ..config.run_config import takes_tensorflow
 from ..config.user_code import source_file
 from ..data.function_record import recall as recall_seen
 from ..data.places import locate
 from ..data.survey.survey import survey
-from ..planning.plan import train_examples_of
+from ..planning.example_count import train_examples_of
 from ..sanitize import printable_values
 from ..storage.files import make_private_folder, read_json, remove_drafts, write_whole
 from ..storage.paths import cache_folder
-from .compiler_environment import takes_tensorflow
 from .result import Outcome, from_dict
 
 if TYPE_CHECKING:

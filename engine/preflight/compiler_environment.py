@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..config.run_config import takes_tensorflow
+
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
@@ -20,11 +22,6 @@ PREFLIGHT = {
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 """By name, for a step that Keras makes with JAX."""
-
-
-def takes_tensorflow(config: RunConfig) -> bool:
-    """Whether it is TensorFlow's step that has to be compiled: nothing else can make it, or it was asked for."""
-    return config.backend == "tensorflow" or bool(config.needs_tensorflow)
 
 
 def surroundings_of(config: RunConfig) -> dict[str, str]:

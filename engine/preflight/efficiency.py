@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..config.run_config import parse_config
+from ..config.reading import parse_config
 from ..errors import ConfigError
 from .cache import recall
 from .topologies import TOPOLOGIES

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConsoleError, one_line
+from ..findings import Finding, Severity
 from ..runs.failures import own_line
 from .layers import all_layers, shapes_of
-from .result import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,7 +97,7 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
         used, limit = (f"{number / 2**30:,.2f} GiB" for number in figures)
         text = f"The step uses {used} of the {limit} that a device has."
         remedy = "Use a smaller batch_size, precision=mixed_bfloat16, or a TPU with more memory a device."
-        return text, (Finding("error", text, remedy=remedy, key="batch_size"),)
+        return text, (Finding(Severity.ERROR, text, remedy=remedy, key="batch_size"),)
     chain = list(_chain(error))
     if (found := next(filter(None, (_NO_KERNEL.search(str(one)) for one in chain)), None)) is not None:
         return _not_of_xla(found[1], found[2], model)
@@ -108,7 +108,7 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
         return _unknown(error, chain, layer, name)
     where = next((line for line in map(own_line, reversed(chain)) if line), "")
     text = f"{_subject(layer)} {kind.text}."
-    return text, (Finding("error", f"{text} {where}.".replace(" .", "") if where else text, name, kind.remedy),)
+    return text, (Finding(Severity.ERROR, f"{text} {where}.".replace(" .", "") if where else text, name, kind.remedy),)
 
 
 def changing_shapes(model: Any) -> tuple[Finding, ...]:
@@ -125,7 +125,7 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
         if _changes_size(layer):
             text = f"{_subject(layer)} {_KINDS[0].text}."
             remedy = "Take it out of the model; augmentation.zoom and augmentation.crop in the pipeline keep the size."
-            found.append(Finding("error", text, layer.name, remedy))
+            found.append(Finding(Severity.ERROR, text, layer.name, remedy))
     return tuple(found)
 
 
@@ -144,7 +144,7 @@ def _not_of_xla(operation: str, node: str, model: Any) -> tuple[str, tuple[Findi
     layer = next((layers[part] for part in parts if part in layers), None)
     text = f"{_subject(layer)} uses TensorFlow's {operation}, which XLA cannot compile."
     remedy = "Do it in the input pipeline, or in operations that XLA has, such as those of keras.ops."
-    return text, (Finding("error", text, str(getattr(layer, "name", "")), remedy),)
+    return text, (Finding(Severity.ERROR, text, str(getattr(layer, "name", "")), remedy),)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -206,7 +206,7 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
     """Hand on what was raised, with the layer where it is known."""
     told = next((one for one in chain if isinstance(one, ConsoleError)), None)
     if told is not None and layer is None:
-        return told.what, (Finding("error", f"{told.what} {told.why}".strip(), remedy=told.remedy),)
+        return told.what, (Finding(Severity.ERROR, f"{told.what} {told.why}".strip(), remedy=told.remedy),)
     first = chain[-1]
     words = one_line(first) or type(first).__name__
     if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
@@ -216,7 +216,7 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
     where = own_line(first)
     remedy = "Correct it there and try again." if where else ""
     whole = f"{text.rstrip('.')}. {where}" if where else text
-    return text, (Finding("error", whole, name, remedy),)
+    return text, (Finding(Severity.ERROR, whole, name, remedy),)
 
 
 def _subject(layer: Any) -> str:

@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..findings import Finding, Severity, most_severe_first
 from .layers import all_layers, count, products, shapes_of
-from .result import Finding
 from .traffic import arrays_in
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def examine(hlo_text: str, model: Any) -> tuple[Finding, ...]:
         *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
         *_of_formatting(moved, layers, total),
     ]
-    return tuple(sorted(found, key=lambda finding: finding.severity != "warning"))
+    return most_severe_first(found)
 
 
 def bytes_by_layer(hlo_text: str, names: frozenset[str]) -> Counter[str]:
@@ -233,10 +233,10 @@ def _of_bytes(moved: _Moved, layers: dict[str, Any], total: float, batch: int) -
         )
         if kind.startswith(("Random", "AutoContrast", "RandAugment", "AugMix", "CutMix", "MixUp")):
             remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
-            yield Finding("warning", text, name, remedy, "augmentation.placement")
+            yield Finding(Severity.WARNING, text, name, remedy, "augmentation.placement")
         else:
             remedy = "Take whole rows instead of single numbers (gather, take), or do it in the input pipeline."
-            yield Finding("warning", text, name, remedy)
+            yield Finding(Severity.WARNING, text, name, remedy)
 
 
 def _of_formatting(moved: _Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
@@ -249,14 +249,14 @@ def _of_formatting(moved: _Moved, layers: dict[str, Any], total: float) -> Itera
     remedy = (
         "Batches in multiples of 128 and sizes in multiples of 8 or 128 need less of it; so do fewer transpositions."
     )
-    yield Finding("info", text, name, remedy)
+    yield Finding(Severity.INFO, text, name, remedy)
 
 
 def _of_host(moved: _Moved, layers: dict[str, Any]) -> Iterator[Finding]:
     for name in moved.host:
         subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
         text = f"{subject} talks to the host in every step, and the TPU waits for it."
-        yield Finding("warning", text, name, "Take prints, callbacks and Python functions out of the model.")
+        yield Finding(Severity.WARNING, text, name, "Take prints, callbacks and Python functions out of the model.")
 
 
 def _bytes(size: float) -> str:

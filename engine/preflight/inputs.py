@@ -1,6 +1,6 @@
 """The shapes of a batch, worked out from the configuration without loading any data.
 
-Built-in datasets are in the catalog. Of a person's own files the options give the sizes, and `engine.data.survey.survey` the
+Built-in datasets are in the catalog. For the user's files the options give the sizes, and `engine.data.survey` the
 classes where the files are there; vocabularies are taken as large as the options allow them to be. Of a person's own
 function `engine.data.function_record` tells what it gave before.
 """

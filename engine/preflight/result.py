@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ..findings import Finding, Severity
+
 
 class Outcome(StrEnum):
     """The verdict on one choice of TPU, batch and precision."""
@@ -103,25 +105,6 @@ class Waste:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing to know, with the remedy.
-
-    Args:
-        severity: ``error``, ``warning`` or ``info``.
-        text: One or two sentences.
-        layer: The layer it is about; empty for the whole model.
-        remedy: What to do; empty where nothing is to be done.
-        key: Dotted key of the configuration it is about; empty for none.
-    """
-
-    severity: str
-    text: str
-    layer: str = ""
-    remedy: str = ""
-    key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """One choice, judged.
 
@@ -185,6 +168,6 @@ def from_dict(values: dict[str, Any]) -> Verdict:
             "memory": Memory(**values["memory"]) if values["memory"] else None,
             "bound": Bound(**values["bound"]) if values["bound"] else None,
             "wastes": tuple(Waste(**one) for one in values["wastes"]),
-            "findings": tuple(Finding(**one) for one in values["findings"]),
+            "findings": tuple(Finding(**{**one, "severity": Severity(one["severity"])}) for one in values["findings"]),
         }
     )

@@ -7,19 +7,20 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..config.run_config import takes_tensorflow
 from ..errors import ConsoleError, one_line
-from ..planning.plan import train_examples_of
+from ..findings import Finding, Severity, most_severe_first
+from ..planning.example_count import train_examples_of
 from .bound import bound_of, host_pace
 from .build import build
 from .cache import versions
 from .compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
-from .compiler_environment import takes_tensorflow
 from .explain import changing_shapes, explain_refusal
 from .hlo import examine
 from .inputs import UnknownShapesError, batch_of
 from .memory_room import free_bytes, shortage
 from .padding import find_waste
-from .result import Finding, Memory, Outcome, Verdict
+from .result import Memory, Outcome, Verdict
 from .search import LARGEST, largest_batch
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from .compile import Program
     from .inputs import Batch
     from .topologies import Topology
-
-_SEVERITIES = ("error", "warning", "info")
 
 
 _OWN_MISTAKE = "RET_CHECK failure"
@@ -156,7 +155,7 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         memory=memory,
         bound=bound,
         wastes=find_waste(subject.model, config.batch_size, config.precision),
-        findings=tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
+        findings=most_severe_first(findings),
         compile_s=program.seconds,
     )
     return replace(verdict, largest_batch=_search(subject, memory, topology, fits=True)) if search else verdict
@@ -223,14 +222,14 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
     traceback.print_exception(cause, file=sys.stderr)
     says = one_line(cause, 2000)
     if isinstance(cause, ConsoleError):
-        finding = Finding("error", cause.what, remedy=cause.remedy)
+        finding = Finding(Severity.ERROR, cause.what, remedy=cause.remedy)
         return replace(
             empty, outcome=Outcome.DOES_NOT_COMPILE, reason=f"{cause.what} {cause.why}".strip(), findings=(finding,)
         )
     if _OWN_MISTAKE in says:
         of = " and ".join(f"{name} {versions()[name]}" for name in ("jaxlib", "libtpu") if name in versions())
         reason = f"The compiler met a mistake of its own, which says nothing of the model ({of})."
-        finding = Finding("warning", "Other versions of the two may be able to tell, and so may another TPU.")
+        finding = Finding(Severity.WARNING, "Other versions of the two may be able to tell, and so may another TPU.")
         return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
     text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"
@@ -239,21 +238,21 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
 
 def _assumptions(subject: _Subject) -> list[Finding]:
     """Say what the verdict was reached for, where it is not quite what will be trained."""
-    found = [Finding("info", subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
+    found = [Finding(Severity.INFO, subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
     if subject.compiler.share:
-        found.append(Finding("info", subject.compiler.share, key="backend"))
+        found.append(Finding(Severity.INFO, subject.compiler.share, key="backend"))
     if subject.compiler.spares_sparse_cores:
         text = (
             "Compiled without the chip's SparseCores, which may take over table lookups and sums of gradients: the "
             "installed jaxlib cannot read what libtpu makes for them."
         )
-        found.append(Finding("info", text))
+        found.append(Finding(Severity.INFO, text))
     if after := subject.config.fine_tuning.after_epochs:
         text = (
             f"Judged is the second phase, from epoch {after + 1} on, which trains more layers and needs more; "
             "the time of the run is that of this phase alone."
         )
-        found.append(Finding("info", text, key="fine_tuning.after_epochs"))
+        found.append(Finding(Severity.INFO, text, key="fine_tuning.after_epochs"))
     return found
 
 

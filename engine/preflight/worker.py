@@ -15,7 +15,7 @@ import threading
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from ..config.run_config import parse_config
+from ..config.reading import parse_config
 from ..errors import ConsoleError, one_line
 from .compiler_environment import surroundings_of
 from .topologies import find_topology

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ..config.run_config import load_config
+from ..config.reading import load_config
 from ..errors import ConfigError
 from ..runs.events import RunFailed
 from ..runs.failures import explain

@@ -32,8 +32,8 @@ from .summary import state_of, summarise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..accelerators.accelerator import Accelerator
     from ..accelerators.backend import Road
-    from ..accelerators.connect import Accelerator
     from ..accelerators.hosts.membership import Membership
     from ..config.run_config import RunConfig
     from ..data.examples import Examples

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.config.options import LOSSES, METRICS
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.runs.events import Event, Replica, ReplicaMemory, Sample
 from tpu_console.engine.sanitize import printable
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cifar import ACCEPT
 from tests.helpers import run_python
 from tests.mnist import write_fashion_mnist, write_mnist
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.presets.catalog import find_preset
 

@@ -15,7 +15,7 @@ from tests.base_weights import fitted_efficientnet
 from tests.cifar import ACCEPT, write_cifar
 from tests.helpers import LIMIT_S, all_of, run_python
 from tests.images import write_plant_pathology
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import Noticed
 from tpu_console.engine.runs.run_directory import list_runs

@@ -16,7 +16,7 @@ from tests.engine.jobs.predicting import Job
 from tests.helpers import LIMIT_S, all_of, run_python, the
 from tests.images import write_plant_pathology
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, Translated
 from tpu_console.presets.catalog import find_preset

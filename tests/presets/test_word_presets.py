@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import all_of, run_host, run_python, the
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded, RunFinished, Translated
 from tpu_console.presets.catalog import find_preset
 

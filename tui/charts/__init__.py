@@ -1,1 +1,1 @@
-"""Live charts of training curves: smoothing, reduction, axes and the widget that draws them."""
+"""Curves: reduction, smoothing, axes, drawing with plotext, and the widget that shows them."""

@@ -109,7 +109,7 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
         DataError: The format cannot be guessed.
     """
     from tpu_console.engine.config.catalog import DATASET_NAMES, FORMATS, is_user_reference
-    from tpu_console.engine.config.run_config import parse_assignment, with_changes
+    from tpu_console.engine.config.reading import parse_assignment, with_changes
     from tpu_console.engine.data.survey.formats import config_for, guess
     from tpu_console.presets.catalog import find_preset, load_preset, preset_files
 

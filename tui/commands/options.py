@@ -51,7 +51,7 @@ def _complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 def complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the keys of a configuration, each with its equals sign."""
-    from tpu_console.engine.config.run_config import valid_keys
+    from tpu_console.engine.config.reading import valid_keys
 
     return [CompletionItem(f"{key}=") for key in valid_keys() if key.startswith(incomplete)]
 

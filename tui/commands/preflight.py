@@ -152,7 +152,7 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
         ConfigError: There is no such preset, or the changes do not fit.
     """
     from tpu_console.engine.config.catalog import is_user_reference
-    from tpu_console.engine.config.run_config import parse_assignment, parse_config, with_changes
+    from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
     from tpu_console.presets.catalog import find_preset, load_preset
 
     changes = [parse_assignment(text) for text in assignments]

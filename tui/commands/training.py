@@ -130,7 +130,7 @@ def _preset(name: str, extra: Sequence[Path]) -> Preset:
 
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
     """Apply ``--set`` and then the options of their own; report all problems at once."""
-    from tpu_console.engine.config.run_config import parse_assignment, with_changes
+    from tpu_console.engine.config.reading import parse_assignment, with_changes
 
     changes, problems = [], []
     for text in assignments:
@@ -157,8 +157,9 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     Raises:
         ConfigError: The run would fail.
     """
+    from tpu_console.engine.findings import Severity
     from tpu_console.engine.machine.devices import detect_hardware
-    from tpu_console.engine.planning.plan import Severity, make_plan
+    from tpu_console.engine.planning.plan import make_plan
 
     from ..text.run_lines import plan_lines
 

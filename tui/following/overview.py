@@ -143,7 +143,7 @@ class Overview:
 
     def config(self) -> RunConfig | None:
         """Read its configuration; None where it has none, as a notebook's run, or none that can be read."""
-        from tpu_console.engine.config.run_config import load_config
+        from tpu_console.engine.config.reading import load_config
 
         try:
             return load_config(self.run.config)

@@ -1,1 +1,1 @@
-"""TODO."""
+"""The parts of the screens that take input: the run form, its fields and what was typed into them."""

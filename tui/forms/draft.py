@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.errors import ConfigError, Problem
 
 from .fields import OPTION_TABLES, fields_of, option_fields, to_text, to_value

@@ -20,7 +20,8 @@ from tpu_console.engine.config.catalog import DATASET_NAMES, MODELS, is_user_ref
 from tpu_console.engine.config.data_options import DATA_OPTIONS
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
 from tpu_console.engine.config.options import LOSSES, DataOptions
-from tpu_console.engine.config.run_config import RunConfig, parse_assignment
+from tpu_console.engine.config.reading import parse_assignment
+from tpu_console.engine.config.run_config import RunConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+from tpu_console.engine.findings import most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler
 from tpu_console.engine.planning.advice import static_advice
 from tpu_console.engine.preflight.cache import versions
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.preflight.result import Finding, Verdict
+    from tpu_console.engine.findings import Finding
+    from tpu_console.engine.preflight.result import Verdict
 
 JOB = "preflight"
 ESTIMATE = "estimate"
@@ -40,8 +42,6 @@ SEARCHED_S = 4 * CHOICE_S
 
 _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN: 1, Outcome.FITS: 0}
 """Exit code of each outcome, the worst first."""
-
-_SEVERITIES = ("error", "warning", "info")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,5 +162,5 @@ def _advised(config: RunConfig, verdict: Verdict) -> Verdict:
     chosen = config.model_copy(update={"batch_size": verdict.replica_batch, "precision": verdict.precision})
     told = {finding.text for finding in verdict.findings}
     more = [one for one in static_advice(chosen, verdict.devices) if one.text not in told]
-    findings = sorted([*verdict.findings, *more], key=lambda one: _SEVERITIES.index(one.severity))
-    return replace(verdict, findings=tuple(findings))
+    findings = most_severe_first([*verdict.findings, *more])
+    return replace(verdict, findings=findings)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from textual.widgets import DataTable
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.preflight.result import Finding
+    from tpu_console.engine.findings import Finding
 
     from ..jobs.job_process import Start
 

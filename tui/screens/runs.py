@@ -16,7 +16,7 @@ from textual.worker import get_current_worker
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
-from .setup import SetupScreen
+from .messages import OpenRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,7 @@ class RunTable(DataTable[Content]):
 
 
 class RunsScreen(Screen[None]):
-    """A table of runs; enter opens one, which posts `SetupScreen.OpenRunRequested` to the app."""
+    """A table of runs; enter opens one, which posts `OpenRun` to the app."""
 
     CSS = """
     RunsScreen {
@@ -215,5 +215,5 @@ class RunsScreen(Screen[None]):
         event.stop()
         if (run := self._runs.get(str(event.row_key.value))) is not None:
             # To the app: this screen is gone when the message is handled.
-            self.app.post_message(SetupScreen.OpenRunRequested(run))
+            self.app.post_message(OpenRun(run))
             self.dismiss()

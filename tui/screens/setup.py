@@ -16,8 +16,9 @@ from textual.widgets import Footer, Static
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, Problem
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
-from tpu_console.engine.planning.plan import Plan, Severity, make_plan
+from tpu_console.engine.planning.plan import Plan, make_plan
 from tpu_console.presets import all_presets
 
 from ..forms.draft import Draft
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 class SetupScreen(Screen[None]):
@@ -76,16 +76,6 @@ class SetupScreen(Screen[None]):
         """
 
         config: RunConfig
-
-    @dataclass
-    class OpenRunRequested(Message):
-        """A run is to be opened.
-
-        Args:
-            run: The run.
-        """
-
-        run: RunDirectory
 
     def __init__(self, preset_files: Sequence[Path] = (), detect: Callable[[], Hardware] = detect_hardware) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from tpu_console.engine.planning.plan import Severity
+from tpu_console.engine.findings import Finding, Severity
 
 from .numbers import input_speed, plural, time_ahead
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.errors import Problem
-    from tpu_console.engine.planning.plan import Advice, Plan
+    from tpu_console.engine.planning.plan import Plan
 
 MARKS = {Severity.ERROR: "✖", Severity.WARNING: "!", Severity.INFO: "i"}
 """What stands before a piece of advice, so that its weight does not hang on colour."""
@@ -61,7 +61,7 @@ def figures(plan: Plan, config: RunConfig) -> list[Entry]:
     return [Entry(label.ljust(_LABEL), text) for label, text in pairs]
 
 
-def advice_entries(advice: Iterable[Advice]) -> list[Entry]:
+def advice_entries(advice: Iterable[Finding]) -> list[Entry]:
     """Return pieces of advice with their marks."""
     return [Entry(f"{MARKS[item.severity]} ", item.text, _STYLES[item.severity]) for item in advice]
 
@@ -72,7 +72,7 @@ def problem_entries(problems: Sequence[Problem]) -> list[Entry]:
     return [Entry(f"{MARKS[Severity.ERROR]} ", str(problem), style) for problem in problems]
 
 
-def counts(advice: Iterable[Advice]) -> str:
+def counts(advice: Iterable[Finding]) -> str:
     """Return how much advice of each weight there is, such as ``! 1  i 2``."""
     severities = [item.severity for item in advice]
     return "  ".join(f"{mark} {count}" for kind, mark in MARKS.items() if (count := severities.count(kind)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.planning.plan import Severity
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.events import Phase
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.state import best_epoch

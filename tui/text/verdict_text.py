@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from .numbers import duration, plural, size
 
 if TYPE_CHECKING:
+    from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.feeding import Feeding
     from tpu_console.engine.preflight.quota import Share
-    from tpu_console.engine.preflight.result import Bound, Finding, Memory, Verdict
+    from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 _LIMITS = {"compute": "the matrix units", "memory": "the memory", "exchange": "the exchange of gradients"}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING, TypeVar
 
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.preflight.feeding import feeding_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.feeding import Feeding
-    from tpu_console.engine.preflight.result import Finding, Verdict, Waste
+    from tpu_console.engine.preflight.result import Verdict, Waste
 
 T = TypeVar("T")
 
@@ -43,7 +45,7 @@ _MOST_WASTES = 8
 _MOST_SAID = 6  # lines of the compiler's own words
 _NAMED = 4  # choices that a sentence names
 _ESTIMATED = "~ is an estimate from the model's layers, up to half off either way; only the compiler knows."
-_SEVERITIES = {"error": "error", "warning": "warning", "info": "note"}
+_LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
 def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "image") -> list[str]:
@@ -258,9 +260,8 @@ def _place(verdict: Verdict) -> tuple[str, str]:
 
 
 def _findings(verdicts: Sequence[Verdict], room: int) -> list[str]:
-    order = list(_SEVERITIES)
     said = shared(verdicts, lambda verdict: verdict.findings)
-    said.sort(key=lambda pair: order.index(pair[0].severity) if pair[0].severity in order else len(order))
+    said.sort(key=lambda pair: list(_LABELS).index(pair[0].severity))
     lines = []
     for finding, sayers in said:
         of = "" if len(sayers) == len(verdicts) else f"{_named(sayers)}: "
@@ -269,7 +270,7 @@ def _findings(verdicts: Sequence[Verdict], room: int) -> list[str]:
 
 
 def _finding(finding: Finding, of: str, room: int) -> list[str]:
-    return wrapped(_SEVERITIES.get(finding.severity, "note"), f"{of}{finding_text(finding)}", room)
+    return wrapped(_LABELS[finding.severity], f"{of}{finding_text(finding)}", room)
 
 
 def _named(verdicts: Sequence[Verdict]) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from tpu_console.engine.planning.plan import Severity
+from tpu_console.engine.findings import Severity
 
 from ..text.numbers import plural
 from ..text.plan_text import Entry, advice_entries, counts, figures, laid_out, problem_entries

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...config.catalog import FORMATS
-from ...config.run_config import RunConfig, parse_config
+from ...config.reading import parse_config
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
 from ..places import is_remote, locate
@@ -17,6 +17,8 @@ from .skimming import TooLargeError, text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from ...config.run_config import RunConfig
 
 _MODELS = {
     "image-csv": ("cnn", "categorical_crossentropy"),

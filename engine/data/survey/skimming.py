@@ -55,7 +55,7 @@ class Survey:
         """Return how many examples the split holds out for validation; None when that is unknown.
 
         With classes this is the rule of `engine.data.split`: a class of one example is only trained on, and
-        every other class is in both parts. With groups it is that of `engine.data.sources.ratings_csv`: each group's own
+        every other class is in both parts. With groups it is that of `engine.data.sources.ratings_csv`: each group's
         share is rounded down.
         """
         if self.validation is not None:

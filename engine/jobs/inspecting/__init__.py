@@ -1,1 +1,1 @@
-"""TODO."""
+"""Looking at a dataset: counts, classes, sizes, damaged files, samples, and the speed of its pipeline."""

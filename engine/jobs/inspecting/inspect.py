@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...config.data_options import DATA_OPTIONS
-from ...config.run_config import parse_config
+from ...config.reading import parse_config
 from ...data.examples import Task
 from ...data.input_speed import remember
 from ...data.sources.load import load_examples

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...config.catalog import is_user_reference
-from ...config.run_config import load_config
+from ...config.reading import load_config
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, one_line
 from ...models.saved_code import find_code, has_graph, is_own, move_graphs, read_architecture
 from ...runs.class_report import read_report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...config.run_config import parse_config
+from ...config.reading import parse_config
 from ...preflight.inputs import UnknownShapesError, batch_of
 from ...preflight.result import Outcome, Verdict
 from ...preflight.topologies import find_topology

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ...accelerators.backend import is_installed
-from ...config.run_config import parse_config
+from ...config.reading import parse_config
 from ...errors import ConsoleError
 from ...preflight.cache import versions
 from ...preflight.cases import cases_of, recall_all

@@ -9,8 +9,9 @@ import pytest
 from tests.helpers import run_python, small_config
 from tpu_console.engine.accelerators.backend import Road, choose_road
 from tpu_console.engine.errors import AcceleratorError, ConfigError
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import Severity, make_plan
+from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.accelerators.host_parts import LOOPBACK, free_port
 from tests.helpers import Host, all_of, events_of, small_config, the, wait_until
-from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
@@ -206,7 +206,7 @@ def test_hosts_take_shares_of_a_batch_and_change_their_images_in_their_own_way()
     import numpy as np
     import tensorflow as tf
 
-    from tpu_console.engine.accelerators.connect import Share
+    from tpu_console.engine.accelerators.accelerator import Share
     from tpu_console.engine.data.examples import Examples, Input, Signature, Task
     from tpu_console.engine.input.pipeline import build_pipeline
 

@@ -10,15 +10,8 @@ from hypothesis import given
 
 from tests.engine.strategies import configurations
 from tpu_console.engine.config.model_options import CnnOptions, MlpOptions
-from tpu_console.engine.config.run_config import (
-    RunConfig,
-    load_config,
-    parse_assignment,
-    parse_config,
-    to_toml,
-    valid_keys,
-    with_changes,
-)
+from tpu_console.engine.config.reading import load_config, parse_assignment, parse_config, valid_keys, with_changes
+from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -9,8 +9,10 @@ import pytest
 from tests.helpers import private_mode, small_config
 from tpu_console.engine.data.examples import Input
 from tpu_console.engine.data.function_record import Seen, recall, remember
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import Severity, make_plan, train_examples_of
+from tpu_console.engine.planning.example_count import train_examples_of
+from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import run_host, small_config, the
 from tests.images import BAD_FILES, PLANT_CLASSES, damage_inside, smooth, write_bad, write_odd, write_plant_pathology
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError

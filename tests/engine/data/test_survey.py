@@ -12,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.images import write_image_folder, write_plant_pathology
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.data.survey.survey import Survey, survey
 from tpu_console.engine.errors import DataError
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import Severity, make_plan, train_examples_of
+from tpu_console.engine.planning.example_count import train_examples_of
+from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 _MODELS = {"text-pairs": "transformer", "text-csv": "text", "ratings-csv": "recommender"}
 _RATINGS = {"loss": "mean_squared_error", "metrics": ["root_mean_squared_error"]}

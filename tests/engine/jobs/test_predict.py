@@ -11,7 +11,7 @@ import pytest
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import small_config
 from tests.images import PLANT_CLASSES, write_bad, write_image_folder, write_plant_pathology
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.sources import load as datasets
 from tpu_console.engine.data.split import stratified_split
 from tpu_console.engine.errors import DataError

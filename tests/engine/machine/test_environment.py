@@ -200,7 +200,8 @@ def test_a_probe_that_hangs_or_fails_takes_nothing_along(tmp_path: Path) -> None
 def test_this_machine_is_looked_at_without_a_framework() -> None:
     code = (
         "import sys\n"
-        "from tpu_console.engine.doctor.doctor import examine\nfrom tpu_console.engine.machine.environment import look_around\n"
+        "from tpu_console.engine.doctor.doctor import examine\n"
+        "from tpu_console.engine.machine.environment import look_around\n"
         "report = examine(look_around())\n"
         "assert report.findings\n"
         "assert not {'tensorflow', 'keras', 'jax', 'numpy', 'textual', 'click'} & set(sys.modules)\n"

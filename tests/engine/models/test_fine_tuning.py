@@ -11,7 +11,7 @@ import pytest
 
 from tests import saved_models
 from tests.helpers import all_of, has, run_host, small_config, the, wait_until
-from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConfigError, DataError
 from tpu_console.engine.models.build import build_model
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.helpers import Host
+    from tpu_console.engine.config.run_config import RunConfig
 
 SIGNATURE = Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 3)
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
 from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
-from tpu_console.engine.accelerators.connect import Accelerator
+from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.machine.sources import this_machine
 from tpu_console.engine.monitoring.devices import DeviceReader, differs, tensorflow_memory
 from tpu_console.engine.monitoring.libtpu import DUTY_CYCLE, HBM_TOTAL, HBM_USED
@@ -271,7 +271,7 @@ JAX = """
 import dataclasses, json, sys
 from contextlib import nullcontext
 import jax
-from tpu_console.engine.accelerators.connect import Accelerator
+from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.runs.events import Replica
 from tpu_console.engine.monitoring.devices import DeviceReader
 from tpu_console.engine.monitoring.libtpu import RuntimeMetrics

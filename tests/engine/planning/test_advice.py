@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import run_python
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.advice import static_advice
 from tpu_console.engine.planning.plan import make_plan
@@ -15,7 +15,7 @@ from tpu_console.engine.planning.plan import make_plan
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.engine.preflight.result import Finding
+    from tpu_console.engine.findings import Finding
 
 
 def advice(devices: int = 8, **changes: Any) -> list[Finding]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tpu_console.engine.accelerators.backend import is_installed
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.planning.plan import Advice, Severity, make_plan, train_examples_of
+from tpu_console.engine.planning.example_count import train_examples_of
+from tpu_console.engine.planning.plan import make_plan
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +28,7 @@ def config(**changes: Any) -> RunConfig:
     return parse_config(values | changes)
 
 
-def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Advice]:
+def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Finding]:
     """The advice, by its text."""
     return {advice.text: advice for advice in make_plan(config(**changes), hardware).advice}
 

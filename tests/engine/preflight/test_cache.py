@@ -10,11 +10,12 @@ import pytest
 
 from tests.helpers import private_mode, run_python, small_config
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.jobs.preflighting.preflight import perform
 from tpu_console.engine.preflight.cache import keep, recall
 from tpu_console.engine.preflight.cases import cases_of, recall_all
 from tpu_console.engine.preflight.memory_room import free_bytes, needed_bytes, shortage
-from tpu_console.engine.preflight.result import Bound, Finding, Memory, Outcome, Verdict, Waste
+from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder
 
@@ -32,7 +33,7 @@ VERDICT = Verdict(
     memory=Memory(1, 2, 3, 4, 10, 100),
     bound=Bound(1.0, 2.0, 3.0, 0.1, 0.2, 0.3, "exchange", 0.3, 853.3, 1.0, 10.0),
     wastes=(Waste("dense", "features", 10, 128, 0.9, 1e6, 128),),
-    findings=(Finding("warning", "Something."),),
+    findings=(Finding(Severity.WARNING, "Something."),),
     versions={"jax": "0"},
 )
 

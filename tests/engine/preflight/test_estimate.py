@@ -9,7 +9,7 @@ import keras
 import pytest
 
 from tests.helpers import ROOT
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.preflight.estimate import activations, estimate_memory
 
 DOCS = runpy.run_path(str(ROOT / "docs/preflight_estimates.py"))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import small_config
-from tpu_console.engine.config.run_config import RunConfig, parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.input.pipeline import build_pipeline
@@ -17,6 +17,7 @@ from tpu_console.engine.preflight.inputs import ASSUMED_CLASSES, UnknownShapesEr
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.preflight.inputs import Batch
 
 

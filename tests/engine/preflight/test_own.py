@@ -199,7 +199,8 @@ def test_a_saved_model_that_is_not_here_is_not_fetched() -> None:
 
 def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
     code = (
-        "import sys; from tpu_console.engine.preflight.build import build; from tpu_console.engine.preflight.inputs import batch_of\n"
+        "import sys; from tpu_console.engine.preflight.build import build\n"
+        "from tpu_console.engine.preflight.inputs import batch_of\n"
         "from tpu_console.engine.config.run_config import parse_config\n"
         "config = parse_config({'dataset': 'digits', 'model': sys.argv[1], 'batch_size': 8, 'epochs': 1})\n"
         "model = build(config, batch_of(config), 8)\n"

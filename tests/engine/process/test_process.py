@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.helpers import Host, all_of, events_of, has, private_mode, small_config, the, wait_until
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.events import (

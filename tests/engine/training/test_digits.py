@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, private_mode, run_python, the, timed_events_of
-from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.events import (
     AcceleratorReady,

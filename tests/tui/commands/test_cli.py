@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.helpers import ROOT
-from tpu_console.engine.config.run_config import valid_keys
+from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import cli
 

@@ -19,7 +19,7 @@ import tomli_w
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tpu_console.engine.config.run_config import valid_keys
+from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.errors import ConfigError
 from tpu_console.presets.catalog import find_preset, load_preset
 from tpu_console.tui.cli import cli, main

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
 from tpu_console.engine.config.run_command import run_command
-from tpu_console.engine.config.run_config import RunConfig, parse_assignment, parse_config, with_changes
 from tpu_console.presets import all_presets, find_preset
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
 
 OPTIONS = {"--epochs": "epochs", "--batch-size": "batch_size", "--accelerator": "accelerator"}
 

@@ -25,7 +25,7 @@ from tests.hostile_runs import (
 )
 from tests.tui.live_fakes import live, screen_text, until
 from tests.tui.terminal_driver import PROGRAM, Terminal
-from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConfigError
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalReader, decode

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tpu_console.engine.config.data_options import DATA_OPTIONS
-from tpu_console.engine.config.run_config import RunConfig, parse_config, valid_keys
+from tpu_console.engine.config.reading import parse_config, valid_keys
+from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
 from tpu_console.presets.catalog import About

@@ -19,6 +19,7 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.messages import OpenRun
 from tpu_console.tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ async def test_new_from_an_attached_run_opens_the_form(engine: FakeEngine) -> No
         await until(pilot, lambda: is_on(pilot, LiveScreen))
         await pilot.press("n")
         await until(pilot, lambda: is_on(pilot, SetupScreen))
-        pilot.app.screen.post_message(SetupScreen.OpenRunRequested(engine.run))
+        pilot.app.screen.post_message(OpenRun(engine.run))
         await until(pilot, lambda: is_on(pilot, LiveScreen))
 
 

@@ -19,7 +19,7 @@ from tpu_console.tui.screens.runs import RunsScreen, RunTable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.tui.screens.setup import SetupScreen
+    from tpu_console.tui.screens.messages import OpenRun
 
 
 class Host(App[None]):
@@ -33,7 +33,7 @@ class Host(App[None]):
     def action_help(self) -> None:
         pass
 
-    def on_setup_screen_open_run_requested(self, message: SetupScreen.OpenRunRequested) -> None:
+    def on_open_run(self, message: OpenRun) -> None:
         self.opened.append(message.run)
 
     def cells(self) -> list[list[str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, Host, has, wait_until
 from tests.tui.terminal_driver import Terminal
-from tpu_console.engine.config.run_config import with_changes
+from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.run_directory import Liveness
 from tpu_console.presets import find_preset

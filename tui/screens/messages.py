@@ -1,0 +1,22 @@
+"""Messages that several screens post to the app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+@dataclass
+class OpenRun(Message):
+    """Asks the app to open a run.
+
+    Args:
+        run: The run.
+    """
+
+    run: RunDirectory
