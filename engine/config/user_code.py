@@ -112,7 +112,8 @@ def _load_file(path: Path) -> ModuleType:
         raise UserCodeError(f"{full} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(full.stem, module)
-    sys.path.append(str(full.parent))  # its own neighbours; at the end, so that it hides nothing
+    # First on the path, as for `python path/to/file.py`, so that its neighbours win.
+    sys.path.insert(0, str(full.parent))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
@@ -123,7 +124,7 @@ def _load_file(path: Path) -> ModuleType:
 def _load_module(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)
+        sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:

@@ -6,17 +6,11 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
 import psutil
 
 from ..errors import DataError
-from ..runs.run_directory import Liveness, list_runs
 from ..storage.disk_space import size_text
-from ..storage.files import drafts_in
-
-if TYPE_CHECKING:
-    from ..runs.run_directory import RunDirectory
 
 MEMORY_SHARE = 0.5
 """Share of free memory that kept examples may take."""
@@ -151,24 +145,3 @@ def _left_of_limit(group: Path) -> int | None:
             given_back = next((int(line.split()[1]) for line in lines if line.split()[0] == cached), 0)
             return max(0, most - used + given_back)
     return None
-
-
-def discard_cache(run: RunDirectory) -> None:
-    """Delete what a run kept of its examples; it is of no use to another one."""
-    shutil.rmtree(run.cache, ignore_errors=True)
-
-
-def discard_leftovers(folder: Path) -> None:
-    """Delete what killed runs left behind, so that it does not fill the disk: caches, drafts and reserved space.
-
-    Args:
-        folder: The folder of all runs.
-    """
-    for run in list_runs(folder):
-        drafts = [draft for place in (run.path, run.checkpoints, run.control) for draft in drafts_in(place)]
-        leftovers = [path for path in (run.reserved_space, *drafts) if path.exists()]
-        if (leftovers or run.cache.is_dir()) and run.liveness() is Liveness.DEAD:
-            discard_cache(run)
-            for leftover in leftovers:
-                with suppress(OSError):
-                    leftover.unlink()

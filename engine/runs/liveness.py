@@ -229,3 +229,8 @@ def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time
         return lives
     wait(WATCH_S)
     return [life if life.is_settled else watch.look() for watch, life in zip(watches, lives, strict=True)]
+
+
+def liveness_of(run: RunDirectory) -> Liveness:
+    """Return whether something trains in a run's folder; takes three seconds if its heartbeat looks old."""
+    return look_once([run])[0].liveness

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Team(Protocol):
-    """The hosts that train a run together, as far as training needs to know them: `engine.accelerators.hosts.team.Team`."""
+    """What training needs to know of the hosts that train a run together: see `accelerators.hosts.team.Team`."""
 
     names: Mapping[int, str]
     is_leader: bool

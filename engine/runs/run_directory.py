@@ -36,12 +36,9 @@ from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
 from ..storage.files import is_disk_full, make_private_folder
 from ..storage.paths import runs_folder, user_path
-from .liveness import Liveness, look_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-__all__ = ["Liveness", "RunDirectory", "create_run", "find_run", "is_run", "list_runs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +135,6 @@ class RunDirectory:
     def reserved_space(self) -> Path:
         """Space for the last events, should the disk be full."""
         return self.path / RESERVE_NAME
-
-    def liveness(self) -> Liveness:
-        """Return whether something trains here; takes three seconds if the heartbeat looks old.
-
-        Whoever follows a run keeps an `engine.runs.liveness.HeartbeatWatch` instead.
-        """
-        return look_once([self])[0].liveness
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:

@@ -17,12 +17,12 @@ from ..accelerators.backend import JAX, TENSORFLOW, choose_road, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..errors import DataError, DiskFullError
-from ..input.cache import discard_cache, discard_leftovers
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
 from ..runs.failures import explain
+from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Channel
 from ..runs.run_history import Stopwatch
 from ..runs.stop_token import StoppedError

@@ -177,7 +177,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
 def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool) -> int:
     """Say how to come back to a run once it has shown life."""
     from tpu_console.engine.runs.follower import LogTail
-    from tpu_console.engine.runs.run_directory import Liveness
+    from tpu_console.engine.runs.liveness import Liveness
 
     from ..following.follow import FAILED, wait_for_life
     from ..text.run_lines import crashed_lines

@@ -194,7 +194,8 @@ def local_time(at: float) -> datetime:
 class OverviewReader:
     """Reads runs at a glance for a list, and reads only journals that changed since the list was read last.
 
-    What journals say is kept in the cache folder (`tui.following.run_index`). Whether a run is alive is looked up every time.
+    What journals say is kept in the cache folder (`tui.following.run_index`). Whether a run is alive is looked up every
+    time.
 
     Args:
         runs: The runs that will be read, the newest first.

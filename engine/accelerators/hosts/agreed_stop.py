@@ -1,7 +1,7 @@
 """Counts the steps of one host, so that several hosts can stop after the same one.
 
 Each step waits for every host's gradients: a host that stopped alone would leave the others waiting forever. So
-training is held between two steps until all hosts have said how many they have begun (`engine.accelerators.hosts.team`).
+training is held between two steps until all hosts have said how many they have begun (`accelerators.hosts.team`).
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConsoleError
-from ...input.cache import discard_cache
 from ...runs.events import HostLost, HostSampled, MemorySampled, Phase, RunFailed, RunFinished, StopRequested
 from ...runs.journal import decode, encode
+from ...runs.leftovers import discard_cache
 from ...runs.stop_token import StopToken
 from .agreed_stop import AgreedStop
 from .jax_service import Freshness, connect_jax, disconnect_jax, parse

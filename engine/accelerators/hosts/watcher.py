@@ -1,4 +1,6 @@
-"""Writes the last event of a host whose process JAX aborted: ``python -P -m engine.accelerators.hosts.watcher RUN PARENT``.
+"""Writes the last event of a host whose process JAX aborted.
+
+It is started as ``python -P -m tpu_console.engine.accelerators.hosts.watcher RUN PARENT``.
 
 JAX's C++ code aborts a process that loses the service at host 0, and Python cannot prevent it: the callback that
 `jaxlib` takes for it aborts the process as well (`std::bad_cast`, JAX 0.10.2). So this process waits until the one that

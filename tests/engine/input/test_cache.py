@@ -13,9 +13,10 @@ import pytest
 
 from tests.helpers import ROOT, all_of, gone_process, leave_dead, run_host, small_config, the
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.cache import Cache, Room, choose_cache, discard_leftovers, free_memory_bytes, room_beside
+from tpu_console.engine.input.cache import Cache, Room, choose_cache, free_memory_bytes, room_beside
 from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.leftovers import discard_leftovers
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.storage.disk_space import size_text
 

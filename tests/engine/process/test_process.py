@@ -26,7 +26,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import request_stop
-from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,7 +62,7 @@ def test_a_prepared_run_waits_in_private_files(tmp_path: Path) -> None:
     run = prepare_run(LONG, tmp_path / "runs")
     assert run.run_id.endswith("-small")
     assert {private_mode(path) for path in (run.config, run.journal)} == {0o600}
-    assert run.liveness() is Liveness.STARTING
+    assert liveness_of(run) is Liveness.STARTING
 
 
 def test_a_run_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_run_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> Non
 def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> None:
     host = start(LONG)
     wait_until(lambda: trains(host.run), "training")
-    assert host.run.liveness() is Liveness.ALIVE
+    assert liveness_of(host.run) is Liveness.ALIVE
     assert listeners(host) == []
     request_stop(host.run, "asked from the console")
     assert host.wait() == 0
@@ -85,7 +85,7 @@ def test_a_request_in_the_middle_of_an_epoch_stops_and_saves(start: Start) -> No
     assert host.run.model.is_file()
     assert host.run.history.is_file()
     assert the(host.run, EpochEnded).epoch_steps < 200_000
-    assert host.run.liveness() is Liveness.DEAD
+    assert liveness_of(host.run) is Liveness.DEAD
 
 
 def test_a_run_on_one_host_listens_nowhere_with_jax_either(start: Start) -> None:
@@ -134,7 +134,7 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
     assert the(host.run, RunFailed).what == "The run was ended at once by SIGTERM, before it could save."
     assert not host.run.model.exists()
     assert not all_of(host.run, RunFinished)
-    assert host.run.liveness() is Liveness.DEAD
+    assert liveness_of(host.run) is Liveness.DEAD
 
 
 def test_a_request_before_training_began_ends_the_run_without_training(start: Start) -> None:
@@ -151,9 +151,9 @@ def test_a_request_before_training_began_ends_the_run_without_training(start: St
 def test_a_killed_host_is_seen_to_be_dead(start: Start) -> None:
     host = start(LONG)
     wait_until(lambda: has(host.run, RunStarted), "the first event")
-    assert host.run.liveness() is Liveness.ALIVE
+    assert liveness_of(host.run) is Liveness.ALIVE
     host.send(signal.SIGKILL)
-    wait_until(lambda: host.run.liveness() is Liveness.DEAD, "its death")
+    wait_until(lambda: liveness_of(host.run) is Liveness.DEAD, "its death")
     assert not has(host.run, RunFinished)
     assert not has(host.run, RunFailed)
     assert host.wait() == -signal.SIGKILL

@@ -12,7 +12,8 @@ from tpu_console.engine.runs.events import Noticed, RunFinished, RunStarted
 from tpu_console.engine.runs.follower import LogTail, RunFollower
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
-from tpu_console.engine.runs.run_directory import Liveness, RunDirectory, create_run
+from tpu_console.engine.runs.liveness import Liveness
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -27,8 +27,8 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.heartbeat import Heart, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.liveness import watch_once
-from tpu_console.engine.runs.run_directory import Liveness, create_run
+from tpu_console.engine.runs.liveness import Liveness, liveness_of, watch_once
+from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.presets.catalog import save_preset
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def test_a_run_whose_disk_becomes_full_before_its_first_heartbeat_is_seen_to_liv
     disk.fill()
     journal = JournalWriter(run.journal)
     Heart(run, journal, print).tick()
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
     journal.close()
 
 

@@ -12,7 +12,8 @@ from tests.helpers import private_mode, wait_until
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.heartbeat import Heart, HeartThread, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import Liveness, RunDirectory, create_run
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.stop_token import StopToken
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def heart(run: RunDirectory, heard: list[str]) -> Heart:
 
 
 def test_a_run_with_a_heart_is_alive(run: RunDirectory, heart: Heart) -> None:
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
 
 
 def test_a_tick_touches_the_heartbeat(run: RunDirectory, heart: Heart) -> None:

@@ -26,6 +26,7 @@ from tpu_console.engine.runs.liveness import (
     Liveness,
     Watched,
     judge,
+    liveness_of,
     look_once,
 )
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -340,7 +341,7 @@ def test_a_run_in_another_pid_namespace_lives_by_its_heartbeat(in_namespace: Bea
     assert beat["host"] == socket.gethostname()
     assert beat["pid"] < 10, "its number there means another process here"
     assert look_for(beat) is UNSEEN
-    assert run.liveness() is ALIVE
+    assert liveness_of(run) is ALIVE
     viewer = Viewer(run)
     viewer.look()
     in_namespace.kill()

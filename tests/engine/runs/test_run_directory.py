@@ -11,7 +11,8 @@ import pytest
 from tests.helpers import private_mode
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.run_directory import Liveness, RunDirectory, create_run, find_run, is_run, list_runs
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run, is_run, list_runs
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.engine.storage.paths import runs_folder, user_path, user_presets_folder
 
@@ -148,7 +149,7 @@ def test_a_journal_or_a_configuration_makes_a_folder_a_run(tmp_path: Path) -> No
 def test_a_run_with_a_fresh_heartbeat_is_alive(tmp_path: Path) -> None:
     run = create_run("a", tmp_path)
     write_heartbeat(run, os.getpid())
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
     assert private_mode(run.heartbeat) == 0o600
 
 

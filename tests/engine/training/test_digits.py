@@ -25,7 +25,7 @@ from tpu_console.engine.runs.events import (
     RunStarted,
 )
 from tpu_console.engine.runs.follower import RunFollower
-from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.presets.catalog import find_preset
 

@@ -22,7 +22,8 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import request_stop
-from tpu_console.engine.runs.run_directory import Liveness, list_runs
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,7 +160,7 @@ def test_a_fit_that_is_left_by_an_exception_fails_its_run_and_raises_as_ever(scr
 
 def test_a_request_from_a_console_stops_fit(script: Script) -> None:
     run = script.run("endless")
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
     request_stop(run, "asked from the console")
     assert script.line() == "stopped\n"
     assert the(run, StopRequested).reason == "asked from the console"
@@ -173,8 +174,8 @@ def test_a_killed_notebook_is_seen_to_be_dead(script: Script) -> None:
     script.process.stdin.write("\n")
     script.process.stdin.flush()
     run = script.run("killed")
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
     script.process.kill()
-    wait_until(lambda: run.liveness() is Liveness.DEAD, "its death")
+    wait_until(lambda: liveness_of(run) is Liveness.DEAD, "its death")
     assert not has(run, RunFinished)
     assert not has(run, RunFailed)

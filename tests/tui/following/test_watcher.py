@@ -7,7 +7,7 @@ import pytest
 
 from tests.helpers import LIMIT_S
 from tests.tui.live_fakes import FakeEngine
-from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.tui.following.watcher import RunWatcher, WatchUpdate
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tpu_console.engine.runs.events import (
     RunStarted,
 )
 from tpu_console.engine.runs.follower import Snapshot
-from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.text.live_numbers import glyphs_for

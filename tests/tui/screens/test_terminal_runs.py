@@ -15,7 +15,8 @@ import pytest
 from tests.helpers import LIMIT_S, all_of, events_of, has, the, wait_until
 from tests.tui.terminal_driver import PROGRAM, Terminal
 from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished
-from tpu_console.engine.runs.run_directory import Liveness, list_runs
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,7 +146,7 @@ def detach_and_check(console: Terminal, run: RunDirectory) -> None:
     assert console.is_restored
     assert f"tpu-console attach {run.run_id}" in console.flat
     assert_log_stays_off_the_screen(console, run)
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
 
 
 def scroll_to_the_first_epochs(terminal: Terminal) -> None:
@@ -188,7 +189,7 @@ def test_closed_terminal_ends_the_console_and_not_the_run(open_terminal: Opener,
     run = the_run(home)
     console.hang_up()
     console.process.wait(LIMIT_S)
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE
     assert not has(run, RunFinished)
     wait_until(lambda: has(run, RunFinished), "the run finishes")
     assert the(run, RunFinished).outcome == "completed"
@@ -298,7 +299,7 @@ def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener,
     assert isinstance(end, RunFailed)
     cause = "the closing of its terminal (SIGHUP)" if is_hang_up else "SIGTERM"
     assert end.what == f"The console that trained this run was ended by {cause}, before the run could be saved."
-    assert run.liveness() is Liveness.DEAD
+    assert liveness_of(run) is Liveness.DEAD
 
 
 def quit_or_stay(console: Terminal) -> bool:

@@ -13,7 +13,7 @@ from tests.helpers import LIMIT_S, Host, has, wait_until
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
-from tpu_console.engine.runs.run_directory import Liveness
+from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.presets import find_preset
 
 if TYPE_CHECKING:
@@ -206,4 +206,4 @@ def test_viewers_come_and_go_and_the_run_goes_on(open_terminal: Opener, run: Run
     terminal.wait_for(lambda: is_complete(terminal))
     terminal.hang_up()
     terminal.process.wait(LIMIT_S)
-    assert run.liveness() is Liveness.ALIVE
+    assert liveness_of(run) is Liveness.ALIVE

@@ -1,0 +1,35 @@
+"""What a run leaves behind and nobody needs: decoded examples, drafts, reserved space."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..storage.files import drafts_in
+from .liveness import Liveness, liveness_of
+from .run_directory import RunDirectory, list_runs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def discard_cache(run: RunDirectory) -> None:
+    """Delete what a run kept of its examples; it is of no use to another one."""
+    shutil.rmtree(run.cache, ignore_errors=True)
+
+
+def discard_leftovers(folder: Path) -> None:
+    """Delete what killed runs left behind, so that it does not fill the disk: caches, drafts and reserved space.
+
+    Args:
+        folder: The folder of all runs.
+    """
+    for run in list_runs(folder):
+        drafts = [draft for place in (run.path, run.checkpoints, run.control) for draft in drafts_in(place)]
+        leftovers = [path for path in (run.reserved_space, *drafts) if path.exists()]
+        if (leftovers or run.cache.is_dir()) and liveness_of(run) is Liveness.DEAD:
+            discard_cache(run)
+            for leftover in leftovers:
+                with suppress(OSError):
+                    leftover.unlink()
