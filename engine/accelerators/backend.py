@@ -33,7 +33,7 @@ _INSTALL_JAX = "pip install 'tpu-console[tpu]'"
 
 
 @dataclass(frozen=True, slots=True)
-class Road:
+class BackendChoice:
     """How a run reaches its accelerator.
 
     Args:
@@ -61,12 +61,12 @@ def is_installed(package: str) -> bool:
     return True
 
 
-def choose_road(
+def choose_backend(
     config: RunConfig,
     hardware: Hardware,
     has: Callable[[str], bool] = is_installed,
     environ: Mapping[str, str] = os.environ,
-) -> Road:
+) -> BackendChoice:
     """Choose the road of a run.
 
     Args:
@@ -89,18 +89,18 @@ def choose_road(
     return _to_tpu(config, hardware, remote, by_jax=by_jax, by_tensorflow=by_tensorflow)
 
 
-def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> Road:
+def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> BackendChoice:
     if config.backend == JAX or config.hosts.is_several:
         why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
         if not has("jax"):
-            return Road(JAX, why, config.accelerator, "JAX is not installed.", _INSTALL_JAX)
-        return Road(JAX, why, config.accelerator)
+            return BackendChoice(JAX, why, config.accelerator, "JAX is not installed.", _INSTALL_JAX)
+        return BackendChoice(JAX, why, config.accelerator)
     if config.backend == TENSORFLOW:
-        return Road(TENSORFLOW, "asked for", config.accelerator)
-    return Road(TENSORFLOW, "auto: the faster one without a TPU", config.accelerator)
+        return BackendChoice(TENSORFLOW, "asked for", config.accelerator)
+    return BackendChoice(TENSORFLOW, "auto: the faster one without a TPU", config.accelerator)
 
 
-def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> Road:
+def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> BackendChoice:
     accelerator = config.accelerator if config.wants_tpu else "tpu"
     address = config.tpu_address or ("" if hardware.tpu else remote)
     if config.backend == JAX or config.hosts.is_several:
@@ -112,36 +112,36 @@ def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool,
         if config.backend != TENSORFLOW:
             why = f"auto: {reason}" if reason else f"auto: a TPU at another machine ({address}) is reached by it only"
         if by_tensorflow:
-            return Road(TENSORFLOW, why, accelerator)
+            return BackendChoice(TENSORFLOW, why, accelerator)
         missing = "TensorFlow is built without TPU operations here."
         remedy = "Install tensorflow-tpu in place of tensorflow"
         remedy += ", or use backend=jax." if by_jax and not (reason or address) else "."
-        return Road(TENSORFLOW, why, accelerator, missing, remedy)
+        return BackendChoice(TENSORFLOW, why, accelerator, missing, remedy)
     if by_jax or not by_tensorflow:
         return _jax_road("auto: the road to a TPU that Keras itself is tested on", accelerator, by_jax=by_jax)
-    return Road(TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not", accelerator)
+    return BackendChoice(TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not", accelerator)
 
 
-def _jax_road(why: str, accelerator: str, *, by_jax: bool) -> Road:
+def _jax_road(why: str, accelerator: str, *, by_jax: bool) -> BackendChoice:
     if by_jax:
-        return Road(JAX, why, accelerator)
-    return Road(JAX, why, accelerator, "JAX's TPU packages (jax, libtpu) are not installed.", _INSTALL_JAX)
+        return BackendChoice(JAX, why, accelerator)
+    return BackendChoice(JAX, why, accelerator, "JAX's TPU packages (jax, libtpu) are not installed.", _INSTALL_JAX)
 
 
-def prepare(config: RunConfig, road: Road) -> None:
+def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
     """Set what Keras and the backend read when they are imported.
 
     Raises:
         AcceleratorError: This process has loaded Keras with another backend already.
     """
     loaded = sys.modules.get("keras")
-    if loaded is not None and (backend := loaded.config.backend()) != road.backend:
+    if loaded is not None and (backend := loaded.config.backend()) != backend_choice.backend:
         raise AcceleratorError(
-            f"The run needs Keras on {road.backend}, and this process has loaded it on {backend}.",
+            f"The run needs Keras on {backend_choice.backend}, and this process has loaded it on {backend}.",
             remedy="Start the run in a process of its own, without --in-process.",
         )
-    os.environ["KERAS_BACKEND"] = road.backend
-    if road.backend != JAX:
+    os.environ["KERAS_BACKEND"] = backend_choice.backend
+    if backend_choice.backend != JAX:
         return
     if count := config.simulated_replicas:
         # Under several hosts each one simulates its share.

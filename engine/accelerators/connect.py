@@ -14,25 +14,25 @@ from .backend import JAX
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .accelerator import Accelerator
-    from .backend import Road
+    from .backend import BackendChoice
 
 
-def connect(config: RunConfig, road: Road) -> Accelerator:
+def connect(config: RunConfig, backend_choice: BackendChoice) -> Accelerator:
     """Connect what a configuration asks for, by the road that was chosen.
 
     Raises:
         AcceleratorError: It is not there, or this process has connected another one already.
     """
-    if road.missing:
+    if backend_choice.missing:
         raise AcceleratorError(
-            f"The accelerator '{config.accelerator}' cannot be used with {road.backend}.",
-            why=road.missing,
-            remedy=road.remedy,
+            f"The accelerator '{config.accelerator}' cannot be used with {backend_choice.backend}.",
+            why=backend_choice.missing,
+            remedy=backend_choice.remedy,
         )
-    if road.backend == JAX:
+    if backend_choice.backend == JAX:
         from .jax import connect_jax
 
-        return connect_jax(config, road.accelerator)
+        return connect_jax(config, backend_choice.accelerator)
     from .tensorflow import connect_tensorflow
 
-    return connect_tensorflow(road.accelerator)
+    return connect_tensorflow(backend_choice.accelerator)

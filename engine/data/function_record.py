@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..config.user_code import source_mark
-from ..storage.keyed_store import Kept
+from ..storage.keyed_store import KeyedStore
 from .examples import Input
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
-_EXAMPLES = Kept("examples.json")
+_EXAMPLES = KeyedStore("examples.json")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,12 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..storage.keyed_store import Kept
+from ..storage.keyed_store import KeyedStore
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
-_SPEEDS = Kept("speeds.json")
+_SPEEDS = KeyedStore("speeds.json")
 
 
 @dataclass(frozen=True, slots=True)

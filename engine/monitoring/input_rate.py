@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..runs.events import Event
-    from ..runs.recorder import Channel
+    from ..runs.recorder import Recorder
 
 INPUT_SHARE = 0.20
 """From this share of waiting on the input limits: without it a run would take at most four fifths of its time."""
@@ -151,7 +151,7 @@ class InputRate:
     """Tells what limits a run, by what the run tells of itself; compiling, validating and saving are left out.
 
     Args:
-        channel: The run; its events are listened to from now on.
+        recorder: The run; its events are listened to from now on.
         meter: Of the training data.
         remedy: Gives advice for an epoch that the input limits, by the epoch's number from 1.
         clock: Monotonic seconds.
@@ -159,12 +159,12 @@ class InputRate:
 
     def __init__(
         self,
-        channel: Channel,
+        recorder: Recorder,
         meter: InputMeter,
         remedy: Callable[[int], str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._channel = channel
+        self._recorder = recorder
         self._meter = meter
         self._remedy = remedy
         self._clock = clock
@@ -175,7 +175,7 @@ class InputRate:
         self._told_at = 0.0
         self._told_epoch = 0
         self._advised = False
-        channel.listen(self.hear)
+        recorder.listen(self.hear)
 
     def hear(self, event: Event) -> None:
         """Take in what the run wrote; called in the thread that writes it."""
@@ -192,9 +192,9 @@ class InputRate:
             with self._lock:
                 told, advice = self._end_epoch(event)
         if told is not None:
-            self._channel.emit(told)
+            self._recorder.emit(told)
         if advice:
-            self._channel.notice(advice)
+            self._recorder.notice(advice)
 
     def _turn(self, *, is_running: bool) -> None:
         """Begin to count where training begins, and stop where it stops."""

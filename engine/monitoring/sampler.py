@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
     from ..accelerators.accelerator import Accelerator
     from ..runs.events import HostSampled, MemorySampled
-    from ..runs.recorder import Channel
+    from ..runs.recorder import Recorder
 
 
 class Sampler:
     """Writes what this host does, and what its devices do when it changed, while a block runs.
 
     Args:
-        channel: The run.
+        recorder: The run.
         accelerator: Whose devices to look at; None where they are someone else's to choose, as in a notebook.
         every_s: Seconds between two looks.
     """
 
-    def __init__(self, channel: Channel, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:
-        self._channel = channel
+    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:
+        self._recorder = recorder
         self._every_s = every_s
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
         self._host = HostReader(accelerator.process if accelerator is not None else 0)
@@ -39,7 +39,7 @@ class Sampler:
 
     def start(self) -> None:
         """Begin to sample."""
-        self._channel.listen(self._pace.hear)
+        self._recorder.listen(self._pace.hear)
         self._thread.start()
 
     def stop(self) -> None:
@@ -59,7 +59,7 @@ class Sampler:
     def _run(self) -> None:
         self._sample_devices()
         while not self._over.wait(self._every_s):
-            self._channel.emit(self._host_sample())
+            self._recorder.emit(self._host_sample())
             self._sample_devices()
         if self._devices is not None:
             self._devices.close()
@@ -76,7 +76,7 @@ class Sampler:
         sample = self._devices.read()
         if self._told is None or differs(self._told, sample):
             self._told = sample
-            self._channel.emit(sample)
+            self._recorder.emit(sample)
 
 
 def _share(accelerator: Accelerator) -> float:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..accelerators.backend import TENSORFLOW, choose_road
+from ..accelerators.backend import TENSORFLOW, choose_backend
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
 from ..config.learning_rate import scaled_learning_rate
 from ..data.function_record import recall as recall_seen
@@ -18,18 +18,18 @@ from ..data.input_speed import recall
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.devices import CHIPS
-from ..runs.run_history import recall as recall_took
+from ..runs.run_history import recall as recall_past_run
 from ..storage.paths import user_path
 from .advice import batch_findings, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
-    from ..accelerators.backend import Road
+    from ..accelerators.backend import BackendChoice
     from ..config.run_config import RunConfig
     from ..data.input_speed import Speed
     from ..data.survey.survey import Survey
     from ..machine.devices import Hardware
-    from ..runs.run_history import Took
+    from ..runs.run_history import PastRun
 
 _UNEVEN = 5
 """From how many times the smallest class's examples on the largest one is worth a word."""
@@ -81,7 +81,7 @@ class Plan:
     input_speed: Speed | None = None
     backend: str = TENSORFLOW
     backend_reason: str = ""
-    took: Took | None = None
+    took: PastRun | None = None
     seconds: float | None = None
 
     @property
@@ -97,8 +97,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         config: The configuration.
         hardware: What the machine has.
     """
-    road = choose_road(config, hardware)
-    accelerator, replicas, advice = _accelerator(config, hardware, road)
+    backend_choice = choose_backend(config, hardware)
+    accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
     global_batch = config.batch_size * replicas
     examples = train_examples_of(config)
     available = None if examples is None else examples // global_batch
@@ -113,7 +113,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
-    took = recall_took(config, road.backend, _asked_for(accelerator))
+    took = recall_past_run(config, backend_choice.backend, _asked_for(accelerator))
     return Plan(
         accelerator=accelerator,
         replicas=replicas,
@@ -127,35 +127,39 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice=most_severe_first(advice),
         unit="image" if config.dataset in IMAGE_DATASETS else "example",
         input_speed=recall(config),
-        backend=road.backend,
-        backend_reason=road.why,
+        backend=backend_choice.backend,
+        backend_reason=backend_choice.why,
         took=took,
         seconds=took.seconds(config.epochs, steps, config.batch_size) if took is not None and steps else None,
     )
 
 
-def devices_of(config: RunConfig, hardware: Hardware, road: Road) -> str:
+def devices_of(config: RunConfig, hardware: Hardware, backend_choice: BackendChoice) -> str:
     """Return what a run will train on, whether that was asked for or chosen."""
-    return _asked_for(_accelerator(config, hardware, road)[0])
+    return _asked_for(_accelerator(config, hardware, backend_choice)[0])
 
 
 def _asked_for(accelerator: str) -> str:
     return accelerator.partition(" (auto")[0]
 
 
-def _accelerator(config: RunConfig, hardware: Hardware, road: Road) -> tuple[str, int, list[Finding]]:
+def _accelerator(
+    config: RunConfig, hardware: Hardware, backend_choice: BackendChoice
+) -> tuple[str, int, list[Finding]]:
     """Return what will be trained on, the replicas, and what speaks against it."""
     gpus = hardware.gpus
     hosts = 1 if config.hosts.count == "auto" else config.hosts.count
     refusals = []
-    if road.missing:
-        refusals.append(Finding(Severity.ERROR, f"{road.missing} {road.remedy}".strip(), key="backend"))
+    if backend_choice.missing:
+        refusals.append(
+            Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key="backend")
+        )
     if config.simulated_replicas:
         count = config.simulated_replicas
         among = f" on {hosts} hosts" if hosts > 1 else ""
         refusals += _crowding_advice(max(1, count // hosts))
         return f"{count} simulated replicas on the CPU{among}", count, refusals
-    if road.accelerator.partition(":")[0] == "tpu":
+    if backend_choice.accelerator.partition(":")[0] == "tpu":
         return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
     if config.accelerator == "gpu" and not gpus:
         refusal = Finding(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", key="accelerator")

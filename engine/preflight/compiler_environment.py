@@ -24,6 +24,6 @@ PREFLIGHT = {
 """By name, for a step that Keras makes with JAX."""
 
 
-def surroundings_of(config: RunConfig) -> dict[str, str]:
+def compiler_environment_of(config: RunConfig) -> dict[str, str]:
     """Return the variables for a configuration, by name."""
     return PREFLIGHT | {"KERAS_BACKEND": "tensorflow"} if takes_tensorflow(config) else PREFLIGHT

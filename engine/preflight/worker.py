@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.reading import parse_config
 from ..errors import ConsoleError, one_line
-from .compiler_environment import surroundings_of
+from .compiler_environment import compiler_environment_of
 from .topologies import find_topology
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def main() -> int:
     try:
         _say(said, {"phase": "loading the compiler"})
         config, topology = parse_config(asked["config"]), find_topology(asked["tpu"])
-        os.environ.update(surroundings_of(config))
+        os.environ.update(compiler_environment_of(config))
         from .verdict import judge
 
         verdict = judge(config, topology, lambda phase: _say(said, {"phase": phase}), search=asked["search"])

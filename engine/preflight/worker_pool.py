@@ -17,7 +17,7 @@ from ..data.places import is_remote
 from ..errors import ConsoleError
 from ..storage.paths import runs_folder, user_path
 from .cache import keep, recall, versions
-from .compiler_environment import surroundings_of
+from .compiler_environment import compiler_environment_of
 from .memory_room import USUAL, free_bytes
 from .result import Outcome, Verdict, from_dict
 
@@ -116,7 +116,7 @@ def _start(number: int, case: Case, *, search: bool) -> _Worker:
             [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | surroundings_of(case.config),
+            env=os.environ | compiler_environment_of(case.config),
             bufsize=0,
         )
     except OSError as error:

@@ -20,7 +20,7 @@ from ..config.reading import load_config
 from ..errors import ConfigError
 from ..runs.events import RunFailed
 from ..runs.failures import explain
-from ..runs.heartbeat import TICK_S, Heart
+from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory
 from ..storage.files import remove_drafts
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
         return FAILED
     engine = EngineThread(run, config, journal, source="host")
     try:
-        heart = Heart(run, journal, engine.request_stop)
+        heartbeat = Heartbeat(run, journal, engine.request_stop)
     except OSError as error:
         journal.write(explain(error, run.log.name))
         journal.close()
@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
     while engine.is_alive() and not ended_by:
         engine.join(TICK_S)
         try:
-            heart.tick()
+            heartbeat.tick()
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)

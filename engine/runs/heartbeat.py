@@ -1,7 +1,7 @@
 """The beat of a training process: its heartbeat, and the requests it hears.
 
-Whatever trains owns one `Heart`: the host's main thread turns it itself, a notebook or the console runs it in
-a `HeartThread`.
+Whatever trains owns one `Heartbeat`: the host's main thread turns it itself, a notebook or the console runs it in
+a `HeartbeatThread`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _beat(pid: int, waiting: int | None) -> bytes:
     return json.dumps(identify(pid) | {"waiting": digits}).encode()
 
 
-class Heart:
+class Heartbeat:
     """Heartbeat, durable journal and control requests, one `tick` at a time.
 
     Args:
@@ -127,19 +127,19 @@ def _reason(request: Path) -> str:
         return "asked by a control file"
 
 
-class HeartThread(threading.Thread):
+class HeartbeatThread(threading.Thread):
     """Turns a heart in the background until it is stopped."""
 
-    def __init__(self, heart: Heart) -> None:
+    def __init__(self, heartbeat: Heartbeat) -> None:
         super().__init__(name="tpu-console-heart", daemon=True)
-        self._heart = heart
+        self._heartbeat = heartbeat
         self._stopped = threading.Event()
 
     def run(self) -> None:
         """Tick until stopped; a folder that disappeared or a full disk ends nothing."""
         while not self._stopped.wait(TICK_S):
             try:
-                self._heart.tick()
+                self._heartbeat.tick()
             except OSError:
                 continue
 

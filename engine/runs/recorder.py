@@ -34,7 +34,7 @@ class Team(Protocol):
 
 
 @dataclass(slots=True)
-class Channel:
+class Recorder:
     """The writing end of a run directory; safe to use from any thread.
 
     Args:

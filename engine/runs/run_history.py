@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
-from ..storage.keyed_store import Kept, today
+from ..storage.keyed_store import KeyedStore, today
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .state import RunState
 
-_PACES = Kept("paces.json")
+_PACES = KeyedStore("paces.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class PastRun:
     """What a run of one batch size took.
 
     Args:
@@ -78,7 +78,7 @@ class Stopwatch:
             return
         step_ms = timed[len(timed) // 2]
         epochs_s = sum(epoch.seconds - epoch.compile_s for epoch in state.epochs)
-        took = Took(
+        took = PastRun(
             step_ms=step_ms,
             epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
             rest_s=max(0.0, state.last_at - state.started_at - epochs_s),
@@ -89,7 +89,7 @@ class Stopwatch:
         _PACES.put(self._key, {**(known if isinstance(known, dict) else {}), str(took.batch): asdict(took)})
 
 
-def recall(config: RunConfig, backend: str, devices: str) -> Took | None:
+def recall(config: RunConfig, backend: str, devices: str) -> PastRun | None:
     """Return how long a run like this one took, of those that differ in the batch the nearest; None without any.
 
     Args:
@@ -99,7 +99,7 @@ def recall(config: RunConfig, backend: str, devices: str) -> Took | None:
     """
     found = _PACES.get(_key(config, backend, devices))
     try:
-        known = [Took(**values) for values in found.values()]
+        known = [PastRun(**values) for values in found.values()]
         return min(known, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
     except (AttributeError, TypeError, ValueError):
         return None

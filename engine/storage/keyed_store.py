@@ -24,7 +24,7 @@ def today() -> str:
     return datetime.now().astimezone().date().isoformat()
 
 
-class Kept:
+class KeyedStore:
     """The newest 200 values of one kind.
 
     Args:

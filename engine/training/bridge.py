@@ -21,7 +21,7 @@ import keras
 from ..accelerators.backend import JAX
 from ..accelerators.dispatch import HeldBack
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress
-from ..runs.recorder import Channel
+from ..runs.recorder import Recorder
 from .notebook import NotebookRun
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     Args:
         run: A name: a run of that name is made when `fit` begins and ends with it. The engine passes a
-            `Channel` to a run it already made, and ends it itself.
+            `Recorder` to a run it already made, and ends it itself.
         global_batch: Examples a step over all replicas, for images/s; None when unknown.
         replica_batch: Examples a step and replica; None when unknown.
         execution_reason: Why so many steps are sent at once.
@@ -54,7 +54,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def __init__(
         self,
-        run: str | Channel = "notebook",
+        run: str | Recorder = "notebook",
         *,
         global_batch: int | None = None,
         replica_batch: int | None = None,
@@ -73,7 +73,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._clock = clock
         self._notebook: NotebookRun | None = None
         self._lock = threading.Lock()
-        self._channel: Channel
+        self._recorder: Recorder
         self._trained: Any = None
         self._held: HeldBack | None = None
         self._goes_on = False
@@ -102,11 +102,11 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Open the run, if it is this callback's to open, and say what will be done."""
-        if isinstance(self._target, Channel):
-            self._channel = self._target
+        if isinstance(self._target, Recorder):
+            self._recorder = self._target
         else:
             self._notebook = NotebookRun(self._target)
-            self._channel = self._notebook.channel
+            self._recorder = self._notebook.recorder
         # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.
         self._trained = self.model
         self._held = HeldBack.of(self.model) if keras.backend.backend() == JAX else None
@@ -117,7 +117,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             self._reset()
         self._goes_on = self._notebook is None
         params = self.params or {}
-        self._channel.emit(
+        self._recorder.emit(
             FitStarted(
                 epochs=self._epochs or int(params.get("epochs") or 1),
                 steps_per_epoch=_positive(params.get("steps")),
@@ -128,7 +128,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 monitor=self._monitor,
             )
         )
-        self._channel.enter(Phase.COMPILING)
+        self._recorder.enter(Phase.COMPILING)
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Start the epoch's clock."""
@@ -160,9 +160,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             if due:
                 self._next_progress = now + PROGRESS_S
         if first:
-            self._channel.enter(Phase.TRAINING)
+            self._recorder.enter(Phase.TRAINING)
         if due:
-            self._channel.emit(
+            self._recorder.emit(
                 Progress(
                     epoch=self._epoch,
                     epoch_step=epoch_step,
@@ -171,7 +171,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                     logs=_numbers(logs),
                 )
             )
-        if self._channel.should_stop():
+        if self._recorder.should_stop():
             self._trained.stop_training = True
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
@@ -179,14 +179,14 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if self._held is not None:
             self._held.wait()  # for the last training steps, whose time is not validation's
         self._test_began = self._clock()
-        self._channel.enter(Phase.VALIDATING)
+        self._recorder.enter(Phase.VALIDATING)
 
     def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation ends."""
         if self._test_began is not None:
             self._validation_s += self._clock() - self._test_began
             self._test_began = None
-        self._channel.enter(Phase.TRAINING)
+        self._recorder.enter(Phase.TRAINING)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report the epoch, and stop here when that was asked for while validating."""
@@ -197,7 +197,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         timed_s = seconds - self._untimed_s - self._validation_s
         step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None
         batch = self._global_batch
-        self._channel.emit(
+        self._recorder.emit(
             EpochEnded(
                 epoch=epoch + 1,
                 step=self._step,
@@ -214,11 +214,11 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         )
         if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._told_nan:
             self._told_nan = True
-            self._channel.notice(
+            self._recorder.notice(
                 f"The loss is not a number since epoch {epoch + 1}. Lower the learning rate, or clip gradients with "
                 "optimizer.clip_norm; stopping now saves quota."
             )
-        if self._channel.should_stop():
+        if self._recorder.should_stop():
             self._trained.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:

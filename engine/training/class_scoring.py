@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
-    from ..runs.recorder import Channel
+    from ..runs.recorder import Recorder
 
 MOST_EXAMPLES = 200_000
 """Examples looked at; more would say the same and take longer than a person waits at the end."""
@@ -36,14 +36,14 @@ _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", 
 
 
 def report_classes(
-    channel: Channel, model: Any, validation: Any, examples: Examples, config: RunConfig
+    recorder: Recorder, model: Any, validation: Any, examples: Examples, config: RunConfig
 ) -> ClassReport | None:
     """Score every class with the model as it was saved, and keep the result as the run's ``report.json``.
 
     The model is compiled anew for it, so this comes last. What goes wrong here is told and fails no run.
 
     Args:
-        channel: The run. Asked to stop, it gets a report only where validation took a few seconds at most.
+        recorder: The run. Asked to stop, it gets a report only where validation took a few seconds at most.
         model: The model, in the scope of its strategy.
         validation: Batches of (inputs, labels), or None.
         examples: Where they come from.
@@ -52,15 +52,15 @@ def report_classes(
     Returns:
         The report; None where the labels are no classes, without validation data, or when it was given up.
     """
-    if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(channel):
+    if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(recorder):
         return None
-    channel.enter(Phase.VALIDATING, "each class")
+    recorder.enter(Phase.VALIDATING, "each class")
     try:
-        report = _evaluated(channel, model, validation, examples)
+        report = _evaluated(recorder, model, validation, examples)
         if report is not None:
-            write_whole(channel.run.report, json.dumps(report.as_dict()) + "\n")
+            write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
     except Exception as error:  # noqa: BLE001  whatever it is, a trained and saved run does not fail for its report
-        channel.notice(f"There are no scores class by class: {one_line(error, 200)}")
+        recorder.notice(f"There are no scores class by class: {one_line(error, 200)}")
         return None
     return report
 
@@ -74,26 +74,26 @@ def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool
     return examples.signature.task is Task.OWN and config.loss in _CLASS_LOSSES and is_class
 
 
-def _is_in_a_hurry(channel: Channel) -> bool:
+def _is_in_a_hurry(recorder: Recorder) -> bool:
     """Whoever asked to stop waits for the end: a machine that is taken away, or a person."""
-    if channel.stop_token.reason is None:
+    if recorder.stop_token.reason is None:
         return False
-    if channel.team is not None:
+    if recorder.team is not None:
         return True  # how long validation took differs from host to host, and all have to decide alike
     from .summary import state_of
 
-    measured = [epoch.validation_s for epoch in state_of(channel).epochs if epoch.validation_s]
+    measured = [epoch.validation_s for epoch in state_of(recorder).epochs if epoch.validation_s]
     return not measured or measured[-1] > _LONGEST_AFTER_STOP_S
 
 
-def _evaluated(channel: Channel, model: Any, validation: Any, examples: Examples) -> ClassReport | None:
+def _evaluated(recorder: Recorder, model: Any, validation: Any, examples: Examples) -> ClassReport | None:
     classes = _count_classes(model, validation.element_spec[1].shape, examples.signature.classes)
     if classes is None:
         return None
     confusion = Confusion(classes)
     model.compile(loss=_no_loss, metrics=[confusion], jit_compile=model.jit_compile)
     seen, most = _limited(validation, examples.validation_count)
-    watch = _Watch(channel)
+    watch = _Watch(recorder)
     model.evaluate(seen, verbose=0, callbacks=[watch])
     if watch.gave_up:
         return None
@@ -139,15 +139,15 @@ def _no_loss(_labels: Any, outputs: Any) -> Any:
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Ends the evaluation when the run is asked to stop meanwhile."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
-        self._channel = channel
-        self._was_asked = channel.stop_token.reason is not None
+        self._recorder = recorder
+        self._was_asked = recorder.stop_token.reason is not None
         self.gave_up = False
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
         """Look after every batch."""
-        if self._channel.stop_token.reason is not None and not self._was_asked:
+        if self._recorder.stop_token.reason is not None and not self._was_asked:
             self.gave_up = self.model.stop_evaluating = True
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from ..monitoring.sampler import Sampler
 from ..runs.events import RunFailed, RunFinished, RunStarted
-from ..runs.heartbeat import TICK_S, Heart
+from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
-from ..runs.recorder import Channel
+from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
 
 if TYPE_CHECKING:
@@ -39,18 +39,18 @@ class NotebookRun:
         try:
             with all_or_nothing(run):
                 journal = JournalWriter(run.journal)
-                heart = Heart(run, journal, self._request_stop)
+                heartbeat = Heartbeat(run, journal, self._request_stop)
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
-        self.channel = Channel(run, journal)
-        self.channel.emit(RunStarted(label, "notebook", os.getpid(), socket.gethostname()))
+        self.recorder = Recorder(run, journal)
+        self.recorder.emit(RunStarted(label, "notebook", os.getpid(), socket.gethostname()))
         self._began = time.monotonic()
         self._fit = _fit_frame(inspect.currentframe())
         self._thread = threading.get_ident()
         self._over = threading.Event()
-        self._sampler = Sampler(self.channel)
+        self._sampler = Sampler(self.recorder)
         self._sampler.start()
-        self._beat = threading.Thread(target=self._watch, args=(heart,), name="tpu-console-heart", daemon=True)
+        self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heart", daemon=True)
         self._beat.start()
 
     def finish(self, logs: dict[str, float]) -> None:
@@ -59,19 +59,19 @@ class NotebookRun:
         Args:
             logs: The last epoch's metrics.
         """
-        reason = self.channel.stop_token.reason
+        reason = self.recorder.stop_token.reason
         outcome = "stopped" if reason else "completed"
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self._end(RunFinished(outcome, reason or "fit returned", summary))
         self._beat.join(2.0)
 
     def _request_stop(self, reason: str) -> None:
-        self.channel.stop_token.request(reason)
+        self.recorder.stop_token.request(reason)
 
-    def _watch(self, heart: Heart) -> None:
+    def _watch(self, heartbeat: Heartbeat) -> None:
         while not self._over.wait(TICK_S):
             try:
-                heart.tick()
+                heartbeat.tick()
             except OSError:
                 continue  # a full disk now may have room later
             if not _is_on_stack(self._thread, self._fit):
@@ -89,8 +89,8 @@ class NotebookRun:
             return
         self._over.set()
         self._sampler.stop()
-        self.channel.emit(event)
-        self.channel.journal.close()
+        self.recorder.emit(event)
+        self.recorder.journal.close()
         self._fit = None  # lets go of fit's local variables
 
 

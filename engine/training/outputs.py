@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from ..runs.recorder import Channel
+    from ..runs.recorder import Recorder
     from ..runs.run_directory import RunDirectory
 
 _NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
@@ -77,13 +77,13 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     """Keeps the best epoch's model; a disk without room is told and does not end the run.
 
     Args:
-        channel: The run.
+        recorder: The run.
         monitor: The metric that says which epoch is best.
     """
 
-    def __init__(self, channel: Channel, monitor: str) -> None:
+    def __init__(self, recorder: Recorder, monitor: str) -> None:
         super().__init__()
-        self._channel = channel
+        self._recorder = recorder
         self._monitor = monitor
         self._best = math.inf
         self._is_failing = False
@@ -94,46 +94,46 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         value = (logs or {}).get(self._monitor, math.nan)
         if not self._sign * value < self._best:
             return  # also when it is NaN, or was not measured in this epoch
-        path = self._channel.run.checkpoints / "best.keras"
-        self._channel.enter(Phase.CHECKPOINTING)
+        path = self._recorder.run.checkpoints / "best.keras"
+        self._recorder.enter(Phase.CHECKPOINTING)
         try:
             save_model(self.model, path)
         except ConsoleError as error:
             if not self._is_failing:  # on a full disk this repeats after every better epoch
-                self._channel.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")
+                self._recorder.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")
             self._is_failing = True
         else:
             self._is_failing = False
             self._best = self._sign * value
-            relative = str(path.relative_to(self._channel.run.path))
-            self._channel.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
-        self._channel.enter(Phase.TRAINING)
+            relative = str(path.relative_to(self._recorder.run.path))
+            self._recorder.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
+        self._recorder.enter(Phase.TRAINING)
 
 
 class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Keeps the newest epoch's model, for a run that may end without a word, such as one of several hosts.
 
     Args:
-        channel: The run.
+        recorder: The run.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
-        self._channel = channel
+        self._recorder = recorder
         self._is_failing = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model in place of the epoch's before."""
-        self._channel.enter(Phase.CHECKPOINTING)
+        self._recorder.enter(Phase.CHECKPOINTING)
         try:
-            save_model(self.model, self._channel.run.checkpoints / "last.keras")
+            save_model(self.model, self._recorder.run.checkpoints / "last.keras")
         except ConsoleError as error:
             if not self._is_failing:
-                self._channel.notice(f"The model after epoch {epoch + 1} was not saved. {error}")
+                self._recorder.notice(f"The model after epoch {epoch + 1} was not saved. {error}")
             self._is_failing = True
         else:
             self._is_failing = False
-        self._channel.enter(Phase.TRAINING)
+        self._recorder.enter(Phase.TRAINING)
 
 
 class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -143,13 +143,13 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     A failure, such as a disk without room, is told and does not end the run.
 
     Args:
-        channel: The run.
+        recorder: The run.
     """
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, recorder: Recorder) -> None:
         super().__init__()
-        self._channel = channel
-        self._folder = channel.run.tensorboard
+        self._recorder = recorder
+        self._folder = recorder.run.tensorboard
         self._failed = False
         self._writers: dict[str, Any] = {}
 
@@ -165,7 +165,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def _give_up(self, error: Exception) -> None:
         self._failed = True
         why = disk_full(self._folder, "an epoch") if is_disk_full(error) else _NODE.sub("", one_line(error))[:200]
-        self._channel.notice(f"TensorBoard files are no longer written. {why}")
+        self._recorder.notice(f"TensorBoard files are no longer written. {why}")
 
     def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
         for name, value in logs.items():

@@ -10,28 +10,28 @@ from ..runs.state import RunState, best_epoch
 
 if TYPE_CHECKING:
     from ..runs.class_report import ClassReport
-    from ..runs.recorder import Channel
+    from ..runs.recorder import Recorder
 
 
 def summarise(
-    channel: Channel, outcome: str, reason: str, classes: ClassReport | None = None
+    recorder: Recorder, outcome: str, reason: str, classes: ClassReport | None = None
 ) -> tuple[RunState, dict[str, Any]]:
     """Return the run's state and what ``summary.json`` holds.
 
     Args:
-        channel: The run, whose training has ended.
+        recorder: The run, whose training has ended.
         outcome: ``completed``, ``early`` or ``stopped``.
         reason: One sentence.
         classes: The scores class by class, where there are any.
     """
-    state = state_of(channel)
+    state = state_of(recorder)
     return state, summary_of(state, outcome, reason, classes)
 
 
-def state_of(channel: Channel) -> RunState:
+def state_of(recorder: Recorder) -> RunState:
     """Return what is known of a run by its journal so far."""
-    channel.journal.flush()
-    return RunFollower(channel.run).catch_up().state
+    recorder.journal.flush()
+    return RunFollower(recorder.run).catch_up().state
 
 
 def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:

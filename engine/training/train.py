@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_road, prepare
+from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..errors import DataError, DiskFullError
@@ -23,7 +23,7 @@ from ..planning.plan import devices_of
 from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
 from ..runs.failures import explain
 from ..runs.leftovers import discard_cache, discard_leftovers
-from ..runs.recorder import Channel
+from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
 from ..runs.stop_token import StoppedError
 from ..storage.files import open_private, write_whole
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..accelerators.accelerator import Accelerator
-    from ..accelerators.backend import Road
+    from ..accelerators.backend import BackendChoice
     from ..accelerators.hosts.membership import Membership
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
@@ -59,20 +59,20 @@ def train_and_report(
     Returns:
         Whether the run finished; False when it failed.
     """
-    channel = Channel(run, journal, stop_token)
+    recorder = Recorder(run, journal, stop_token)
     values = config.model_dump(mode="json")
-    channel.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
+    recorder.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
     try:
-        channel.emit(_train(channel, config, source))
+        recorder.emit(_train(recorder, config, source))
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        channel.emit(RunFinished("stopped", f"{reason}, before training began", {}))
+        recorder.emit(RunFinished("stopped", f"{reason}, before training began", {}))
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
         _log_traceback(run, error)
         failed = explain(error, run.log.name)
-        if channel.team is not None:
-            channel.team.fail(error, failed)
-        channel.emit(failed)
+        if recorder.team is not None:
+            recorder.team.fail(error, failed)
+        recorder.emit(failed)
         return False
     finally:
         discard_cache(run)
@@ -86,71 +86,73 @@ def _log_traceback(run: RunDirectory, error: BaseException) -> None:
         traceback.print_exception(error, file=log)
 
 
-def _train(channel: Channel, config: RunConfig, source: str) -> RunFinished:
+def _train(recorder: Recorder, config: RunConfig, source: str) -> RunFinished:
     hardware = detect_hardware()
-    road = choose_road(config, hardware)
-    stopwatch = Stopwatch(config, road.backend, devices_of(config, hardware, road))
+    backend_choice = choose_backend(config, hardware)
+    stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if (membership := find_membership(config, this_machine())) is not None:
-        check_can_join(membership, road, source)
-    _enter(channel, Phase.IMPORTING, "Keras on JAX" if road.backend == JAX else "Keras on TensorFlow")
-    prepare(config, road)
-    with without("sklearn", *(["jax"] if road.backend == TENSORFLOW else [])):
+        check_can_join(membership, backend_choice, source)
+    _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
+    prepare(config, backend_choice)
+    with without("sklearn", *(["jax"] if backend_choice.backend == TENSORFLOW else [])):
         import keras
 
     from ..monitoring.sampler import Sampler
 
-    accelerator = _connect(channel, config, road, membership)
+    accelerator = _connect(recorder, config, backend_choice, membership)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
-    data = _load(channel, config, accelerator)
-    with Sampler(channel, accelerator), accelerator.scope():
-        finished = _fit_and_save(channel, config, accelerator, data, stopwatch)
-    if channel.team is not None:
-        channel.team.finish()
+    data = _load(recorder, config, accelerator)
+    with Sampler(recorder, accelerator), accelerator.scope():
+        finished = _fit_and_save(recorder, config, accelerator, data, stopwatch)
+    if recorder.team is not None:
+        recorder.team.finish()
     return finished
 
 
-def _connect(channel: Channel, config: RunConfig, road: Road, membership: Membership | None) -> Accelerator:
+def _connect(
+    recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None
+) -> Accelerator:
     """Join the other hosts, if there are any, and connect the devices."""
     from ..accelerators import connect as accelerators
 
-    _enter(channel, Phase.CONNECTING)
+    _enter(recorder, Phase.CONNECTING)
     if membership is not None:
-        _join(channel, config, membership)
-    accelerator = accelerators.connect(config, road)
-    if channel.team is not None:
-        accelerator = accelerator.with_hosts(channel.team.names)
-    channel.emit(accelerator.event(road.why))
+        _join(recorder, config, membership)
+    accelerator = accelerators.connect(config, backend_choice)
+    if recorder.team is not None:
+        accelerator = accelerator.with_hosts(recorder.team.names)
+    recorder.emit(accelerator.event(backend_choice.why))
     return accelerator
 
 
-def _load(channel: Channel, config: RunConfig, accelerator: Accelerator) -> Pipeline:
+def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pipeline:
     """Load the examples and build their pipeline; tell what they are and what a person should know of them."""
     from ..data.sources import load as datasets
     from ..input import pipeline
 
     def loading(detail: str) -> None:
-        _enter(channel, Phase.LOADING, detail)
+        _enter(recorder, Phase.LOADING, detail)
 
     loading(config.dataset)
     examples = datasets.load_examples(config, loading)
     for notice in examples.notices:
-        channel.notice(notice)
-    discard_leftovers(channel.run.path.parent)
+        recorder.notice(notice)
+    discard_leftovers(recorder.run.path.parent)
     data = pipeline.build_pipeline(
         examples,
         config,
         len(accelerator.replicas),
         accelerator.name,
-        cache_folder=channel.run.cache,
+        cache_folder=recorder.run.cache,
         share=accelerator.share,
         on_decoding=loading,
     )
     for notice in data.notices:
-        channel.notice(notice)
+        recorder.notice(notice)
     if data.examples.record:
-        write_whole(channel.run.inputs, json.dumps(data.examples.record))
-    channel.emit(_data_ready(data))
+        write_whole(recorder.run.inputs, json.dumps(data.examples.record))
+    recorder.emit(_data_ready(data))
     if config.early_stopping.patience and config.early_stopping.monitor.startswith("val_") and not data.validation:
         raise DataError(
             f"early_stopping.monitor is {config.early_stopping.monitor}, but {config.dataset} has no validation data.",
@@ -172,16 +174,16 @@ def _data_ready(data: Pipeline) -> DataReady:
     )
 
 
-def _join(channel: Channel, config: RunConfig, membership: Membership) -> None:
+def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None:
     from ..accelerators.hosts.team import join
 
     if membership.index:
-        channel.leaves_out = (Progress, EpochEnded, InputMeasured)
-    channel.team = join(membership, config, channel)
+        recorder.leaves_out = (Progress, EpochEnded, InputMeasured)
+    recorder.team = join(membership, config, recorder)
 
 
 def _fit_and_save(
-    channel: Channel, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
+    recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
 ) -> RunFinished:
     from ..models.fine_tuning import training_phases, unfreeze
     from ..monitoring.input_rate import InputRate, metered
@@ -190,30 +192,30 @@ def _fit_and_save(
     from .class_scoring import report_classes
 
     examples = data.examples
-    model = _build(channel, config, data)
+    model = _build(recorder, config, data)
     train, meter = metered(data.train)
     if meter is not None:
-        InputRate(channel, meter, partial(input_remedy, input_facts(config, data, accelerator)))
+        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
-        channel,
+        recorder,
         global_batch=data.global_batch,
         replica_batch=config.batch_size,
         monitor=monitor,
         epochs=config.epochs,
     )
     stopping = _early_stopping(config)
-    callbacks = [bridge, *([stopping] if stopping else []), *_keepers(channel, config, monitor, examples)]
+    callbacks = [bridge, *([stopping] if stopping else []), *_keepers(recorder, config, monitor, examples)]
     for phase in training_phases(config):
         if phase.is_fine_tuning:
-            if channel.should_stop():
+            if recorder.should_stop():
                 break
-            channel.notice(unfreeze(model, config))
-        bridge.execution_reason = _compile(channel, model, phase.config, accelerator, data)
-        if channel.should_stop() and not phase.is_fine_tuning:
+            recorder.notice(unfreeze(model, config))
+        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data)
+        if recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
-        if channel.team is not None:
-            channel.team.attach(model)
+        if recorder.team is not None:
+            recorder.team.attach(model)
         model.fit(
             train,
             initial_epoch=bridge.epochs_done,
@@ -225,29 +227,29 @@ def _fit_and_save(
             shuffle=False,
             verbose=0,
         )
-    scores = partial(report_classes, channel, model, data.validation, examples, config)
-    return _save(channel, stopwatch, model, stopping, scores)
+    scores = partial(report_classes, recorder, model, data.validation, examples, config)
+    return _save(recorder, stopwatch, model, stopping, scores)
 
 
-def _build(channel: Channel, config: RunConfig, data: Pipeline) -> Any:
+def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     from ..input.augmentation.placement import with_augmentation
     from ..input.pipeline import largest_pixel
     from ..models import build as models
 
-    _enter(channel, Phase.BUILDING, config.model)
-    model = models.build_model(config, data.examples.signature, channel.run.hub)
+    _enter(recorder, Phase.BUILDING, config.model)
+    model = models.build_model(config, data.examples.signature, recorder.run.hub)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
-    channel.emit(models.describe(model))
+    recorder.emit(models.describe(model))
     return model
 
 
-def _compile(channel: Channel, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
+def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
     """Compile the model, and choose how many steps are sent at once; return why so many."""
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
 
-    channel.enter(Phase.COMPILING)
+    recorder.enter(Phase.COMPILING)
     compile_model(
         model,
         config,
@@ -270,27 +272,27 @@ def _compile(channel: Channel, model: Any, config: RunConfig, accelerator: Accel
     return chosen.reason
 
 
-def _keepers(channel: Channel, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
+def _keepers(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
     """Return the callbacks that write files or tell samples at an epoch's end."""
     from . import outputs
     from . import translations as samples
 
-    if channel.team is not None and not channel.team.is_leader:
+    if recorder.team is not None and not recorder.team.is_leader:
         return []
-    keepers: list[Any] = [outputs.BestCheckpoint(channel, monitor)] if config.checkpoint.enabled else []
+    keepers: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
     if config.tensorboard.enabled:
-        keepers.append(outputs.EpochSummaries(channel))
-    if channel.team is not None:
-        keepers.append(outputs.NewestCheckpoint(channel))
-    if "samples" in examples.record and channel.team is not None:
-        channel.notice("There are no sample translations: one host alone cannot translate with a model of all.")
+        keepers.append(outputs.EpochSummaries(recorder))
+    if recorder.team is not None:
+        keepers.append(outputs.NewestCheckpoint(recorder))
+    if "samples" in examples.record and recorder.team is not None:
+        recorder.notice("There are no sample translations: one host alone cannot translate with a model of all.")
     elif "samples" in examples.record:
-        keepers.append(samples.TranslationSamples(channel, examples.record))
+        keepers.append(samples.TranslationSamples(recorder, examples.record))
     return keepers
 
 
 def _save(
-    channel: Channel,
+    recorder: Recorder,
     stopwatch: Stopwatch,
     model: Any,
     stopping: Any,
@@ -299,41 +301,41 @@ def _save(
     from . import outputs
 
     outcome, reason = "completed", "all epochs are done"
-    if (asked := channel.stop_token.reason) is not None:
+    if (asked := recorder.stop_token.reason) is not None:
         outcome, reason = "stopped", asked
     elif stopping is not None and stopping.stopped_epoch:
         outcome = "early"
         reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
-    if channel.team is not None and not channel.team.is_leader:
+    if recorder.team is not None and not recorder.team.is_leader:
         score_classes()  # with the others: it is a pass over the validation data
         return RunFinished(outcome, f"{reason}; host 0 has the run", {})
-    channel.enter(Phase.SAVING)
+    recorder.enter(Phase.SAVING)
     try:
-        outputs.save_model(model, channel.run.model)
+        outputs.save_model(model, recorder.run.model)
     except DiskFullError as error:
-        raise _not_saved(channel, error) from error
-    state, summary = summarise(channel, outcome, reason, score_classes())
+        raise _not_saved(recorder, error) from error
+    state, summary = summarise(recorder, outcome, reason, score_classes())
     try:
-        outputs.write_outputs(channel.run, state.epochs, summary)
+        outputs.write_outputs(recorder.run, state.epochs, summary)
     except DiskFullError as error:
-        channel.notice(str(error))  # the model is saved, and the journal has everything else
+        recorder.notice(str(error))  # the model is saved, and the journal has everything else
     stopwatch.keep(state)
     return RunFinished(outcome, reason, summary)
 
 
-def _not_saved(channel: Channel, error: DiskFullError) -> DiskFullError:
+def _not_saved(recorder: Recorder, error: DiskFullError) -> DiskFullError:
     """Say what a run keeps whose model could not be saved at its end."""
-    state = state_of(channel)
+    state = state_of(recorder)
     kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
     if state.checkpoint is not None:
         kept = f"The best model is kept in {state.checkpoint.path} (epoch {state.checkpoint.epoch})."
     return DiskFullError(error.what, why=error.why, remedy=f"{kept} Free space on that disk before the next run.")
 
 
-def _enter(channel: Channel, phase: Phase, detail: str = "") -> None:
-    if channel.should_stop():
+def _enter(recorder: Recorder, phase: Phase, detail: str = "") -> None:
+    if recorder.should_stop():
         raise StoppedError
-    channel.enter(phase, detail)
+    recorder.enter(phase, detail)
 
 
 def _monitor(config: RunConfig, *, has_validation: bool) -> str:

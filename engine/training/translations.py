@@ -15,7 +15,7 @@ from ..runs.events import Sample, Translated
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..runs.recorder import Channel
+    from ..runs.recorder import Recorder
 
 
 class Translator:
@@ -85,13 +85,13 @@ class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
     A failure, such as a model of one's own that reads something else, is told and does not end the run.
 
     Args:
-        channel: The run.
+        recorder: The run.
         record: What `engine.data.sources.text_pairs` says of the words, with the sentences.
     """
 
-    def __init__(self, channel: Channel, record: Mapping[str, Any]) -> None:
+    def __init__(self, recorder: Recorder, record: Mapping[str, Any]) -> None:
         super().__init__()
-        self._channel = channel
+        self._recorder = recorder
         self._record = record
         self._translator: Translator | None = None
         self._has_failed = False
@@ -106,9 +106,9 @@ class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
             predicted = self._translator.translate([source for source, _ in pairs])
         except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its samples
             self._has_failed = True
-            self._channel.notice(f"Sentences are not translated after epochs: {one_line(error, 200)}")
+            self._recorder.notice(f"Sentences are not translated after epochs: {one_line(error, 200)}")
             return
         samples = tuple(
             Sample(source, expected, said) for (source, expected), said in zip(pairs, predicted, strict=True)
         )
-        self._channel.emit(Translated(epoch + 1, samples))
+        self._recorder.emit(Translated(epoch + 1, samples))

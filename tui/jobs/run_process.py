@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.process.thread import EngineThread
-    from tpu_console.engine.runs.heartbeat import HeartThread
+    from tpu_console.engine.runs.heartbeat import HeartbeatThread
     from tpu_console.engine.runs.journal import JournalWriter
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -49,14 +49,14 @@ class InProcessRun:
     Attributes:
         run: The run.
         engine: The thread that trains.
-        heart: The thread that beats and hears requests.
+        heartbeat: The thread that beats and hears requests.
         journal: The run's journal.
         umask: What the process had before; while it trains, TensorFlow's files are private to the user as well.
     """
 
     run: RunDirectory
     engine: EngineThread
-    heart: HeartThread
+    heartbeat: HeartbeatThread
     journal: JournalWriter
     umask: int | None = None
     needs_console = True
@@ -70,8 +70,8 @@ class InProcessRun:
 
     def release(self) -> None:
         """Stop beating and close the journal; what is written by then stays."""
-        if self.heart.is_alive():
-            self.heart.stop(_JOIN_S)
+        if self.heartbeat.is_alive():
+            self.heartbeat.stop(_JOIN_S)
         self.journal.close()
         if self.umask is not None:
             os.umask(self.umask)
@@ -113,7 +113,7 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
     if not in_process:
         return HostedRun(run, start_host(run))
     from tpu_console.engine.process.thread import EngineThread
-    from tpu_console.engine.runs.heartbeat import Heart, HeartThread
+    from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
     from tpu_console.engine.runs.journal import JournalWriter
     from tpu_console.engine.runs.run_directory import all_or_nothing, cannot_begin
 
@@ -122,10 +122,10 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
             send_native_output_to(run.log)
             journal = JournalWriter(run.journal)
             engine = EngineThread(run, config, journal, "in-process")
-            heart = HeartThread(Heart(run, journal, engine.request_stop))
+            heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.request_stop))
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error
     umask = os.umask(0o077)
-    heart.start()
+    heartbeat.start()
     engine.start()
-    return InProcessRun(run, engine, heart, journal, umask)
+    return InProcessRun(run, engine, heartbeat, journal, umask)

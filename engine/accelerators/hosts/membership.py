@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...machine.sources import Sources
     from ...machine.tpu import Tpu
-    from ..backend import Road
+    from ..backend import BackendChoice
 
 PORT = 8482
 """Where the coordinator listens when the address does not say; JAX's own habit on TPU pods."""
@@ -92,12 +92,12 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     return Membership(count, index, address, port, float(hosts.wait_s), _why(config, pod, count))
 
 
-def check_can_join(membership: Membership, road: Road, source: str) -> None:
+def check_can_join(membership: Membership, backend_choice: BackendChoice, source: str) -> None:
     """Check that a run can train on several hosts.
 
     Args:
         membership: This machine's place.
-        road: How the run reaches its accelerator.
+        backend_choice: How the run reaches its accelerator.
         source: What trains: ``host`` or ``in-process``.
 
     Raises:
@@ -109,10 +109,10 @@ def check_can_join(membership: Membership, road: Road, source: str) -> None:
             why="When another host is lost, its process ends at once, and would take the console along.",
             remedy="Start it without --in-process.",
         )
-    if road.backend != JAX:
+    if backend_choice.backend != JAX:
         raise AcceleratorError(
             f"The {membership.count} hosts ({membership.why}) train together with JAX only, and this run takes "
-            f"{road.backend} ({road.why}).",
+            f"{backend_choice.backend} ({backend_choice.why}).",
             remedy="Use --backend jax, or --hosts 1 on a machine with a TPU of its own.",
         )
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...runs.events import Event
-    from ...runs.recorder import Channel
+    from ...runs.recorder import Recorder
     from .jax_service import Board
     from .membership import Membership
 
@@ -60,22 +60,22 @@ class Word:
     has_left: bool = False
 
 
-def join(membership: Membership, config: RunConfig, channel: Channel) -> Team:
+def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
     """Meet the other hosts, and connect JAX with them.
 
     Raises:
         AcceleratorError: They do not come, or do not fit together.
         StoppedError: This host or host 0 was asked to stop.
     """
-    watcher = Watcher(channel.run.path)
+    watcher = Watcher(recorder.run.path)
     watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
     if membership.index:
-        channel.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
-    meeting = go_to_meeting(membership, channel.should_stop)
+        recorder.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
+    meeting = go_to_meeting(membership, recorder.should_stop)
     try:
         card = make_card(membership, config)
         names = answer_roll_call(
-            meeting.board, membership, card, channel.should_stop, partial(channel.enter, Phase.CONNECTING)
+            meeting.board, membership, card, recorder.should_stop, partial(recorder.enter, Phase.CONNECTING)
         )
         watcher.say(f"JAX did not connect the {membership.count} hosts.")
         meeting.free_next_port()
@@ -85,7 +85,7 @@ def join(membership: Membership, config: RunConfig, channel: Channel) -> Team:
     finally:
         meeting.close()
     watcher.say(_without(f"Host 0 ({names[0]}) is gone." if membership.index else "JAX lost the other hosts."))
-    team = Team(channel, membership.index, names, board, partial(_leave, channel))
+    team = Team(recorder, membership.index, names, board, partial(_leave, recorder))
     team.watcher = watcher
     team.start()
     return team
@@ -95,7 +95,7 @@ class Team:
     """A run's hosts.
 
     Args:
-        channel: The run.
+        recorder: The run.
         index: This host's number.
         names: The hosts' names by their number.
         board: What they write to each other.
@@ -110,7 +110,7 @@ class Team:
 
     def __init__(
         self,
-        channel: Channel,
+        recorder: Recorder,
         index: int,
         names: Mapping[int, str],
         board: Board,
@@ -121,7 +121,7 @@ class Team:
         self.watcher: Watcher | None = None
         self.names = names
         self.is_leader = index == 0
-        self._channel = channel
+        self._recorder = recorder
         self._index = index
         self._board = board
         self._leave = leave
@@ -142,8 +142,8 @@ class Team:
 
     def start(self) -> None:
         """Watch over the others; from now on this host stops only when they do."""
-        asked, self._channel.stop_token = self._channel.stop_token, StopToken()
-        self._channel.listen(self._keep_figures)
+        asked, self._recorder.stop_token = self._recorder.stop_token, StopToken()
+        self._recorder.listen(self._keep_figures)
         self._thread.start()
         asked.listen(self.request_stop)
 
@@ -241,9 +241,9 @@ class Team:
         self.is_agreed = True
         self._say()
         if max(held):
-            self._stop.stop_after(max(held) + 1, partial(self._channel.stop_token.request, reason))
+            self._stop.stop_after(max(held) + 1, partial(self._recorder.stop_token.request, reason))
         else:
-            self._channel.emit(StopRequested(reason))
+            self._recorder.emit(StopRequested(reason))
             self._go(RunFinished("stopped", f"{reason}, before training began", {}))
 
     def _lose(self, index: int) -> None:
@@ -253,13 +253,13 @@ class Team:
         """End the run for all hosts: training may hang in a step that never ends."""
         self._word.end, self._word.lost = what, lost
         if lost is not None and lost in self.names:
-            self._channel.emit(HostLost(lost, self.names[lost], round(self._silent.get(str(lost), 0.0), 1)))
+            self._recorder.emit(HostLost(lost, self.names[lost], round(self._silent.get(str(lost), 0.0), 1)))
         remedy = "Host 0 has the checkpoints, once an epoch has ended."
-        if self.is_leader and (self._channel.run.checkpoints / "last.keras").exists():
+        if self.is_leader and (self._recorder.run.checkpoints / "last.keras").exists():
             remedy = "checkpoints/last.keras has the model after the newest epoch."
         elif self.is_leader:
             remedy = "No epoch had ended, so there is no checkpoint."
-        self._go(last or RunFailed(_without(what), "", remedy, self._channel.run.log.name))
+        self._go(last or RunFailed(_without(what), "", remedy, self._recorder.run.log.name))
 
     def _go(self, last: RunFailed | RunFinished) -> None:
         """Leave; host 0 goes last, because JAX aborts a process that loses it."""
@@ -291,16 +291,16 @@ class Team:
             with suppress(ValueError, TypeError, AttributeError):  # whoever wrote it is no host
                 event = decode(json.loads(text))
                 if isinstance(event, HostSampled | MemorySampled):
-                    self._channel.emit(event)
+                    self._recorder.emit(event)
 
 
 def _without(what: str) -> str:
     return f"{what} The run cannot go on without it."
 
 
-def _leave(channel: Channel, last: RunFailed | RunFinished) -> None:
+def _leave(recorder: Recorder, last: RunFailed | RunFinished) -> None:
     """Write the run's last event and end this process; JAX's own exit would wait for the other hosts."""
-    discard_cache(channel.run)
-    channel.emit(last)
-    channel.journal.flush()
+    discard_cache(recorder.run)
+    recorder.emit(last)
+    recorder.journal.flush()
     os._exit(1 if isinstance(last, RunFailed) else 0)

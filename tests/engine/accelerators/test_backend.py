@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import run_python, small_config
-from tpu_console.engine.accelerators.backend import Road, choose_road
+from tpu_console.engine.accelerators.backend import BackendChoice, choose_backend
 from tpu_console.engine.errors import AcceleratorError, ConfigError
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware
@@ -24,39 +24,41 @@ TPU_VM = {"tensorflow-tpu", "libtpu"}
 LAPTOP = {"tensorflow"}
 
 
-def road(
+def backend_choice(
     packages: set[str], hardware: Hardware = NOTHING, environ: dict[str, str] | None = None, **changes: Any
-) -> Road:
+) -> BackendChoice:
     config = small_config(**{"accelerator": "auto"} | changes)
-    return choose_road(config, hardware, packages.__contains__, environ or {})
+    return choose_backend(config, hardware, packages.__contains__, environ or {})
 
 
 def test_without_a_tpu_tensorflow_is_taken_because_it_is_faster() -> None:
-    assert road(LAPTOP).backend == "tensorflow"
-    assert road(COLAB, accelerator="sim:8") == Road("tensorflow", "auto: the faster one without a TPU", "sim:8")
-    assert road(COLAB, accelerator="cpu", backend="jax") == Road("jax", "asked for", "cpu")
+    assert backend_choice(LAPTOP).backend == "tensorflow"
+    assert backend_choice(COLAB, accelerator="sim:8") == BackendChoice(
+        "tensorflow", "auto: the faster one without a TPU", "sim:8"
+    )
+    assert backend_choice(COLAB, accelerator="cpu", backend="jax") == BackendChoice("jax", "asked for", "cpu")
 
 
 def test_colab_s_and_kaggle_s_tpu_is_reached_by_jax() -> None:
-    taken = road(COLAB, V5E)
+    taken = backend_choice(COLAB, V5E)
     assert (taken.backend, taken.accelerator, taken.missing) == ("jax", "tpu", "")
     # Kaggle sets TPU_NAME=local, which names no other machine.
-    assert road(COLAB, V5E, {"TPU_NAME": "local"}).backend == "jax"
+    assert backend_choice(COLAB, V5E, {"TPU_NAME": "local"}).backend == "jax"
 
 
 def test_a_tpu_vm_with_tensorflow_tpu_takes_tpustrategy() -> None:
-    taken = road(TPU_VM, V3)
+    taken = backend_choice(TPU_VM, V3)
     assert (taken.backend, taken.accelerator, taken.missing) == ("tensorflow", "tpu", "")
     assert "tensorflow-tpu is installed" in taken.why
-    assert road(TPU_VM | {"jax"}, V3).backend == "jax"
-    assert road(TPU_VM | {"jax"}, V3, backend="tensorflow").backend == "tensorflow"
+    assert backend_choice(TPU_VM | {"jax"}, V3).backend == "jax"
+    assert backend_choice(TPU_VM | {"jax"}, V3, backend="tensorflow").backend == "tensorflow"
 
 
 def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
     colab_v2 = {"COLAB_TPU_ADDR": "10.0.0.2:8470"}
-    assert road(TPU_VM | COLAB, NOTHING, colab_v2).backend == "tensorflow"
-    assert "10.0.0.2:8470" in road(TPU_VM | COLAB, NOTHING, colab_v2).why
-    asked = road(COLAB, NOTHING, accelerator="tpu:10.0.0.2:8470")
+    assert backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).backend == "tensorflow"
+    assert "10.0.0.2:8470" in backend_choice(TPU_VM | COLAB, NOTHING, colab_v2).why
+    asked = backend_choice(COLAB, NOTHING, accelerator="tpu:10.0.0.2:8470")
     assert (asked.backend, asked.missing) == ("tensorflow", "TensorFlow is built without TPU operations here.")
     with pytest.raises(ConfigError, match="reached by TensorFlow only"):
         small_config(accelerator="tpu:10.0.0.2:8470", backend="jax")
@@ -64,24 +66,24 @@ def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
 
 def test_a_hub_model_takes_tensorflow_and_says_so_at_once(tmp_path: Path) -> None:
     hub: dict[str, Any] = {"model": "hub", "model_options": {"path": str(tmp_path)}}
-    assert road(COLAB | TPU_VM, V5E, **hub).backend == "tensorflow"
-    assert "SavedModel" in road(COLAB, V5E, accelerator="tpu", **hub).why
+    assert backend_choice(COLAB | TPU_VM, V5E, **hub).backend == "tensorflow"
+    assert "SavedModel" in backend_choice(COLAB, V5E, accelerator="tpu", **hub).why
     with pytest.raises(ConfigError, match="backend: cannot be jax: a SavedModel of TensorFlow Hub"):
         small_config(backend="jax", **hub)
 
 
 def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked_for() -> None:
-    assert road(LAPTOP, V5E).accelerator == "auto"
-    asked = road(LAPTOP, V5E, accelerator="tpu")
+    assert backend_choice(LAPTOP, V5E).accelerator == "auto"
+    asked = backend_choice(LAPTOP, V5E, accelerator="tpu")
     assert asked.missing == "JAX's TPU packages (jax, libtpu) are not installed."
     assert "tpu-console[tpu]" in asked.remedy
 
 
 def test_several_hosts_take_jax() -> None:
     hosts = {"count": 2, "index": 0, "coordinator": "127.0.0.1:1234"}
-    assert road(COLAB, accelerator="cpu", hosts=hosts).backend == "jax"
-    assert road(TPU_VM | {"jax"}, V3, hosts=hosts).backend == "jax"
-    assert road(LAPTOP, accelerator="cpu", hosts=hosts).missing == "JAX is not installed."
+    assert backend_choice(COLAB, accelerator="cpu", hosts=hosts).backend == "jax"
+    assert backend_choice(TPU_VM | {"jax"}, V3, hosts=hosts).backend == "jax"
+    assert backend_choice(LAPTOP, accelerator="cpu", hosts=hosts).missing == "JAX is not installed."
     with pytest.raises(ConfigError, match="with JAX only"):
         small_config(hosts=hosts, backend="tensorflow")
 
@@ -141,5 +143,5 @@ def test_a_road_that_cannot_be_taken_is_an_error_with_the_install_line() -> None
 
     config = small_config(accelerator="tpu")
     with pytest.raises(AcceleratorError) as caught:
-        connect(config, road(LAPTOP, V5E, accelerator="tpu"))
+        connect(config, backend_choice(LAPTOP, V5E, accelerator="tpu"))
     assert "tpu-console[tpu]" in caught.value.remedy

@@ -10,7 +10,7 @@ import pytest
 from tests.engine.accelerators.host_parts import place
 from tests.engine.machine.recorded import lay_out
 from tests.helpers import small_config, the
-from tpu_console.engine.accelerators.backend import Road
+from tpu_console.engine.accelerators.backend import BackendChoice
 from tpu_console.engine.accelerators.hosts.membership import PORT, Membership, check_can_join, find_membership
 from tpu_console.engine.errors import AcceleratorError
 from tpu_console.engine.process.launch import prepare_run
@@ -110,11 +110,11 @@ def test_addresses_of_both_kinds(tmp_path: Path, told: str, address: str, port: 
 
 
 def test_several_hosts_need_jax_and_a_process_of_their_own() -> None:
-    check_can_join(place(), Road("jax", "asked for", "cpu"), "host")
+    check_can_join(place(), BackendChoice("jax", "asked for", "cpu"), "host")
     with pytest.raises(AcceleratorError, match=r"needs a process of its own.*without --in-process"):
-        check_can_join(place(), Road("jax", "asked for", "cpu"), "in-process")
+        check_can_join(place(), BackendChoice("jax", "asked for", "cpu"), "in-process")
     with pytest.raises(AcceleratorError, match=r"with JAX only, and this run takes tensorflow \(auto: a SavedModel"):
-        check_can_join(place(), Road("tensorflow", "auto: a SavedModel", "tpu"), "host")
+        check_can_join(place(), BackendChoice("tensorflow", "auto: a SavedModel", "tpu"), "host")
 
 
 def test_a_run_inside_the_console_that_is_one_of_several_ends_with_that_sentence(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tpu_console.engine.errors import DataError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import HostLost, HostSampled, Progress, RunFailed, RunFinished
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,23 +49,23 @@ class Trainer(threading.Thread):
             self._pause.wait(self._pace_s)
 
 
-class Crew:
+class WorkerPool:
     """Hosts over a real service, each with a trainer."""
 
     def __init__(self, folder: Path, paces: tuple[float, ...], steps: int = 10**6, silent_s: float = 30.0) -> None:
         self.hall = Hall()
         self.over = threading.Event()
         self.ends: dict[int, RunFailed | RunFinished] = {}
-        self.channels: list[Channel] = []
+        self.channels: list[Recorder] = []
         self.teams: list[Team] = []
         names = {index: f"machine-{index}" for index in range(len(paces))}
         for index in names:
             run = prepare_run(small_config(name=f"host-{index}"), folder)
-            self.channels.append(Channel(run, JournalWriter(run.journal)))
+            self.channels.append(Recorder(run, JournalWriter(run.journal)))
             leave = partial(self.ends.setdefault, index)
             board = self.hall.board(index)
             self.teams.append(Team(self.channels[index], index, names, board, leave, silent_s, suspect_s=1.5))
-        self.tokens = [channel.stop_token for channel in self.channels]
+        self.tokens = [recorder.stop_token for recorder in self.channels]
         self.trainers = [Trainer(team, steps, self.over, pace) for team, pace in zip(self.teams, paces, strict=True)]
 
     def start(self, *indices: int) -> None:
@@ -86,23 +86,23 @@ class Crew:
         return [trainer.done for trainer in self.trainers]
 
     def reasons(self) -> list[str | None]:
-        return [channel.stop_token.reason for channel in self.channels]
+        return [recorder.stop_token.reason for recorder in self.channels]
 
     def close(self) -> None:
         self.over.set()
         for team in self.teams:
             team.stop_watching()
         self.hall.close()
-        for channel in self.channels:
-            channel.journal.close()
+        for recorder in self.channels:
+            recorder.journal.close()
 
 
 @pytest.fixture
-def crew(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
-    made: list[Crew] = []
+def crew(tmp_path: Path) -> Iterator[Callable[..., WorkerPool]]:
+    made: list[WorkerPool] = []
 
-    def make(*paces: float, **changes: Any) -> Crew:
-        made.append(Crew(tmp_path / "runs", paces, **changes))
+    def make(*paces: float, **changes: Any) -> WorkerPool:
+        made.append(WorkerPool(tmp_path / "runs", paces, **changes))
         return made[-1]
 
     yield make
@@ -110,7 +110,7 @@ def crew(tmp_path: Path) -> Iterator[Callable[..., Crew]]:
         one.close()
 
 
-def test_hosts_of_different_pace_stop_after_the_same_step(crew: Callable[..., Crew]) -> None:
+def test_hosts_of_different_pace_stop_after_the_same_step(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.004, 0.0003)
     hosts.train()
     wait_until(lambda: hosts.trainers[1].done >= 5, "training")
@@ -120,7 +120,7 @@ def test_hosts_of_different_pace_stop_after_the_same_step(crew: Callable[..., Cr
     assert not hosts.ends
 
 
-def test_two_requests_are_one_stop_with_one_reason(crew: Callable[..., Crew]) -> None:
+def test_two_requests_are_one_stop_with_one_reason(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.002)
     hosts.train()
     wait_until(lambda: hosts.trainers[1].done >= 5, "training")
@@ -130,7 +130,7 @@ def test_two_requests_are_one_stop_with_one_reason(crew: Callable[..., Crew]) ->
     assert len(set(hosts.reasons())) == 1
 
 
-def test_a_stop_at_another_host_stops_all_and_says_where(crew: Callable[..., Crew]) -> None:
+def test_a_stop_at_another_host_stops_all_and_says_where(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.002)
     hosts.train()
     wait_until(lambda: hosts.trainers[1].done >= 5, "training")
@@ -139,7 +139,7 @@ def test_a_stop_at_another_host_stops_all_and_says_where(crew: Callable[..., Cre
     assert hosts.reasons() == ["asked by SIGTERM, at host 1 (machine-1)"] * 2
 
 
-def test_a_host_that_begins_late_still_goes_as_far_as_the_others(crew: Callable[..., Crew]) -> None:
+def test_a_host_that_begins_late_still_goes_as_far_as_the_others(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.001)
     hosts.start()
     hosts.trainers[0].start()
@@ -152,7 +152,7 @@ def test_a_host_that_begins_late_still_goes_as_far_as_the_others(crew: Callable[
     assert hosts.reasons() == ["early", "early"]
 
 
-def test_hosts_that_have_begun_nothing_end_where_they_are(crew: Callable[..., Crew]) -> None:
+def test_hosts_that_have_begun_nothing_end_where_they_are(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.002, 0.001)
     hosts.start()
     hosts.tokens[2].request("asked with tpu-console stop")
@@ -162,14 +162,14 @@ def test_hosts_that_have_begun_nothing_end_where_they_are(crew: Callable[..., Cr
     assert [trainer.done for trainer in hosts.trainers] == [0, 0, 0]
 
 
-def test_a_stop_asked_for_before_the_hosts_were_joined_counts(crew: Callable[..., Crew]) -> None:
+def test_a_stop_asked_for_before_the_hosts_were_joined_counts(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.002)
     hosts.tokens[0].request("asked while connecting")
     hosts.start()
     wait_until(lambda: len(hosts.ends) == 2, "the end")
 
 
-def test_a_stop_behind_the_last_step_leaves_the_run_complete(crew: Callable[..., Crew]) -> None:
+def test_a_stop_behind_the_last_step_leaves_the_run_complete(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0, steps=30)
     hosts.train()
     assert hosts.wait() == [30, 30]
@@ -202,7 +202,7 @@ def test_a_second_phase_goes_on_counting() -> None:
 # Watching over each other.
 
 
-def test_a_silent_host_is_named_at_every_other(crew: Callable[..., Crew]) -> None:
+def test_a_silent_host_is_named_at_every_other(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0, 0.0, silent_s=2.0)
     hosts.start(0, 2)  # host 1 never writes a word
     wait_until(lambda: len(hosts.ends) == 2, "all noticed")
@@ -215,7 +215,7 @@ def test_a_silent_host_is_named_at_every_other(crew: Callable[..., Crew]) -> Non
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., Crew], failing: int) -> None:
+def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., WorkerPool], failing: int) -> None:
     hosts = crew(0.0, 0.0, 0.0)
     hosts.start()
     own = RunFailed("train.csv has no column 'label'", "", "", "console.log")
@@ -227,7 +227,7 @@ def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., Crew
     assert not all_of(hosts.channels[0].run, HostLost)
 
 
-def test_a_step_that_fails_for_a_lost_host_is_put_down_to_that_host(crew: Callable[..., Crew]) -> None:
+def test_a_step_that_fails_for_a_lost_host_is_put_down_to_that_host(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0, 0.0)
     hosts.start(0, 1)
     hosts.teams[0].fail(RuntimeError("Gloo: connection closed by peer"), RunFailed("Gloo", "", "", "console.log"))
@@ -236,7 +236,7 @@ def test_a_step_that_fails_for_a_lost_host_is_put_down_to_that_host(crew: Callab
     assert [end.what for end in hosts.ends.values() if isinstance(end, RunFailed)] == [expected] * 2
 
 
-def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[..., Crew]) -> None:
+def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0)
     hosts.start()
     sample = HostSampled(1, "machine-1", 1.0, 50.0, 10, 20, None, None, {"disk": "not told"})
@@ -247,7 +247,7 @@ def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[
     assert not all_of(hosts.channels[0].run, Progress)
 
 
-def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., Crew]) -> None:
+def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0)
     stranger = hosts.hall.board(7)
     for key in ("words/1", "words/x", "figures/1-HostSampled", "figures/x"):
@@ -261,7 +261,7 @@ def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., Crew]) -> Non
     assert not all_of(hosts.channels[0].run, RunFailed)
 
 
-def test_a_host_that_is_done_waits_for_host_0_to_take_leave(crew: Callable[..., Crew]) -> None:
+def test_a_host_that_is_done_waits_for_host_0_to_take_leave(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0)
     hosts.start()
     leaving = threading.Thread(target=hosts.teams[1].finish, daemon=True)

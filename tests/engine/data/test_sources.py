@@ -148,7 +148,7 @@ def test_cifar_is_read_from_an_archive_put_there_by_hand(
     assert (loaded["shape"], loaded["types"]) == ([32, 32, 3], ["uint8", "int32"])
     assert (loaded["classes"], loaded["names"]) == (classes, names)
     # The first picture's bright bar is in the channel that its label says: rows and channels are in place.
-    assert [top == 255 for top in loaded["top"]] == [channel == loaded["label"] % 3 for channel in range(3)]
+    assert [top == 255 for top in loaded["top"]] == [recorder == loaded["label"] % 3 for recorder in range(3)]
 
 
 @pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.99])

@@ -19,7 +19,7 @@ from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Noticed, Phase, Progress, RunFinished
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.recorder import Recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,22 +218,22 @@ class Story:
 
     def __init__(self, folder: Path) -> None:
         self.run = prepare_run(small_config(), folder / "runs")
-        self.channel = Channel(self.run, JournalWriter(self.run.journal))
+        self.recorder = Recorder(self.run, JournalWriter(self.run.journal))
         self.now, self.meter = 100.0, Meter()
-        InputRate(self.channel, self.meter, lambda epoch: f"Advice for epoch {epoch}.", lambda: self.now)  # type: ignore[arg-type]
+        InputRate(self.recorder, self.meter, lambda epoch: f"Advice for epoch {epoch}.", lambda: self.now)  # type: ignore[arg-type]
 
     def enter(self, phase: Phase) -> None:
-        self.channel.enter(phase)
+        self.recorder.enter(phase)
 
     def passes(self, seconds: float, waiting: float = 0.0, batches: int = 1) -> None:
         self.now += seconds
         self.meter.taken += Taken(batches, waiting)
 
     def progress(self, epoch: int, step: int) -> None:
-        self.channel.emit(Progress(epoch, step, step, self.now - 100, {}))
+        self.recorder.emit(Progress(epoch, step, step, self.now - 100, {}))
 
     def end_epoch(self, epoch: int, step: int) -> None:
-        self.channel.emit(EpochEnded(epoch, step, step, self.now - 100, 1.0, 0.0, 0.0, 1.0, None, None, {}))
+        self.recorder.emit(EpochEnded(epoch, step, step, self.now - 100, 1.0, 0.0, 0.0, 1.0, None, None, {}))
 
     @property
     def told(self) -> list[InputMeasured]:

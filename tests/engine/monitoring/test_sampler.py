@@ -370,8 +370,8 @@ def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> 
 
 def test_a_notebook_s_host_is_sampled_until_its_run_ends() -> None:
     notebook = NotebookRun("mine")
-    run = notebook.channel.run
-    notebook.channel.emit(fit(batch=None))
+    run = notebook.recorder.run
+    notebook.recorder.emit(fit(batch=None))
     wait_until(lambda: all_of(run, HostSampled), "a sample")
     notebook.finish({"loss": 0.5})
     assert isinstance(events_of(run)[-1], RunFinished)

@@ -25,7 +25,7 @@ from tpu_console.engine.runs.events import (
     RunFailed,
     RunFinished,
 )
-from tpu_console.engine.runs.heartbeat import Heart, request_stop
+from tpu_console.engine.runs.heartbeat import Heartbeat, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of, watch_once
 from tpu_console.engine.runs.run_directory import create_run
@@ -154,20 +154,20 @@ def test_the_notice_of_room_says_how_much_was_not_recorded(disk: SmallDisk, run:
 
 def test_the_heartbeat_says_how_many_events_wait(disk: SmallDisk, run: RunDirectory) -> None:
     journal = JournalWriter(run.journal)
-    heart = Heart(run, journal, print)
-    heart.tick()
+    heartbeat = Heartbeat(run, journal, print)
+    heartbeat.tick()
     assert watch_once(run).look().waiting is None
     fill_up(disk, journal)
     size = run.heartbeat.stat().st_size
     for number in range(2):
         journal.write(progress(number))
-        heart._next_beat = 0.0
-        heart.tick()
+        heartbeat._next_beat = 0.0
+        heartbeat.tick()
         assert watch_once(run).look().waiting == journal.waiting > number
     disk.empty()
     journal.flush()
-    heart._next_beat = 0.0
-    heart.tick()
+    heartbeat._next_beat = 0.0
+    heartbeat.tick()
     assert watch_once(run).look().waiting is None
     assert run.heartbeat.stat().st_size == size
     journal.close()
@@ -178,17 +178,17 @@ def test_a_run_whose_disk_becomes_full_before_its_first_heartbeat_is_seen_to_liv
 ) -> None:
     disk.fill()
     journal = JournalWriter(run.journal)
-    Heart(run, journal, print).tick()
+    Heartbeat(run, journal, print).tick()
     assert liveness_of(run) is Liveness.ALIVE
     journal.close()
 
 
 def test_a_run_can_be_asked_to_stop_on_a_full_disk(disk: SmallDisk, run: RunDirectory) -> None:
     heard: list[str] = []
-    heart = Heart(run, JournalWriter(run.journal), heard.append)
+    heartbeat = Heartbeat(run, JournalWriter(run.journal), heard.append)
     disk.fill()
     request_stop(run, "asked")
-    heart.tick()
+    heartbeat.tick()
     assert len(heard) == 1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import private_mode, wait_until
 from tpu_console.engine.runs.events import EpochEnded
-from tpu_console.engine.runs.heartbeat import Heart, HeartThread, request_stop
+from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -33,48 +33,50 @@ def heard() -> list[str]:
 
 
 @pytest.fixture
-def heart(run: RunDirectory, heard: list[str]) -> Heart:
-    return Heart(run, JournalWriter(run.journal), heard.append)
+def heartbeat(run: RunDirectory, heard: list[str]) -> Heartbeat:
+    return Heartbeat(run, JournalWriter(run.journal), heard.append)
 
 
-def test_a_run_with_a_heart_is_alive(run: RunDirectory, heart: Heart) -> None:
+def test_a_run_with_a_heart_is_alive(run: RunDirectory, heartbeat: Heartbeat) -> None:
     assert liveness_of(run) is Liveness.ALIVE
 
 
-def test_a_tick_touches_the_heartbeat(run: RunDirectory, heart: Heart) -> None:
+def test_a_tick_touches_the_heartbeat(run: RunDirectory, heartbeat: Heartbeat) -> None:
     os.utime(run.heartbeat, (1.0, 1.0))
-    heart.tick()
+    heartbeat.tick()
     assert run.heartbeat.stat().st_mtime > 1.0
     os.utime(run.heartbeat, (1.0, 1.0))
-    heart.tick()
+    heartbeat.tick()
     assert run.heartbeat.stat().st_mtime == 1.0  # once a second is enough
 
 
-def test_a_request_to_stop_is_heard_once(run: RunDirectory, heart: Heart, heard: list[str]) -> None:
-    heart.tick()
+def test_a_request_to_stop_is_heard_once(run: RunDirectory, heartbeat: Heartbeat, heard: list[str]) -> None:
+    heartbeat.tick()
     assert heard == []
     request_stop(run, "asked from the console")
     assert {private_mode(path) for path in run.control.iterdir()} == {0o600}
-    heart.tick()
-    heart.tick()
+    heartbeat.tick()
+    heartbeat.tick()
     assert heard == ["asked from the console"]
     assert list(run.control.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00"])
 def test_a_request_that_cannot_be_read_is_a_request_all_the_same(
-    run: RunDirectory, heart: Heart, heard: list[str], content: str
+    run: RunDirectory, heartbeat: Heartbeat, heard: list[str], content: str
 ) -> None:
     (run.control / "stop.json").write_text(content, encoding="utf-8")
-    heart.tick()
+    heartbeat.tick()
     assert heard == ["asked by a control file"]
 
 
-def test_a_request_finds_a_run_whose_control_folder_is_gone(run: RunDirectory, heart: Heart, heard: list[str]) -> None:
+def test_a_request_finds_a_run_whose_control_folder_is_gone(
+    run: RunDirectory, heartbeat: Heartbeat, heard: list[str]
+) -> None:
     run.control.rmdir()
-    heart.tick()
+    heartbeat.tick()
     request_stop(run, "asked")
-    heart.tick()
+    heartbeat.tick()
     assert heard == ["asked"]
 
 
@@ -82,15 +84,15 @@ def test_a_tick_makes_epoch_ends_durable(run: RunDirectory, monkeypatch: pytest.
     synced: list[int] = []
     monkeypatch.setattr("os.fsync", synced.append)
     journal = JournalWriter(run.journal)
-    heart = Heart(run, journal, print)
+    heartbeat = Heartbeat(run, journal, print)
     synced.clear()
     journal.write(EPOCH)
-    heart.tick()
+    heartbeat.tick()
     assert len(synced) == 1
 
 
 def test_a_heart_thread_outlives_a_vanished_folder_and_stops_when_told(run: RunDirectory, heard: list[str]) -> None:
-    thread = HeartThread(Heart(run, JournalWriter(run.journal), heard.append))
+    thread = HeartbeatThread(Heartbeat(run, JournalWriter(run.journal), heard.append))
     thread.start()
     try:
         shutil.rmtree(run.path)

@@ -11,7 +11,7 @@ from tests.helpers import private_mode, run_host, small_config, the
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.runs.events import EpochEnded, RunFinished
-from tpu_console.engine.runs.run_history import Stopwatch, Took
+from tpu_console.engine.runs.run_history import PastRun, Stopwatch
 from tpu_console.engine.runs.state import RunState
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
 
-TOOK = Took(step_ms=2.0, epoch_s=0.5, rest_s=10.0, batch=32, day="2026-03-01")
+TOOK = PastRun(step_ms=2.0, epoch_s=0.5, rest_s=10.0, batch=32, day="2026-03-01")
 
 
 def plan_of(config: RunConfig, hardware: Hardware | None = None) -> Plan:

@@ -14,7 +14,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training import class_scoring as report
 from tpu_console.engine.training.class_scoring import Confusion, report_classes, report_on
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def channel(tmp_path: Path) -> Iterator[Channel]:
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
     run = create_run("report", tmp_path / "runs")
     journal = JournalWriter(run.journal)
-    yield Channel(run, journal)
+    yield Recorder(run, journal)
     journal.close()
 
 
@@ -49,10 +49,10 @@ def examples(outputs: Any, labels: Any, *, task: Task = Task.CLASSES, classes: i
     return Examples(pairs, pairs, len(labels), count, signature, **changes)
 
 
-def report_of(channel: Channel, given: Examples, model: Any = None, **config: Any) -> ClassReport | None:
+def report_of(recorder: Recorder, given: Examples, model: Any = None, **config: Any) -> ClassReport | None:
     settings = small_config(**config)
     model = model if model is not None else compiled(identity_model())
-    return report_classes(channel, model, given.validation.batch(2), given, settings)
+    return report_classes(recorder, model, given.validation.batch(2), given, settings)
 
 
 ONE, TWO, THREE = [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]
@@ -85,90 +85,90 @@ def test_a_class_that_is_never_guessed_has_no_precision() -> None:
         ([0, 1, 1, 2, 2], Task.OWN),
     ],
 )
-def test_labels_of_every_form(channel: Channel, labels: Any, task: Task) -> None:
+def test_labels_of_every_form(recorder: Recorder, labels: Any, task: Task) -> None:
     given = examples([ONE, TWO, THREE, THREE, THREE], labels, task=task, class_names=("ant", "bee", "cat"))
-    found = report_of(channel, given)
+    found = report_of(recorder, given)
     assert found is not None
     assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 2))
     assert [one.name for one in found.classes] == ["ant", "bee", "cat"]
     assert found.accuracy == 0.8
-    assert read_report(channel.run) == found
-    assert channel.run.report.stat().st_mode & 0o077 == 0
-    assert [event.detail for event in all_of(channel.run, PhaseStarted)] == ["each class"]
+    assert read_report(recorder.run) == found
+    assert recorder.run.report.stat().st_mode & 0o077 == 0
+    assert [event.detail for event in all_of(recorder.run, PhaseStarted)] == ["each class"]
 
 
-def test_outputs_that_are_no_numbers_are_wrong_and_counted(channel: Channel) -> None:
+def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -> None:
     nan = [np.nan, 0.1, 0.1]
-    found = report_of(channel, examples([nan, TWO, nan], [0, 1, 2]))
+    found = report_of(recorder, examples([nan, TWO, nan], [0, 1, 2]))
     assert found is not None
     assert (found.not_numbers, found.examples, found.accuracy) == (2, 3, 1 / 3)
     assert found.classes[0].recall == 0.0
-    json.loads(channel.run.report.read_text(), parse_constant=pytest.fail)
+    json.loads(recorder.run.report.read_text(), parse_constant=pytest.fail)
 
 
-def test_one_probability_tells_two_classes(channel: Channel) -> None:
+def test_one_probability_tells_two_classes(recorder: Recorder) -> None:
     given = examples([[0.9], [0.2], [0.6]], [1, 0, 0], classes=2)
-    found = report_of(channel, given, compiled(identity_model(1)))
+    found = report_of(recorder, given, compiled(identity_model(1)))
     assert found is not None
     assert found.matrix == ((1, 1), (0, 1))
 
 
-def test_weights_of_validation_examples_are_not_counts(channel: Channel) -> None:
+def test_weights_of_validation_examples_are_not_counts(recorder: Recorder) -> None:
     given = examples([ONE, TWO, THREE], [0, 1, 1])
     batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
-    found = report_classes(channel, compiled(identity_model()), batches, given, small_config())
+    found = report_classes(recorder, compiled(identity_model()), batches, given, small_config())
     assert found is not None
     assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
 
 
 @pytest.mark.parametrize("task", [Task.TRANSLATION, Task.RATINGS])
-def test_other_tasks_have_no_report(channel: Channel, task: Task) -> None:
-    assert report_of(channel, examples([ONE], [0], task=task)) is None
-    assert not channel.run.report.exists()
+def test_other_tasks_have_no_report(recorder: Recorder, task: Task) -> None:
+    assert report_of(recorder, examples([ONE], [0], task=task)) is None
+    assert not recorder.run.report.exists()
 
 
-def test_an_own_regression_has_none(channel: Channel) -> None:
+def test_an_own_regression_has_none(recorder: Recorder) -> None:
     given = examples([ONE, TWO], np.array([0.3, 0.7], np.float32), task=Task.OWN, classes=0)
-    assert report_of(channel, given, loss="mean_squared_error") is None
-    assert not has(channel.run, Noticed)
+    assert report_of(recorder, given, loss="mean_squared_error") is None
+    assert not has(recorder.run, Noticed)
 
 
-def test_no_validation_data_no_report(channel: Channel) -> None:
+def test_no_validation_data_no_report(recorder: Recorder) -> None:
     given = examples([ONE], [0])
-    assert report_classes(channel, compiled(identity_model()), None, given, small_config()) is None
+    assert report_classes(recorder, compiled(identity_model()), None, given, small_config()) is None
 
 
 @pytest.mark.parametrize("count", [7, None])
-def test_only_so_much_is_looked_at(channel: Channel, count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_much_is_looked_at(recorder: Recorder, count: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "MOST_EXAMPLES", 3)
-    found = report_of(channel, examples([ONE] * 7, [0] * 7, count=count))
+    found = report_of(recorder, examples([ONE] * 7, [0] * 7, count=count))
     assert found is not None
     assert (found.examples, found.is_partial) == (4, True)
 
 
-def test_what_goes_wrong_is_told_and_fails_nothing(channel: Channel) -> None:
+def test_what_goes_wrong_is_told_and_fails_nothing(recorder: Recorder) -> None:
     given = examples([ONE, [np.nan] * 3], [0, 1])
     batches = given.validation.map(lambda x, y: (tf.debugging.check_numerics(x, "a bad\nfile"), y)).batch(2)
-    assert report_classes(channel, compiled(identity_model()), batches, given, small_config()) is None
-    assert "class by class" in the(channel.run, Noticed).message
+    assert report_classes(recorder, compiled(identity_model()), batches, given, small_config()) is None
+    assert "class by class" in the(recorder.run, Noticed).message
 
 
-def test_whoever_asked_to_stop_does_not_wait_for_an_unknown_time(channel: Channel) -> None:
-    channel.stop_token.request("asked by SIGTERM")
-    assert report_of(channel, examples([ONE], [0])) is None
-    assert not has(channel.run, PhaseStarted)
+def test_whoever_asked_to_stop_does_not_wait_for_an_unknown_time(recorder: Recorder) -> None:
+    recorder.stop_token.request("asked by SIGTERM")
+    assert report_of(recorder, examples([ONE], [0])) is None
+    assert not has(recorder.run, PhaseStarted)
 
 
-def test_a_stop_while_it_is_made_leaves_it_out(channel: Channel) -> None:
+def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
     given = examples([ONE, TWO, THREE, ONE], [0, 1, 2, 0])
 
     def stop(x: Any, y: Any) -> Any:
-        tf.py_function(lambda: channel.stop_token.request("asked from the console") and None, [], [])
+        tf.py_function(lambda: recorder.stop_token.request("asked from the console") and None, [], [])
         return x, y
 
     batches = given.validation.map(stop).batch(2)
-    assert report_classes(channel, compiled(identity_model()), batches, given, small_config()) is None
-    assert not channel.run.report.exists()
+    assert report_classes(recorder, compiled(identity_model()), batches, given, small_config()) is None
+    assert not recorder.run.report.exists()
 
 
 def test_of_very_many_classes_the_summary_holds_what_concerns_all() -> None:

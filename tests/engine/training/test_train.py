@@ -27,7 +27,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.stop_token import StopToken
 
 if TYPE_CHECKING:
@@ -362,15 +362,15 @@ def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) ->
 
 def test_a_channel_tells_a_phase_and_a_stop_once(tmp_path: Path) -> None:
     run = prepare_run(small_config(), tmp_path / "runs")
-    channel = Channel(run, JournalWriter(run.journal), StopToken())
-    channel.enter(Phase.TRAINING)
-    channel.enter(Phase.TRAINING)
-    channel.enter(Phase.LOADING, "downloading")
-    channel.enter(Phase.LOADING, "unpacking")
-    assert not channel.should_stop()
-    channel.stop_token.request("enough")
-    assert channel.should_stop()
-    assert channel.should_stop()
+    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    recorder.enter(Phase.TRAINING)
+    recorder.enter(Phase.TRAINING)
+    recorder.enter(Phase.LOADING, "downloading")
+    recorder.enter(Phase.LOADING, "unpacking")
+    assert not recorder.should_stop()
+    recorder.stop_token.request("enough")
+    assert recorder.should_stop()
+    assert recorder.should_stop()
     assert events_of(run) == [
         PhaseStarted("training"),
         PhaseStarted("loading data", "downloading"),

@@ -18,7 +18,7 @@ from tpu_console.engine.models.build import build_model
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.runs.events import Noticed, Sample, Translated
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.training.translations import TranslationSamples, Translator
 
@@ -178,7 +178,7 @@ def test_sentences_are_said_word_by_word_up_to_their_end() -> None:
 
 def told(folder: Path, model: Any) -> list[Any]:
     run = create_run("nmt", folder)
-    callback = TranslationSamples(Channel(run, JournalWriter(run.journal)), RECORD)
+    callback = TranslationSamples(Recorder(run, JournalWriter(run.journal)), RECORD)
     callback.set_model(model)
     callback.on_epoch_end(0)
     callback.on_epoch_end(1)

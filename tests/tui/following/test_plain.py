@@ -30,7 +30,7 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import RunDirectory
-from tpu_console.engine.runs.run_history import Took
+from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.tui.following.plain import FIRST_SILENCE_S, LONGEST_SILENCE_S, PlainPrinter
 from tpu_console.tui.text.run_lines import crashed_lines, epoch_line, failed_lines, plan_lines
 
@@ -270,7 +270,7 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
     ],
 )
 def test_plan_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str) -> None:
-    took = Took(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01")
+    took = PastRun(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01")
     monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
     config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
     lines = plan_lines(config, make_plan(config, Hardware()))

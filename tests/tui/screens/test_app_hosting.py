@@ -14,7 +14,7 @@ from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import RunFinished
-from tpu_console.engine.runs.heartbeat import Heart, HeartThread, write_heartbeat
+from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread, write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
@@ -167,13 +167,13 @@ async def test_in_process_leaving_asks_and_stops_the_run_first(engine: FakeEngin
     engine.train(1)
     journal = JournalWriter(engine.run.journal)
     thread = IdleEngine(engine.run, CONFIG, journal, "in-process")
-    heart = HeartThread(Heart(engine.run, journal, thread.request_stop))
+    heartbeat = HeartbeatThread(Heartbeat(engine.run, journal, thread.request_stop))
 
     def launcher(config: RunConfig, *, in_process: bool) -> InProcessRun:
         assert in_process
-        heart.start()
+        heartbeat.start()
         thread.start()
-        return InProcessRun(engine.run, thread, heart, journal)
+        return InProcessRun(engine.run, thread, heartbeat, journal)
 
     app = ConsoleApp(in_process=True, launcher=launcher)
     async with app.run_test(size=(80, 24)) as pilot:
@@ -186,7 +186,7 @@ async def test_in_process_leaving_asks_and_stops_the_run_first(engine: FakeEngin
         assert thread.is_alive()
         await pilot.press("d", "y")
         await until(pilot, lambda: "Stopped after 1 epoch" in screen_text(pilot))
-        await until(pilot, lambda: not heart.is_alive())
+        await until(pilot, lambda: not heartbeat.is_alive())
         await pilot.press("d")
     assert app.return_code == 0
     assert "Stopped after 1 epoch" in app.farewell

@@ -10,7 +10,7 @@ from tests.images import write_image_folder
 from tests.tui.live_fakes import until
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.machine.devices import Hardware
-from tpu_console.engine.runs.run_history import Took
+from tpu_console.engine.runs.run_history import PastRun
 from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.forms.run_form import RunForm
@@ -99,7 +99,7 @@ async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int
 
 
 async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    took = Took(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
+    took = PastRun(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
     monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
