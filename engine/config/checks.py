@@ -82,7 +82,7 @@ def _backend_problems(config: RunConfig) -> list[Problem]:
     problems = []
     if config.backend == "jax" and config.needs_tensorflow:
         problems.append(Problem("backend", f"cannot be jax: {config.needs_tensorflow}"))
-    if config.backend == "jax" and config.tpu_address:
+    if config.backend == "jax" and config.requested.address:
         problems.append(Problem("backend", "cannot be jax: a TPU at another machine is reached by TensorFlow only"))
     hosts = config.hosts
     if hosts.count == "auto":
@@ -93,6 +93,6 @@ def _backend_problems(config: RunConfig) -> list[Problem]:
         problems.append(Problem("backend", "cannot be tensorflow: Keras trains on several hosts with JAX only"))
     if hosts.is_several and config.needs_tensorflow:
         problems.append(Problem("hosts.count", f"cannot be {hosts.count}: {config.needs_tensorflow}"))
-    if (count := config.simulated_replicas) and count % hosts.count:
+    if (count := config.requested.simulated) and count % hosts.count:
         problems.append(Problem("accelerator", f"{count} simulated replicas do not divide among {hosts.count} hosts"))
     return problems

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, field_validator
 
+from .accelerator import parse_accelerator
 from .catalog import DATASET_NAMES, MODELS
 from .options import (
     LOSSES,
@@ -26,7 +26,7 @@ from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, one
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
+    from .accelerator import RequestedAccelerator
 
 
 class RunConfig(Section):
@@ -91,10 +91,7 @@ class RunConfig(Section):
     @field_validator("accelerator")
     @classmethod
     def _known_accelerator(cls, value: str) -> str:
-        if not _ACCELERATOR.fullmatch(value):
-            raise ValueError(
-                f"'{value}' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"
-            )
+        parse_accelerator(value)
         return value
 
     @property
@@ -104,24 +101,19 @@ class RunConfig(Section):
         return self.loss.removeprefix("sparse_") if is_soft else self.loss
 
     @property
-    def simulated_replicas(self) -> int:
-        """The N of ``sim:N``, or 0."""
-        return int(self.accelerator.removeprefix("sim:")) if self.accelerator.startswith("sim:") else 0
-
-    @property
-    def wants_tpu(self) -> bool:
-        """Whether a TPU was asked for by name."""
-        return self.accelerator.partition(":")[0] == "tpu"
-
-    @property
-    def tpu_address(self) -> str:
-        """The address of ``tpu:ADDRESS``, or empty."""
-        return self.accelerator.partition(":")[2] if self.wants_tpu else ""
+    def requested(self) -> RequestedAccelerator:
+        """The value of `accelerator`, parsed."""
+        return parse_accelerator(self.accelerator)
 
     @property
     def needs_tensorflow(self) -> str:
         """Why no other backend can train this, in a few words; empty when any can."""
         return "a SavedModel of TensorFlow Hub is a TensorFlow program" if self.model == "hub" else ""
+
+    @property
+    def takes_tensorflow(self) -> bool:
+        """Whether TensorFlow makes the training step on a TPU: it is needed, or was asked for."""
+        return self.backend == "tensorflow" or bool(self.needs_tensorflow)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -142,8 +134,3 @@ def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-def takes_tensorflow(config: RunConfig) -> bool:
-    """Whether it is TensorFlow's step that has to be compiled: nothing else can make it, or it was asked for."""
-    return config.backend == "tensorflow" or bool(config.needs_tensorflow)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..config.batch import global_batch, steps_per_epoch
 from ..config.model_options import MODEL_OPTIONS
-from ..config.run_config import takes_tensorflow
 from ..findings import Finding, Severity, most_severe_first
 from .example_count import train_examples_of
 
@@ -66,7 +66,7 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
         replicas: Copies of the model that share a step.
     """
     batch, key = config.batch_size, "batch_size"
-    whole = batch * replicas
+    whole = global_batch(batch, replicas)
     if examples is not None and whole > examples:
         largest = examples // replicas
         fits = f"the largest batch size that fits is {largest}" if largest else "use fewer replicas"
@@ -153,12 +153,10 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
 
 
 def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Iterator[Finding]:
-    whole = config.batch_size * devices
-    available = None if examples is None else examples // whole
-    steps = available if config.steps_per_epoch == "all" else config.steps_per_epoch
+    steps = steps_per_epoch(config, examples, devices)
     if not steps:
         return
-    if available and available < _FEW_STEPS and config.steps_per_epoch == "all":
+    if steps < _FEW_STEPS and config.steps_per_epoch == "all":
         text = (
             f"{devices} devices take the {examples:,} examples in {steps} step{'s' if steps > 1 else ''} an epoch: "
             "starting and ending an epoch takes longer than that."
@@ -172,7 +170,7 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
     asked, key = config.steps_per_execution, "steps_per_execution"
     if asked == "auto":
         return
-    by_tensorflow = takes_tensorflow(config)
+    by_tensorflow = config.takes_tensorflow
     if by_tensorflow and devices == 1:
         if asked == 1 and steps > 1:
             text = "With one step an execution the TPU waits for the host after every step."

@@ -6,11 +6,12 @@ files; fast enough to run at every key press.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..accelerators.backend import TENSORFLOW, choose_backend
+from ..config.accelerator import AcceleratorKind, parse_accelerator
+from ..config.batch import global_batch, steps_per_epoch
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
 from ..config.learning_rate import scaled_learning_rate
 from ..data.function_record import recall as recall_seen
@@ -18,6 +19,7 @@ from ..data.input_speed import recall
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.devices import CHIPS
+from ..machine.resources import usable_cores
 from ..runs.run_history import recall as recall_past_run
 from ..storage.paths import user_path
 from .advice import batch_findings, scaling_findings
@@ -99,15 +101,14 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     """
     backend_choice = choose_backend(config, hardware)
     accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
-    global_batch = config.batch_size * replicas
+    batch = global_batch(config.batch_size, replicas)
     examples = train_examples_of(config)
-    available = None if examples is None else examples // global_batch
-    steps = available if config.steps_per_epoch == "all" else config.steps_per_epoch
+    steps = steps_per_epoch(config, examples, replicas)
     remainder = 0
     if examples is not None:
         findings = list(batch_findings(config, examples, replicas))
         advice += _own_advice(config, findings) if is_user_reference(config.dataset) else findings
-        remainder = examples % global_batch if config.steps_per_epoch == "all" else 0
+        remainder = examples % batch if config.steps_per_epoch == "all" else 0
     if (info := DATASETS.get(config.dataset)) is not None:
         advice += _download_advice(info)
     if (found := survey(config)) is not None:
@@ -118,10 +119,10 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         accelerator=accelerator,
         replicas=replicas,
         replica_batch=config.batch_size,
-        global_batch=global_batch,
+        global_batch=batch,
         train_examples=examples,
         steps_per_epoch=steps,
-        images_per_epoch=None if steps is None else steps * global_batch,
+        images_per_epoch=None if steps is None else steps * batch,
         remainder=remainder,
         learning_rate=scaled_learning_rate(config, replicas),
         advice=most_severe_first(advice),
@@ -154,33 +155,33 @@ def _accelerator(
         refusals.append(
             Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key="backend")
         )
-    if config.simulated_replicas:
-        count = config.simulated_replicas
+    requested = config.requested
+    if count := requested.simulated:
         among = f" on {hosts} hosts" if hosts > 1 else ""
         refusals += _crowding_advice(max(1, count // hosts))
         return f"{count} simulated replicas on the CPU{among}", count, refusals
-    if backend_choice.accelerator.partition(":")[0] == "tpu":
+    if parse_accelerator(backend_choice.accelerator).is_tpu:
         return _tpu(config, hardware, hardware.tpu_hosts if config.hosts.count == "auto" else hosts, refusals)
-    if config.accelerator == "gpu" and not gpus:
+    if requested.kind is AcceleratorKind.GPU and not gpus:
         refusal = Finding(Severity.ERROR, "No GPU was found on this machine; there are: cpu, sim:N.", key="accelerator")
         return "gpu", 1, [*refusals, refusal]
-    if config.accelerator == "cpu" or not gpus:
-        if hardware.tpu and config.accelerator == "auto":
+    if requested.kind is AcceleratorKind.CPU or not gpus:
+        if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
                 f"A TPU ({hardware.tpu}) is here but is not used, because neither JAX's TPU packages nor "
                 "tensorflow-tpu are installed; training on the CPU. `pip install 'tpu-console[tpu]'` brings the former."
             )
             refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
-        name = "CPU" if config.accelerator == "cpu" else "CPU (auto: no GPU found)"
+        name = "CPU" if requested.kind is AcceleratorKind.CPU else "CPU (auto: no GPU found)"
         return (f"{hosts} × {name}" if hosts > 1 else name), hosts, refusals
     count = len(gpus) * hosts
     name = gpus[0] if count == 1 else f"{count} × {gpus[0]}"
-    return name if config.accelerator == "gpu" else f"{name} (auto)", count, refusals
+    return name if requested.kind is AcceleratorKind.GPU else f"{name} (auto)", count, refusals
 
 
 def _crowding_advice(replicas: int) -> list[Finding]:
     """Say when more simulated replicas share this machine's cores than can be of use."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     if replicas <= _CROWDED * cores:
         return []
     text = (
@@ -193,7 +194,7 @@ def _crowding_advice(replicas: int) -> list[Finding]:
 def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]) -> tuple[str, int, list[Finding]]:
     """Count the devices of a TPU; one that another machine serves is known only once it is connected."""
     if not hardware.tpu_chips:
-        if config.tpu_address or not config.wants_tpu or config.backend == TENSORFLOW:
+        if config.requested.address or not config.requested.is_tpu or config.backend == TENSORFLOW:
             text = (
                 f"How many devices the TPU has is known only once it is connected; the plan assumes {_USUAL_DEVICES}."
             )
@@ -206,7 +207,7 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Findi
         return "tpu", 1, [*refusals, Finding(Severity.ERROR, text, key="accelerator")]
     cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
     count = hardware.tpu_chips * cores * hosts
-    auto = "" if config.wants_tpu else " (auto)"
+    auto = "" if config.requested.is_tpu else " (auto)"
     among = f" on {hosts} hosts" if hosts > 1 else ""
     name = f"TPU {hardware.tpu_kind}".strip()
     return f"{name}, {count} device{'s' if count > 1 else ''}{among}{auto}", count, refusals

@@ -236,7 +236,7 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
         (["--hosts", "two"], "'two' is not a valid integer"),
         (["--hosts", "2", "--backend", "tensorflow"], "Keras trains on several hosts with JAX only"),
         (["--backend", "torch"], "'torch' is not one of 'auto', 'tensorflow', 'jax'"),
-        (["--accelerator", "tpu:"], "'tpu:' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
+        (["--accelerator", "tpu:"], "'tpu:' is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
     ],
 )
 def test_hosts_and_backends_that_cannot_be_are_refused_before_anything_starts(
