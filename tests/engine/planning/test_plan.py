@@ -102,7 +102,7 @@ def test_a_gpu_that_is_not_there_makes_the_run_impossible() -> None:
     plan = make_plan(config(accelerator="gpu"), NOTHING)
     assert not plan.is_possible
     assert plan.advice[0].key == "accelerator"
-    assert "there are: cpu, sim:N" in plan.advice[0].text
+    assert "available: cpu, sim:N" in plan.advice[0].text
 
 
 def test_a_batch_larger_than_the_data_says_which_one_fits() -> None:
@@ -131,9 +131,9 @@ def test_a_remainder_is_told() -> None:
 @pytest.mark.parametrize(
     ("batch", "text", "expected"),
     [
-        (36, "36 a replica is not a multiple of 8: a TPU pads it to 40", Severity.WARNING),
-        (4, "4 a replica is not a multiple of 8: a TPU pads it to 8", Severity.INFO),
-        (64, "multiples of 128 a replica", Severity.INFO),
+        (36, "36 per replica is not a multiple of 8; a TPU pads it to 40", Severity.WARNING),
+        (4, "4 per replica is not a multiple of 8; a TPU pads it to 8", Severity.INFO),
+        (64, "multiples of 128 per replica", Severity.INFO),
     ],
 )
 def test_a_batch_that_a_tpu_would_pad_is_told(batch: int, text: str, expected: Severity) -> None:
@@ -148,7 +148,7 @@ def test_a_dataset_that_is_not_downloaded_says_how_much_and_where_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert severity(f"31 MB will be fetched first, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
+    assert severity(f"will be downloaded first: 31 MB, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
     file = tmp_path / "datasets" / "mnist.npz"
     file.parent.mkdir()
     file.touch()
@@ -169,7 +169,7 @@ def test_an_unused_tpu_is_told_and_an_unscaled_rate_too(monkeypatch: pytest.Monk
     monkeypatch.setattr("tpu_console.engine.accelerators.backend.version", _not_installed)
     is_installed.cache_clear()
     tpu = Hardware(tpu="/dev/accel0")
-    assert severity("A TPU (/dev/accel0) is here but is not used", tpu, accelerator="auto") is Severity.WARNING
+    assert severity("The TPU (/dev/accel0) is not used", tpu, accelerator="auto") is Severity.WARNING
     assert severity("grows 2-fold", accelerator="sim:2") is Severity.INFO
     scaled = {"scale_with_replicas": True}
     assert not [text for text in advice_of(accelerator="sim:2", optimizer=scaled) if "-fold" in text]

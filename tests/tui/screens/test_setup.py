@@ -100,7 +100,7 @@ async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int
 
 async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     took = PastRun(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
-    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
+    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_past_run", lambda *_: took)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -338,7 +338,7 @@ async def test_what_has_to_be_downloaded_is_said_with_its_size_and_place() -> No
         await pilot.press("down")
         await until(pilot, lambda: app.panel.command == "tpu-console run fashion-mnist-cnn")
         advice = "".join(str(app.panel.query_one("#plan-advice", Static).render()).split())
-        assert "!fashion-mnistisnotdownloadedyet:31MB" in advice
+        assert "!fashion-mnistwillbedownloadedfirst:31MB" in advice
         assert str(DATASETS["fashion-mnist"].files[0].location.parent) in advice
 
 
