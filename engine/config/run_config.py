@@ -34,30 +34,30 @@ class RunConfig(Section):
 
     Args:
         name: The preset's name, and the label of its runs.
-        dataset: A built-in dataset, a format of one's own files, or a function of one's own:
-            ``package.module:function``, ``file.py:function``.
-        data: How the examples are read and split.
-        model: A built-in model, or a function of one's own that returns an uncompiled Keras model.
-        model_options: Options of that model; keyword arguments for one's own function.
-        batch_size: Images each replica takes a step; multiples of 8 or 128 suit a TPU.
+        dataset: A built-in dataset, a format of your files, or your function: ``package.module:function`` or
+            ``file.py:function``.
+        data: How examples are read and split.
+        model: A built-in model, or your function that returns an uncompiled Keras model.
+        model_options: Options of the model, or keyword arguments of your function.
+        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU.
         epochs: Passes over the training data.
-        steps_per_epoch: Steps an epoch, or ``all`` for the whole dataset.
-        validation_freq: Validate after every so many epochs.
-        loss: What training makes smaller: a Keras loss.
+        steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
+        validation_freq: Validate every this many epochs.
+        loss: The Keras loss to minimise.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
-        class_weight: ``balanced`` counts the examples of rare classes for more.
-        metrics: What is measured beside the loss: Keras metrics, with commas between.
+        class_weight: ``balanced`` gives the examples of rare classes more weight.
+        metrics: Keras metrics to report besides the loss, separated by commas.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
-        accelerator: Where to train; ``auto`` takes a TPU or GPU where there is one, ``sim:N`` simulates N replicas,
-            ``tpu:ADDRESS`` is a TPU that another machine serves.
-        backend: What Keras computes with; ``auto`` takes JAX for a TPU where it is ready, TensorFlow elsewhere.
+        accelerator: Where to train; ``auto`` uses a TPU or GPU if there is one, ``sim:N`` simulates N replicas,
+            ``tpu:ADDRESS`` uses a TPU on another machine.
+        backend: Keras's backend; ``auto`` uses JAX on a TPU if it is ready, otherwise TensorFlow.
         hosts: The machines that train together.
         precision: Number format; mixed_bfloat16 is faster on TPUs and newer GPUs.
-        steps_per_execution: Steps sent to the device at once, or ``auto``.
+        steps_per_execution: Steps per execution on the device, or ``auto``.
         fine_tuning: A second phase that also trains layers of a pretrained base.
         early_stopping: When to stop before the last epoch.
-        checkpoint: Which weights are kept on the way.
+        checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
         seed: Seed of weights, shuffling and augmentation.
     """
@@ -96,7 +96,7 @@ class RunConfig(Section):
 
     @property
     def effective_loss(self) -> str:
-        """The loss that is trained with: labels that are mixed or smoothed are a share for each class."""
+        """The loss used for training; mixed or smoothed labels are a share for each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
         return self.loss.removeprefix("sparse_") if is_soft else self.loss
 

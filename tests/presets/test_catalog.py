@@ -110,7 +110,7 @@ def test_a_saved_preset_is_found_and_trains_the_same(private_home: Path) -> None
 def test_saving_replaces_no_preset(private_home: Path, name: str) -> None:
     config = config_of(GOOD)
     save_preset(config, "mine", "Mine")
-    with pytest.raises(ConsoleError, match=f"There is a preset '{name}' already"):
+    with pytest.raises(ConsoleError, match=f"A preset named '{name}' already exists"):
         save_preset(config, name, "Another")
     assert find_preset("mine").about.title == "Mine"
 
