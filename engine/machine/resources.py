@@ -1,4 +1,4 @@
-"""Cores, memory and room on disks, within the limits that a container sets.
+"""Cores, memory and disk space, within the limits of a container.
 
 The limits are those of Linux control groups, of versions 1 and 2.
 """
@@ -54,13 +54,13 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Room for one purpose.
+    """Disk space for one purpose.
 
     Args:
-        purpose: What it is for, such as ``Keras cache``.
+        purpose: The purpose, such as ``Keras cache``.
         folder: The folder; it need not exist yet.
-        space: Room on its file system; None where that could not be read.
-        measured_at: The folder that was asked: itself, or the nearest one above it that exists.
+        space: The space on its file system; None if unknown.
+        measured_at: The folder that was measured: itself or the nearest parent that exists.
     """
 
     purpose: str
@@ -122,7 +122,7 @@ def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
 
 
 def find_disks(sources: Sources) -> tuple[Disk, ...]:
-    """Read the room of the folders that training writes to, and of ``/dev/shm``."""
+    """Read the disk space of the folders that training writes to, and of ``/dev/shm``."""
     disks = [_disk(sources, purpose, folder) for purpose, folder in sources.folders.items()]
     shm = Path("/dev/shm")  # noqa: S108  a look at its size
     return (*disks, Disk("shared memory", shm, sources.space(shm), shm))
