@@ -79,7 +79,7 @@ def choose_backend(
     remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
     backend = config.backend
-    if config.accelerator == "auto":
+    if config.requested.kind is AcceleratorKind.AUTO:
         if not (hardware.tpu or remote):
             return _off_tpu(config, has)
         usable = {JAX: bool(hardware.tpu) and by_jax, TENSORFLOW: by_tensorflow}

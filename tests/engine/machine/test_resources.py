@@ -47,7 +47,7 @@ def test_usable_cores_are_within_the_limit_of_a_container(
     assert usable_cores() >= 1
 
 
-def test_free_memory_is_the_machine_s_without_a_limit(tmp_path: Path) -> None:
+def test_free_memory_without_a_limit_is_that_of_the_machine(tmp_path: Path) -> None:
     write(tmp_path / "proc/self/cgroup", "0::/user.slice")
     write(tmp_path / "sys/fs/cgroup/user.slice/memory.max", "max")
     machine = psutil.virtual_memory().available
