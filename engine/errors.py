@@ -1,7 +1,7 @@
-"""The errors a person can do something about.
+"""Errors that the user can do something about.
 
-Each carries what happened, why, and what to do next; anything else that is raised is a bug, and its
-traceback belongs in the run's log.
+Each says what happened, why, and what to do next. Any other exception is a bug, and its traceback belongs in the
+run's log.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class ConsoleError(Exception):
-    """A failure the person can act on.
+    """A failure that the user can act on.
 
-    Its texts are safe to show, whatever file names and messages of other programs were put into them.
+    Its texts are safe to show, even with file names and messages of other programs in them.
 
     Args:
         what: One sentence saying what happened, with the file, line or field.
-        why: The cause, when it is known and not already in `what`.
+        why: The cause, if it is known and not already in `what`.
         remedy: What to do next.
     """
 
@@ -36,19 +36,19 @@ class ConsoleError(Exception):
 
 
 class AcceleratorError(ConsoleError):
-    """The accelerator that was asked for is not there or cannot be used."""
+    """The requested accelerator is missing or cannot be used."""
 
 
 class DataError(ConsoleError):
-    """The dataset cannot be fetched, read or used with this configuration."""
+    """The dataset cannot be downloaded, read or used with this configuration."""
 
 
 class UserCodeError(ConsoleError):
-    """A model or dataset function of the person's own cannot be found, raised, or returned the wrong thing."""
+    """A model or dataset function of the user cannot be found, raised an error, or returned the wrong thing."""
 
 
 class UntrustedCodeError(ConsoleError):
-    """A saved model holds code, no run of the user's own saved it, and the user has not said to trust it."""
+    """A saved model contains code, was not saved by the user's runs, and is not trusted."""
 
 
 class DiskFullError(ConsoleError):
@@ -56,7 +56,7 @@ class DiskFullError(ConsoleError):
 
 
 class RunNotFoundError(ConsoleError):
-    """There is no such run, or the folder is not a run."""
+    """The run does not exist, or the folder is not a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +64,15 @@ class Problem:
     """One thing wrong with a configuration.
 
     Args:
-        key: Dotted key, such as ``optimizer.learning_rate``; empty when the whole file is meant.
-        message: What is wrong with it, and the nearest valid value where there is one.
+        key: Dotted key, such as ``optimizer.learning_rate``; empty for the whole file.
+        message: What is wrong with it, with the nearest valid value if there is one.
     """
 
     key: str
     message: str
 
     def __post_init__(self) -> None:
-        """Make both texts safe to show: they quote what a file holds."""
+        """Make both texts safe to show, because they quote the file."""
         object.__setattr__(self, "key", printable(self.key[:LONGEST_TEXT]))
         object.__setattr__(self, "message", printable_lines(self.message[:LONGEST_TEXT]))
 
@@ -81,7 +81,7 @@ class Problem:
 
 
 class ConfigError(ConsoleError):
-    """A configuration that cannot be used; carries every problem found, not only the first.
+    """A configuration that cannot be used, with all of its problems.
 
     Args:
         problems: At least one problem.
@@ -101,15 +101,15 @@ def one_line(error: BaseException, length: int = 400) -> str:
 
 
 def _initials(name: str) -> str:
-    """Return how people shorten a key: ``lr`` for ``optimizer.learning_rate``."""
+    """Return the usual abbreviation of a key: ``lr`` for ``optimizer.learning_rate``."""
     return "".join(part[:1] for part in name.rpartition(".")[2].split("_"))
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Name the nearest valid choice, or list them all when none is near.
+    """Suggest the nearest valid choice, or list all choices if none is near.
 
     Args:
-        word: What was written.
+        word: The invalid word.
         choices: The valid names.
 
     Returns:

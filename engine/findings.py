@@ -1,4 +1,4 @@
-"""Something a person should know, such as the plan, the preflight and the doctor report it."""
+"""What the plan, the preflight and the doctor report, and how much it matters."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ class Severity(StrEnum):
     ERROR = "error"
     WARNING = "warning"
     INFO = "info"
+    OK = "ok"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,8 @@ class Finding:
         severity: An error means that the run would fail.
         text: One or two sentences.
         layer: The layer it is about; empty for the whole model.
-        remedy: What to do; empty where nothing is to be done.
-        key: Dotted key of the configuration it is about; empty for none.
+        remedy: What to do; empty for nothing.
+        key: The dotted configuration key it is about; empty for none.
     """
 
     severity: Severity
@@ -38,6 +40,6 @@ class Finding:
 
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return findings in the order in which a person should read them; equally severe ones keep their order."""
+    """Sort findings by severity; equally severe ones keep their order."""
     order = list(Severity)
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))

@@ -1,7 +1,6 @@
-"""Finds, reads and writes presets: those of the package, the person's own folder, and files named on the way.
+"""Finds, reads and writes presets: those of the package, of the user's folder, and single files.
 
-A preset file holds a `RunConfig` at its top level and a table ``[preset]`` that describes it. Its name is the
-file's.
+A preset file holds a `RunConfig` and a table ``[preset]`` that describes it. The preset has the name of the file.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class About(BaseModel):
-    """What a preset says of itself.
+    """The description of a preset.
 
     Args:
-        title: What it is, in a few words.
-        reproduces: The published example it follows, or what it shows.
-        expected_score: The score to expect, and which one.
-        expected_time: The time to expect, and on what.
-        data: Where its data comes from and where to put it; by default it is fetched or installed by itself.
+        title: A short description.
+        reproduces: The published example that it follows, or what it shows.
+        expected_score: The metric and score to expect.
+        expected_time: The time to expect, and on which device.
+        data: Where its data comes from and where to put it.
         command: The command that runs it.
     """
 
@@ -49,7 +48,7 @@ class About(BaseModel):
     reproduces: Text = "your own"
     expected_score: Text = "not stated"
     expected_time: Text = "not stated"
-    data: Text = "comes by itself"
+    data: Text = "downloaded or installed automatically"
     command: Text = ""
 
 
@@ -58,10 +57,10 @@ class Preset:
     """A named configuration.
 
     Args:
-        name: Its name, the file's without ``.toml``.
-        about: What it says of itself.
+        name: The name of its file without ``.toml``.
+        about: Its description.
         config: The configuration.
-        path: The file it was read from.
+        path: Its file.
     """
 
     name: str
@@ -71,7 +70,7 @@ class Preset:
 
     @property
     def is_builtin(self) -> bool:
-        """Whether it came with the package."""
+        """Whether the preset is part of the package."""
         return self.path.parent == _BUILTIN
 
 
@@ -79,12 +78,12 @@ def load_preset(path: Path) -> Preset:
     """Read one preset file.
 
     Raises:
-        ConfigError: With every problem of the file.
+        ConfigError: With all problems of the file.
     """
     name = _name_of(path)
     values = read_toml(path)
     described = values.pop("preset", {"title": name})
-    with suppress(TooDeepError):  # as a configuration it is refused, too
+    with suppress(TooDeepError):  # parse_config refuses it
         described = printable_values(described)
     problems: list[Problem] = []
     about = About(title=name)
@@ -107,7 +106,7 @@ def load_preset(path: Path) -> Preset:
 
 
 def preset_files(extra: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return every preset's file by name: the package's, then the person's own, then `extra`; the last wins."""
+    """Return the file of every preset by name; the user's folder replaces the package's, and `extra` both."""
     folders = [_BUILTIN, user_presets_folder()]
     paths = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
     return {_name_of(path): path for path in [*paths, *extra]}
@@ -118,7 +117,7 @@ def _name_of(path: Path) -> str:
 
 
 def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigError]]:
-    """Read all presets; a file with mistakes is left out and its mistakes are returned beside the rest."""
+    """Read all presets, and return the errors of those that cannot be used."""
     found, broken = [], []
     for path in preset_files(extra).values():
         try:
@@ -129,10 +128,10 @@ def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigEr
 
 
 def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
-    """Read the preset of a name.
+    """Read the preset with a name.
 
     Raises:
-        ConfigError: There is no such preset, or its file has mistakes.
+        ConfigError: There is no such preset, or its file has problems.
     """
     files = preset_files(extra)
     if name not in files:
@@ -141,26 +140,26 @@ def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
 
 
 def save_preset(config: RunConfig, name: str, title: str, folder: Path | None = None) -> Path:
-    """Write a configuration as a preset of the person's own.
+    """Save a configuration as a preset of the user.
 
     Args:
         config: The configuration.
         name: The preset's name.
-        title: What it is, in a few words.
-        folder: Where to; the person's preset folder by default.
+        title: A short description.
+        folder: Where to save it; the user's preset folder by default.
 
     Returns:
         The file.
 
     Raises:
-        ConfigError: The name is not usable as one.
-        ConsoleError: There is such a preset already, or the folder cannot be written.
+        ConfigError: The name is not valid.
+        ConsoleError: The preset exists already, or the folder cannot be written.
     """
     folder = folder or user_presets_folder()
     renamed = parse_config(config.model_dump(mode="json") | {"name": name})
     path = folder / f"{name}.toml"
     if name in preset_files() or path.exists():
-        raise ConsoleError(f"There is a preset '{name}' already.", remedy="Choose another name.")
+        raise ConsoleError(f"A preset named '{name}' already exists.", remedy="Choose another name.")
     values = renamed.model_dump(mode="json", exclude_defaults=True)
     values.pop("name", None)
     values["preset"] = {"title": title, "command": f"tpu-console run {name}"}

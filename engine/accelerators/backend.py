@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from ..config.accelerator import AcceleratorKind
 from ..errors import AcceleratorError
 
 if TYPE_CHECKING:
@@ -78,13 +79,13 @@ def choose_backend(
     remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
     backend = config.backend
-    if config.accelerator == "auto":
+    if config.requested.kind is AcceleratorKind.AUTO:
         if not (hardware.tpu or remote):
             return _off_tpu(config, has)
         usable = {JAX: bool(hardware.tpu) and by_jax, TENSORFLOW: by_tensorflow}
         if not any(usable[name] for name in usable if backend in {name, "auto"}):
             return _off_tpu(config, has)
-    elif not config.wants_tpu:
+    elif not config.requested.is_tpu:
         return _off_tpu(config, has)
     return _to_tpu(config, hardware, remote, by_jax=by_jax, by_tensorflow=by_tensorflow)
 
@@ -101,8 +102,8 @@ def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> BackendChoice:
 
 
 def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> BackendChoice:
-    accelerator = config.accelerator if config.wants_tpu else "tpu"
-    address = config.tpu_address or ("" if hardware.tpu else remote)
+    accelerator = config.accelerator if config.requested.is_tpu else "tpu"
+    address = config.requested.address or ("" if hardware.tpu else remote)
     if config.backend == JAX or config.hosts.is_several:
         why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
         return _jax_road(why, accelerator, by_jax=by_jax)
@@ -143,7 +144,7 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
     os.environ["KERAS_BACKEND"] = backend_choice.backend
     if backend_choice.backend != JAX:
         return
-    if count := config.simulated_replicas:
+    if count := config.requested.simulated:
         # Under several hosts each one simulates its share.
         each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
         flags = f"--xla_force_host_platform_device_count={each}"
@@ -153,6 +154,6 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         flags += " --xla_cpu_multi_thread_eigen=false"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
         os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
-    if config.accelerator == "cpu" or config.simulated_replicas:
+    if config.requested.kind in {AcceleratorKind.CPU, AcceleratorKind.SIMULATED}:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
         os.environ["JAX_PLATFORMS"] = "cpu"

@@ -42,7 +42,7 @@ def connect_jax(config: RunConfig, name: str) -> Accelerator:
     devices = _devices(name)
     platform = devices[0].platform
     settled = name if name not in {"auto"} else {"cpu": "cpu", "tpu": "tpu"}.get(platform, "gpu")
-    if count := config.simulated_replicas:
+    if count := config.requested.simulated:
         if len(devices) < count:
             raise AcceleratorError(
                 f"The accelerator '{name}' cannot be set up in this process any more.",

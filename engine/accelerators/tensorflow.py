@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ..config.accelerator import parse_accelerator
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
+from ..machine.resources import usable_cores
 from ..runs.events import Replica
 from .accelerator import Accelerator
 from .backend import TENSORFLOW
@@ -30,22 +31,23 @@ def connect_tensorflow(name: str) -> Accelerator:
     Raises:
         AcceleratorError: It is not there, or this process has connected another one already.
     """
-    if name.partition(":")[0] == "tpu":
+    requested = parse_accelerator(name)
+    if requested.is_tpu:
         from .tpu_strategy import connect_tpu
 
-        return connect_tpu(name.partition(":")[2])
+        return connect_tpu(requested.address)
     gpus = tf.config.list_physical_devices("GPU")
     if name == "gpu" and not gpus:
         raise AcceleratorError(
             "There is no GPU that TensorFlow can use.",
             why=_why_no_gpu(detect_hardware()),
-            remedy=f"There are: cpu ({_cores()} cores), sim:N (N simulated replicas on the CPU).",
+            remedy=f"There are: cpu ({usable_cores()} cores), sim:N (N simulated replicas on the CPU).",
         )
     try:
         if name == "gpu" or (name == "auto" and gpus):
             return _gpu(gpus, name)
-        if name.startswith("sim:"):
-            return _simulated(int(name.removeprefix("sim:")))
+        if requested.simulated:
+            return _simulated(requested.simulated)
         return _cpu(name)
     except RuntimeError as error:
         raise AcceleratorError(
@@ -53,10 +55,6 @@ def connect_tensorflow(name: str) -> Accelerator:
             why=str(error),
             remedy="Start the run in a process of its own, without --in-process.",
         ) from error
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _why_no_gpu(hardware: Hardware) -> str:
@@ -76,7 +74,7 @@ def _cpu(asked: str) -> Accelerator:
         reason = f"auto: {_why_no_gpu(hardware)}"
         if hardware.tpu:
             reason += f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are here."
-    replica = Replica(0, "/device:CPU:0", f"CPU, {_cores()} cores", socket.gethostname())
+    replica = Replica(0, "/device:CPU:0", f"CPU, {usable_cores()} cores", socket.gethostname())
     return _accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
 
 

@@ -1,6 +1,6 @@
-"""What the console knows of each built-in dataset and model without loading anything.
+"""Facts about each built-in dataset and model, known without loading anything.
 
-Sizes and shapes are the published ones; the loaders in `engine.data.sources.load` check what they get against them.
+Sizes and shapes are the published ones; the loaders in `engine.data.sources.load` check them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class CachedFile:
     """One file of a dataset in Keras's cache.
 
     Args:
-        path: Where Keras expects it, relative to its home folder; an archive keeps its content but not its name.
-        url: Where it comes from.
-        download_bytes: How much is fetched. Not a check: mirrors hold the same data compressed otherwise.
+        path: Where Keras expects it, relative to its home folder.
+        url: The address it is downloaded from.
+        download_bytes: Size of the download; mirrors may differ.
     """
 
     path: str
@@ -40,13 +40,13 @@ class DatasetInfo:
 
     Args:
         name: Its name in configurations.
-        title: What it is, in a few words.
-        train_examples: Examples to train on, before any limit.
-        validation_examples: Examples to validate on.
+        title: A short description.
+        train_examples: Training examples, before any limit.
+        validation_examples: Validation examples.
         input_shape: Shape of one example, without the batch.
         classes: Number of classes.
-        licence: The licence its publisher gives.
-        files: What has to be downloaded; empty when it comes with an installed package.
+        licence: The licence stated by its publisher.
+        files: Files to download; empty if an installed package contains the dataset.
     """
 
     name: str
@@ -60,7 +60,7 @@ class DatasetInfo:
 
     @property
     def download_bytes(self) -> int:
-        """Bytes to fetch when nothing is cached."""
+        """Bytes to download if nothing is cached."""
         return sum(file.download_bytes for file in self.files)
 
     def missing_files(self) -> tuple[CachedFile, ...]:
@@ -146,28 +146,28 @@ DATASETS: dict[str, DatasetInfo] = {
 }
 
 OFFLINE_PRESETS = ("digits-cnn",)
-"""Built-in presets whose dataset has nothing to download, to name where a download fails."""
+"""Built-in presets that need no download; errors of failed downloads suggest them."""
 
 FORMATS: dict[str, str] = {
     "image-csv": "a CSV of file names and labels, and a folder of images",
-    "image-folder": "one folder of images a class",
-    "tfrecord": "shards of images and labels, as `tpu-console tfrecord` writes them",
-    "text-pairs": "a source and a target sentence a line, with a tab between",
+    "image-folder": "one folder of images per class",
+    "tfrecord": "shards of images and labels, written by `tpu-console tfrecord`",
+    "text-pairs": "a source and a target sentence per line, separated by a tab",
     "text-csv": "a CSV of texts and labels",
     "ratings-csv": "a CSV of user, item, rating and time",
 }
-"""Datasets that are read from a person's own files; `engine.config.data_options` has what each has to be told."""
+"""Dataset formats of the user's files; their options are in `engine.config.data_options`."""
 
 DATASET_NAMES = (*DATASETS, *FORMATS)
 IMAGE_DATASETS = frozenset({*DATASETS, "image-csv", "image-folder", "tfrecord"})
-"""Those whose examples are images; what a person's own function gives is not known before it is called."""
+"""Datasets whose examples are images; those of the user's functions are unknown."""
 
 MODELS: dict[str, str] = {
     "cnn": "convolution blocks, then a dense classifier",
     "vgg": "pairs of convolutions with dropout, then a dense layer",
     "mlp": "dense layers on the flattened input",
-    "application": "a model of keras.applications, with ImageNet's weights or without",
-    "hub": "a SavedModel of TensorFlow Hub or Kaggle Models as feature extractor",
+    "application": "a model of keras.applications, with or without ImageNet weights",
+    "hub": "a SavedModel of TensorFlow Hub or Kaggle Models as a feature extractor",
     "transformer": "encoder and decoder for translation",
     "text": "convolutions over word embeddings",
     "recommender": "embeddings of users and items",
@@ -219,8 +219,5 @@ APPLICATIONS = (
 
 
 def is_user_reference(name: str) -> bool:
-    """Tell whether a dataset or model name means a function of the person's own.
-
-    ``package.module:function`` and ``path/to/file.py:function`` do; every built-in name is without a colon.
-    """
+    """Return whether a dataset or model name refers to a function of the user; built-in names have no colon."""
     return ":" in name

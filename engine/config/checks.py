@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def cross_problems(config: RunConfig) -> list[Problem]:
-    """Return what does not go together, so that a run does not find out after its first epoch."""
+    """Return all problems of keys that do not fit together."""
     measured = ["loss", *config.metrics]
     names = [*measured, *(f"val_{name}" for name in measured)]
     watched = {"early_stopping.monitor": config.early_stopping.monitor}
@@ -19,36 +19,36 @@ def cross_problems(config: RunConfig) -> list[Problem]:
         watched["checkpoint.monitor"] = config.checkpoint.monitor
     problems = []
     if config.optimizer.warmup_epochs and config.optimizer.schedule in {"linear", "exponential"}:
-        message = f"works with the schedules constant and cosine, not with {config.optimizer.schedule}"
+        message = f"works only with the schedules constant and cosine, not {config.optimizer.schedule}"
         problems.append(Problem("optimizer.warmup_epochs", message))
     problems += _label_problems(config)
     problems += _placement_problems(config)
     problems += _fine_tuning_problems(config)
     problems += _backend_problems(config)
     return problems + [
-        Problem(key, f"'{name}' is not measured by this run; {did_you_mean(name, names)}")
+        Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
         for key, name in watched.items()
         if name not in names
     ]
 
 
 def _label_problems(config: RunConfig) -> list[Problem]:
-    """Check what becomes of labels that are mixed or smoothed."""
+    """Check that loss and metrics fit labels that are mixed or smoothed."""
     problems = []
     if config.label_smoothing and not config.effective_loss.endswith(
         ("binary_crossentropy", "categorical_crossentropy")
     ):
-        problems.append(Problem("label_smoothing", f"works with crossentropy losses, not with {config.loss}"))
+        problems.append(Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}"))
     sparse = [name for name in config.metrics if name.startswith("sparse_")]
     if sparse and config.effective_loss != config.loss:
         cause = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
-        message = f"'{sparse[0]}' needs class numbers, and {cause} make shares of them; use "
+        message = f"'{sparse[0]}' does not work with {cause}, because labels are then shares; use "
         problems.append(Problem("metrics", f"{message}'{sparse[0].removeprefix('sparse_')}'"))
     return problems
 
 
 def _placement_problems(config: RunConfig) -> list[Problem]:
-    """Check that what the model is to do to its images is something that a layer does."""
+    """Check that layers exist for augmentation in the model."""
     if config.augmentation.placement != "model":
         return []
     return [
@@ -66,33 +66,37 @@ def _fine_tuning_problems(config: RunConfig) -> list[Problem]:
         return []
     problems = []
     if config.model not in {"application", "hub"}:
-        problems.append(Problem(key, f"needs the model application or hub, which have a base; not {config.model}"))
+        problems.append(Problem(key, f"needs a pretrained model (application or hub), not {config.model}"))
     elif config.model_options.get("trainable", "none") not in ("none", False):
-        problems.append(Problem(key, "needs a base that is frozen until then: leave model_options.trainable away"))
+        problems.append(Problem(key, "needs a base that is frozen at first; remove model_options.trainable"))
     if config.model == "hub" and config.fine_tuning.from_layer:
-        message = "a SavedModel has no layers to choose from: all of it is trained, or nothing"
+        message = "a SavedModel is trained as a whole; its layers cannot be chosen"
         problems.append(Problem("fine_tuning.from_layer", message))
     if first >= config.epochs:
-        problems.append(Problem(key, f"is {first}, which leaves nothing of {config.epochs} epochs for it"))
+        problems.append(Problem(key, f"is {first}, but the run has only {config.epochs} epochs"))
     return problems
 
 
 def _backend_problems(config: RunConfig) -> list[Problem]:
-    """Check whether the backend and the hosts can do what is asked of them."""
+    """Check that the backend and the hosts fit the rest."""
     problems = []
     if config.backend == "jax" and config.needs_tensorflow:
         problems.append(Problem("backend", f"cannot be jax: {config.needs_tensorflow}"))
-    if config.backend == "jax" and config.tpu_address:
-        problems.append(Problem("backend", "cannot be jax: a TPU at another machine is reached by TensorFlow only"))
+    if config.backend == "jax" and config.requested.address:
+        problems.append(Problem("backend", "cannot be jax: only TensorFlow can use a TPU on another machine"))
     hosts = config.hosts
     if hosts.count == "auto":
         return problems
     if hosts.index != "auto" and hosts.index >= hosts.count:
-        problems.append(Problem("hosts.index", f"is {hosts.index}; {hosts.count} hosts are 0 to {hosts.count - 1}"))
+        problems.append(
+            Problem("hosts.index", f"is {hosts.index}, but {hosts.count} hosts are numbered 0 to {hosts.count - 1}")
+        )
     if hosts.is_several and config.backend == "tensorflow":
-        problems.append(Problem("backend", "cannot be tensorflow: Keras trains on several hosts with JAX only"))
+        problems.append(Problem("backend", "cannot be tensorflow: Keras trains on several hosts only with JAX"))
     if hosts.is_several and config.needs_tensorflow:
         problems.append(Problem("hosts.count", f"cannot be {hosts.count}: {config.needs_tensorflow}"))
-    if (count := config.simulated_replicas) and count % hosts.count:
-        problems.append(Problem("accelerator", f"{count} simulated replicas do not divide among {hosts.count} hosts"))
+    if (count := config.requested.simulated) and count % hosts.count:
+        problems.append(
+            Problem("accelerator", f"{count} simulated replicas cannot be split evenly between {hosts.count} hosts")
+        )
     return problems

@@ -1,4 +1,4 @@
-"""The options of each dataset that is read from a person's own files: the tables `data.options`."""
+"""The options of each dataset format: the tables `data.options`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import Field
 from .values import Count, NaturalNumber, Section, Switch
 
 Path = Annotated[str, Field(min_length=1)]
-"""A file or folder: absolute, ``~/…``, ``gs://…``, or relative, and then looked for as `engine.data.places` says."""
+"""A file or folder: absolute, ``~/…``, ``gs://…``, or relative, which `engine.data.places` resolves."""
 
 ImageSize = tuple[Count, Count]
 Column = Annotated[str, Field(min_length=1)]
@@ -18,17 +18,17 @@ WordCount = Annotated[int, Field(strict=True, ge=2)]
 
 
 class ImageCsvOptions(Section):
-    """Options of `image-csv`: a table of file names and labels, and a folder of images.
+    """Options of `image-csv`: a CSV of file names and labels, and a folder of images.
 
     Args:
         path: The CSV file.
-        images: Folder of the images; a relative one is taken from the CSV's own folder.
-        id_column: Column with the file names, with or without their ending; by default the first one.
-        label_columns: The column of labels, or one column per class with probabilities; by default all others.
-        classes: The classes of one column of labels, in the order of their numbers; by default those that occur.
-        image_size: Height and width that every image is brought to.
-        resize: How: ``stretch`` changes the proportions, ``crop`` cuts the edges off, ``pad`` adds black ones.
-        skip_bad: Leave out files that are missing or cannot be read, instead of refusing to start.
+        images: Folder of the images; a relative path starts at the folder of the CSV.
+        id_column: Column of file names, with or without extension; by default the first.
+        label_columns: The column of labels, or one column of probabilities per class; by default all other columns.
+        classes: Classes of a single label column, in the order of their numbers; by default those in the file.
+        image_size: Height and width that images are resized to.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
+        skip_bad: Skip files that are missing or unreadable instead of refusing to start.
     """
 
     path: Path
@@ -42,14 +42,14 @@ class ImageCsvOptions(Section):
 
 
 class ImageFolderOptions(Section):
-    """Options of `image-folder`: one folder of images a class.
+    """Options of `image-folder`: one folder of images per class.
 
     Args:
-        path: The folder that holds a folder for each class.
-        validation_path: Likewise, for validation; by default a share of `path` is held out.
-        image_size: Height and width that every image is brought to.
-        resize: How: ``stretch`` changes the proportions, ``crop`` cuts the edges off, ``pad`` adds black ones.
-        skip_bad: Leave out files that cannot be read, instead of refusing to start.
+        path: The folder with one folder per class.
+        validation_path: The same for validation; by default a share of `path` is held out.
+        image_size: Height and width that images are resized to.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
+        skip_bad: Skip files that are unreadable instead of refusing to start.
     """
 
     path: Path
@@ -63,9 +63,9 @@ class TfrecordOptions(Section):
     """Options of `tfrecord`: shards of encoded images and labels, with their `schema.json`.
 
     Args:
-        path: The folder of the shards, as `tpu-console tfrecord` writes it.
-        image_size: Height and width that every image is brought to.
-        resize: How: ``stretch`` changes the proportions, ``crop`` cuts the edges off, ``pad`` adds black ones.
+        path: The folder that `tpu-console tfrecord` wrote.
+        image_size: Height and width that images are resized to.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off edges, ``pad`` adds black ones.
     """
 
     path: Path
@@ -74,12 +74,12 @@ class TfrecordOptions(Section):
 
 
 class TextPairsOptions(Section):
-    """Options of `text-pairs`: a source and a target sentence a line, with a tab between; ``.gz`` is read too.
+    """Options of `text-pairs`: a source and a target sentence per line, separated by a tab; may be ``.gz``.
 
     Args:
         path: The file.
-        vocabulary: Most words kept of each language; the rest become one unknown word.
-        length: Words of a sentence; longer ones are cut, shorter ones filled up.
+        vocabulary: Words kept per language; all others become one unknown word.
+        length: Words per sentence; longer ones are cut, shorter ones padded.
         limit: Read only the first so many lines; 0 means all.
     """
 
@@ -90,14 +90,14 @@ class TextPairsOptions(Section):
 
 
 class TextCsvOptions(Section):
-    """Options of `text-csv`: a table of texts and labels; ``.gz`` is read too.
+    """Options of `text-csv`: a CSV of texts and labels; may be ``.gz``.
 
     Args:
         path: The CSV file.
-        text_column: Column of the texts; HTML tags in them are dropped.
-        label_column: Column of the labels.
-        vocabulary: Most words kept; the rest become one unknown word.
-        length: Words of a text; longer ones are cut, shorter ones filled up.
+        text_column: Column of texts; HTML tags are removed.
+        label_column: Column of labels.
+        vocabulary: Words kept; all others become one unknown word.
+        length: Words per text; longer ones are cut, shorter ones padded.
     """
 
     path: Path
@@ -108,16 +108,16 @@ class TextCsvOptions(Section):
 
 
 class RatingsCsvOptions(Section):
-    """Options of `ratings-csv`: who rated what how well, and when; ``.gz`` is read too.
+    """Options of `ratings-csv`: users, items, ratings and times; may be ``.gz``.
 
     Args:
-        path: The file, with ``,``, ``;``, tabs or ``::`` between columns; without a head it has these in this order:
-            user, item, rating, time.
-        user_column: Column of the users.
-        item_column: Column of the items.
-        rating_column: Column of the ratings.
-        time_column: Column of the times, which only ``split = "time"`` reads.
-        split: ``time`` holds out each user's last ratings, ``random`` any.
+        path: The file, with columns separated by ``,``, ``;``, tabs or ``::``; without a header they must be user,
+            item, rating, time.
+        user_column: Column of users.
+        item_column: Column of items.
+        rating_column: Column of ratings.
+        time_column: Column of times; only needed with ``split = "time"``.
+        split: ``time`` holds out the last ratings of each user, ``random`` holds out any.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""The learning rate that a configuration amounts to."""
+"""The learning rate of a configuration."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def scaled_learning_rate(config: RunConfig, replicas: int) -> float:
-    """Return the peak learning rate: multiplied by the replicas when that was asked for."""
+    """Return the peak learning rate, multiplied by the replicas if the configuration says so."""
     return config.optimizer.learning_rate * (replicas if config.optimizer.scale_with_replicas else 1)

@@ -14,13 +14,13 @@ class CnnOptions(Section):
     """Options of the built-in `cnn`.
 
     Args:
-        filters: Filters of each convolution block; each block ends in a pooling of 2.
-        convolutions: Convolutions in each block.
+        filters: Filters of each convolution block; each block ends with pooling by 2.
+        convolutions: Convolutions per block.
         kernel_size: Side of the square kernel.
-        padding: ``same`` keeps height and width, ``valid`` loses the border.
-        batch_norm: Normalise after each convolution.
+        padding: ``same`` keeps height and width, ``valid`` drops the border.
+        batch_norm: Add batch normalisation after each convolution.
         hidden: Units of the dense layers before the classifier.
-        dropout: Dropped share before the classifier.
+        dropout: Dropout rate before the classifier.
     """
 
     filters: Annotated[tuple[Count, ...], Field(min_length=1)] = (32, 64)
@@ -37,7 +37,7 @@ class MlpOptions(Section):
 
     Args:
         hidden: Units of each hidden layer.
-        dropout: Dropped share after each hidden layer.
+        dropout: Dropout rate after each hidden layer.
     """
 
     hidden: Annotated[tuple[Count, ...], Field(min_length=1)] = (128,)
@@ -49,9 +49,9 @@ class VggOptions(Section):
 
     Args:
         filters: Filters of each block.
-        block_dropout: Dropped share after each block.
+        block_dropout: Dropout rate after each block.
         hidden: Units of the dense layer before the classifier.
-        dropout: Dropped share before the classifier.
+        dropout: Dropout rate before the classifier.
     """
 
     filters: Annotated[tuple[Count, ...], Field(min_length=1)] = (32, 64)
@@ -61,15 +61,15 @@ class VggOptions(Section):
 
 
 class ApplicationOptions(Section):
-    """Options of `application`: a model of `keras.applications` with a classifier of its own.
+    """Options of `application`: a model of `keras.applications` with a new classifier.
 
     Args:
-        name: The model, such as ``EfficientNetB0`` or ``ResNet50``; it gets its pixels as it was trained on them.
-        weights: ``imagenet`` fetches the published weights, ``none`` begins at random, a path reads a file.
-        trainable: Which part of the base is trained from the start: ``none``, ``all``, or ``from`` a layer on.
-        from_layer: With ``from``, the number of the first layer that is trained; negative ones count from the end.
-        pooling: What turns the last feature map into a vector.
-        dropout: Dropped share before the classifier.
+        name: The model, such as ``EfficientNetB0`` or ``ResNet50``; pixels are scaled as it expects them.
+        weights: ``imagenet`` downloads the published weights, ``none`` starts at random, a path reads a file.
+        trainable: Part of the base to train from the start: ``none``, ``all``, or ``from`` a layer on.
+        from_layer: With ``from``, the first layer to train; negative numbers count from the end.
+        pooling: Pooling of the last feature map.
+        dropout: Dropout rate before the classifier.
     """
 
     name: Annotated[str, one_of(APPLICATIONS)] = "EfficientNetB0"
@@ -84,12 +84,12 @@ class HubOptions(Section):
     """Options of `hub`: a SavedModel of TensorFlow Hub or Kaggle Models that turns images into features.
 
     Args:
-        path: A folder, a ``gs://`` path, or the address of the model.
-        trainable: Train its weights as well, where it allows that.
-        signature: Which of its functions to call; by default the model itself, else its usual or only signature.
-        image_scale: What its publisher wants of pixels: ``unit`` is 0 to 1, ``signed`` -1 to 1, ``raw`` 0 to 255.
+        path: A folder, a ``gs://`` path, or the URL of the model.
+        trainable: Also train its weights, if the model allows it.
+        signature: The signature to call; by default the model itself, or its default or only signature.
+        image_scale: Pixel range that the model expects: ``unit`` is 0 to 1, ``signed`` -1 to 1, ``raw`` 0 to 255.
         hidden: Units of the dense layers before the classifier.
-        dropout: Dropped share before the classifier.
+        dropout: Dropout rate before the classifier.
     """
 
     path: Annotated[str, Field(min_length=1)]
@@ -104,12 +104,12 @@ class TransformerOptions(Section):
     """Options of `transformer`: encoder and decoder for translation (Vaswani et al. 2017).
 
     Args:
-        layers: Layers of the encoder, and as many of the decoder.
+        layers: Layers of the encoder and of the decoder.
         width: Size of the embeddings.
-        heads: Attention heads; each gets an equal share of `width`.
-        hidden: Units of the dense layer inside each layer.
-        dropout: Dropped share, after each part of a layer.
-        final_dropout: Dropped share before the last layer, which chooses the word.
+        heads: Attention heads; they share `width` equally.
+        hidden: Units of the dense layer in each layer.
+        dropout: Dropout rate after each part of a layer.
+        final_dropout: Dropout rate before the output layer.
     """
 
     layers: Count = 1
@@ -121,15 +121,15 @@ class TransformerOptions(Section):
 
 
 class TextOptions(Section):
-    """Options of `text`: embedded words, convolutions over them, a dense classifier.
+    """Options of `text`: word embeddings, convolutions, a dense classifier.
 
     Args:
         width: Size of the embeddings.
         filters: Filters of each convolution.
-        kernel_size: Words that a convolution looks at.
-        stride: Words that a convolution moves on by.
+        kernel_size: Kernel size of the convolutions, in words.
+        stride: Stride of the convolutions, in words.
         hidden: Units of the dense layer before the classifier.
-        dropout: Dropped share.
+        dropout: Dropout rate.
     """
 
     width: Count = 128
@@ -141,12 +141,12 @@ class TextOptions(Section):
 
 
 class RecommenderOptions(Section):
-    """Options of `recommender`: what users and items have in common.
+    """Options of `recommender`: embeddings of users and items.
 
     Args:
-        kind: ``factors`` multiplies two embeddings and adds biases, ``towers`` puts dense layers over each first.
+        kind: ``factors`` multiplies two embeddings and adds biases, ``towers`` first applies dense layers to each.
         width: Size of the embeddings.
-        hidden: Units of the dense layers of each tower; ``factors`` has none.
+        hidden: Units of the dense layers of each tower; unused by ``factors``.
         regularisation: L2 penalty on the embeddings.
     """
 

@@ -1,4 +1,4 @@
-"""The parts of a run's configuration that every run has: frozen, typed tables."""
+"""The tables that every configuration has."""
 
 from __future__ import annotations
 
@@ -33,25 +33,24 @@ METRICS = (
 
 
 _WITHOUT_LAYER = {
-    "mixup": "it changes labels as well, which a model never sees before its loss",
-    "cutmix": "it changes labels as well, which a model never sees before its loss",
-    "crop": "Keras has no layer that crops and scales back to the full size",
+    "mixup": "it also changes labels, which layers of a model do not see",
+    "cutmix": "it also changes labels, which layers of a model do not see",
+    "crop": "Keras has no layer that crops and then scales back to the full size",
 }
 
 
 class DataOptions(Section):
-    """How the examples are read and split.
+    """How examples are read and split.
 
     Args:
-        pixels: ``unit`` divides pixel values by their largest one, ``raw`` leaves them as they are.
-        validation_fraction: Share held out for validation, class by class, where the dataset has no
-            validation set of its own.
-        train_limit: Train on the first so many examples only; 0 means all.
-        cache: Where decoded examples are kept after the first epoch; ``auto`` takes memory while they fit into half
-            of what is free, a file beside the run otherwise, and keeps none where their number is not known.
-        shuffle_buffer: Examples the shuffle draws from; 0 means the whole training set up to 100,000, or fewer where
-            memory has no room for them.
-        options: What the dataset has to be told; keyword arguments for a function of the person's own.
+        pixels: ``unit`` scales pixel values to 0–1, ``raw`` keeps them as they are.
+        validation_fraction: Share of each class held out for validation, if the dataset has no validation set.
+        train_limit: Train only on the first so many examples; 0 means all.
+        cache: Where decoded examples are kept after the first epoch; ``auto`` uses memory if they fit into half of
+            the free memory, otherwise a file in the run's folder, and keeps none if their number is unknown.
+        shuffle_buffer: Size of the shuffle buffer in examples; 0 means the whole training set, at most 100,000 or what
+            fits in memory.
+        options: Options of the dataset, or keyword arguments of your function.
     """
 
     pixels: Literal["unit", "raw"] = "unit"
@@ -63,13 +62,13 @@ class DataOptions(Section):
 
 
 class Hosts(Section):
-    """The machines that train together, each with the same configuration but for its index.
+    """The machines that train together; their configurations differ only in the index.
 
     Args:
-        count: How many; ``auto`` takes what a TPU pod's or GKE's variables say, and one elsewhere.
-        index: This machine's number, from 0; ``auto`` likewise.
-        coordinator: ``address:port`` of host 0, which all others can reach; empty where the variables tell it.
-        wait_s: Seconds to wait for the others at the start.
+        count: Number of machines; ``auto`` reads it from the variables of a TPU pod or GKE, otherwise 1.
+        index: Number of this machine, from 0; ``auto`` reads it from the same variables.
+        coordinator: ``address:port`` at which the others reach host 0; may be empty if the variables contain it.
+        wait_s: Seconds to wait for the other machines at the start.
     """
 
     count: Count | Literal["auto"] = "auto"
@@ -79,23 +78,23 @@ class Hosts(Section):
 
     @property
     def is_several(self) -> bool:
-        """Whether more than one machine was asked for."""
+        """Whether several machines were asked for."""
         return self.count != "auto" and self.count > 1
 
 
 class OptimizerOptions(Section):
-    """The optimizer and how its learning rate moves.
+    """The optimizer and its learning rate.
 
     Args:
         name: A Keras optimizer.
-        learning_rate: How far one step moves the weights, at its peak and before any scaling.
-        schedule: ``constant``, or a decay over the whole run down to `final_fraction` of the peak.
-        final_fraction: Where ``cosine``, ``linear`` and ``exponential`` end, as a share of the peak.
-        warmup_epochs: Epochs over which the rate rises linearly from zero.
-        scale_with_replicas: Multiply the rate by the number of replicas (linear scaling, Goyal et al. 2017).
+        learning_rate: The peak learning rate, before scaling.
+        schedule: ``constant``, or a decay over the whole run to `final_fraction` of the peak.
+        final_fraction: Final learning rate of ``cosine``, ``linear`` and ``exponential``, as a share of the peak.
+        warmup_epochs: Epochs in which the learning rate rises linearly from zero.
+        scale_with_replicas: Multiply the learning rate by the number of replicas (linear scaling, Goyal et al. 2017).
         weight_decay: Decoupled weight decay; 0 means none.
-        momentum: For ``sgd`` and ``rmsprop``.
-        clip_norm: Clip each gradient to this norm; 0 means no clipping.
+        momentum: Momentum of ``sgd`` and ``rmsprop``.
+        clip_norm: Largest norm of each gradient; 0 means no clipping.
     """
 
     name: Literal["adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion"] = "adam"
@@ -110,21 +109,21 @@ class OptimizerOptions(Section):
 
 
 class Augmentation(Section):
-    """Random changes to training images, applied after the cache, so that every epoch sees new ones.
+    """Random changes to training images, made after the cache so that they differ in every epoch.
 
     Args:
-        flip: Mirror at random.
-        rotation: Largest rotation either way, in degrees.
-        translation: Largest shift either way, as a share of the side.
-        zoom: Largest zoom either way, as a share.
-        crop: Largest share of each side that a random crop leaves out; the rest is scaled back to the full size.
-        contrast: Largest change of contrast, as a share.
-        brightness: Largest change of brightness, as a share of the value range.
-        color: Largest change of saturation, as a share, and of hue, as a tenth of it.
-        erasing: Chance that a random rectangle is blanked out (random erasing, Zhong et al. 2017).
-        mixup: Strength of mixing pairs of images and their labels (mixup's alpha, Zhang et al. 2017).
-        cutmix: Strength of pasting a patch of another image and its label (CutMix's alpha, Yun et al. 2019).
-        placement: Where it happens: in the input ``pipeline``, in the ``model``, or where the accelerator wants it.
+        flip: Directions in which images are flipped at random.
+        rotation: Largest rotation in either direction, in degrees.
+        translation: Largest shift in either direction, as a share of the side.
+        zoom: Largest zoom in or out, as a share.
+        crop: Largest share of each side that a random crop removes; the rest is scaled back to the full size.
+        contrast: Largest change in contrast, as a share.
+        brightness: Largest change in brightness, as a share of the value range.
+        color: Largest change in saturation, as a share; hue changes by up to a tenth of it.
+        erasing: Probability that a random rectangle is erased (random erasing, Zhong et al. 2017).
+        mixup: Alpha of mixup, which mixes pairs of images and their labels (Zhang et al. 2017); 0 means none.
+        cutmix: Alpha of CutMix, which pastes a patch of another image and mixes labels (Yun et al. 2019); 0 means none.
+        placement: In the input ``pipeline``, in the ``model``, or ``auto`` for what suits the accelerator.
     """
 
     flip: Literal["none", "horizontal", "vertical", "both"] = "none"
@@ -142,7 +141,7 @@ class Augmentation(Section):
 
     @property
     def is_active(self) -> bool:
-        """Whether anything is changed at all."""
+        """Whether images are changed at all."""
         return self != Augmentation(placement=self.placement)
 
     @property
@@ -152,17 +151,17 @@ class Augmentation(Section):
 
     @property
     def without_layer(self) -> dict[str, str]:
-        """Those of the changes asked for that no Keras layer makes, each with why it cannot be in the model."""
+        """The requested changes that no Keras layer can make, each with the reason."""
         return {name: why for name, why in _WITHOUT_LAYER.items() if getattr(self, name)}
 
 
 class FineTuning(Section):
-    """A second phase that also trains layers of a pretrained base, more gently.
+    """A second phase that also trains layers of a pretrained base, with a lower learning rate.
 
     Args:
-        after_epochs: Epochs before it, unless patience runs out earlier; 0 means that there is no second phase.
-        from_layer: The base's layers from this number on are trained; negative ones count from the end.
-        learning_rate: How far a step moves the weights in this phase, at its peak.
+        after_epochs: Epochs of the first phase, unless early stopping ends it sooner; 0 means no second phase.
+        from_layer: First layer of the base to train; negative numbers count from the end.
+        learning_rate: The peak learning rate of this phase.
     """
 
     after_epochs: NaturalNumber = 0
@@ -174,10 +173,10 @@ class EarlyStopping(Section):
     """When to stop before the last epoch.
 
     Args:
-        patience: Epochs without improvement to wait for; 0 means never stop early.
+        patience: Epochs without improvement before stopping; 0 means never stop early.
         monitor: The metric to watch.
-        min_delta: The least change that counts as improvement.
-        restore_best_weights: Put the best epoch's weights back at the end.
+        min_delta: Smallest change that counts as an improvement.
+        restore_best_weights: Restore the weights of the best epoch at the end.
     """
 
     patience: NaturalNumber = 0
@@ -187,11 +186,11 @@ class EarlyStopping(Section):
 
 
 class Checkpointing(Section):
-    """Which weights are kept on the way.
+    """Which weights are saved during training.
 
     Args:
-        enabled: Keep the best epoch's model in ``checkpoints/best.keras``.
-        monitor: The metric that says which is best; ``auto`` is the first validation metric.
+        enabled: Save the model of the best epoch as ``checkpoints/best.keras``.
+        monitor: The metric that decides which epoch is best; ``auto`` is the first validation metric.
     """
 
     enabled: Switch = True
@@ -202,11 +201,11 @@ class TensorBoard(Section):
     """TensorBoard event files.
 
     Args:
-        enabled: Write them, once an epoch, under ``tensorboard/``.
+        enabled: Write them once per epoch to ``tensorboard/``.
     """
 
     enabled: Switch = True
 
 
 LARGEST_SHUFFLE = 100_000
-"""Examples the shuffle draws from when the configuration does not say."""
+"""Largest shuffle buffer in examples, unless the configuration sets one."""

@@ -1,4 +1,4 @@
-"""Reads configurations from TOML files, presets and options on the command line, and reports every problem at once."""
+"""Reads configurations from TOML files, presets and command-line options, and reports all problems together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RESIZING = {
 
 
 _RESIZES = (
-    "would change the images' height or width, and a program for a TPU is compiled for one size; "
+    "would change the size of images, but a TPU program is compiled for one size; "
     "augmentation.zoom and augmentation.crop keep the size"
 )
 
@@ -43,11 +43,11 @@ _MOST_PARTS = 1000
 
 
 def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
-    """Check plain values and make a configuration of them.
+    """Turn plain values into a configuration.
 
     Args:
-        values: Nested plain values, as TOML gives them.
-        source: The file or option they come from, for the error.
+        values: Nested plain values, as read from TOML.
+        source: The file or option of the values, for the error.
 
     Returns:
         The configuration.
@@ -75,9 +75,9 @@ def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
 
 
 def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Problem]:
-    """Find texts that are not safe to show, and values that are nested too deeply to be settings.
+    """Find texts that are unsafe to show, and values that are nested too deeply.
 
-    A setting is used as it is, as a path for one, so it is refused and not cleaned.
+    They are refused rather than cleaned, because values such as paths are used as they are.
     """
     if isinstance(value, str):
         found = unsafe_character(value)
@@ -115,10 +115,9 @@ def _option_problems(
 
 
 def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[str, Any]:
-    """List every dotted key that can be set, with its default (None where there is none).
+    """Return every dotted key that can be set, with its default (None for none).
 
-    The keys of `model_options` and `data.options` depend on the model and the dataset, and are listed for each
-    built-in one.
+    The keys of `model_options` and `data.options` are those of all built-in models and datasets.
     """
     keys: dict[str, Any] = {}
     for name, field in section.model_fields.items():
@@ -136,11 +135,11 @@ def valid_keys(section: type[BaseModel] = RunConfig, prefix: str = "") -> dict[s
 
 
 def _problems(error: ValidationError, section: type[BaseModel], prefix: str = "") -> list[Problem]:
-    """Turn pydantic's findings into sentences, one a key."""
+    """Turn pydantic's errors into one sentence per key."""
     found: dict[str, str] = {}
     for detail in error.errors(include_url=False):
         parts = [str(part) for part in detail["loc"]]
-        # A union such as "a count or 'auto'" reports each alternative under its own name; the key is enough.
+        # A union such as "a count or 'auto'" reports each alternative separately.
         key = prefix + ".".join(p for p in parts if "[" not in p and p not in {"constrained-int", "int"})
         if detail["type"] == "extra_forbidden":
             choices = valid_keys(section, prefix)
@@ -209,12 +208,12 @@ def load_config(path: Path) -> RunConfig:
 
 
 def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: str = "") -> RunConfig:
-    """Return the configuration with some dotted keys changed, checked anew.
+    """Return the configuration with some dotted keys changed, after checking it again.
 
     Args:
-        config: What to start from.
+        config: The configuration to change.
         changes: Pairs of dotted key and plain value; the last one wins.
-        source: Where the changes come from, for the error.
+        source: The file or option of the changes, for the error.
 
     Raises:
         ConfigError: With every problem found.
@@ -231,7 +230,7 @@ def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: 
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Read one ``key=value`` of ``--set``; the value is TOML, or else a plain string.
+    """Parse one ``key=value`` of ``--set``; the value is TOML or else a plain string.
 
     Raises:
         ConfigError: There is no ``=``.
@@ -247,12 +246,12 @@ def parse_assignment(text: str) -> tuple[str, Any]:
 
 
 def _set(values: dict[str, Any], dotted: str, value: object) -> Problem | None:
-    """Set one dotted key in nested plain values; say so when it runs through something that has no parts."""
+    """Set one dotted key in nested plain values; return a problem if part of the key is not a table."""
     *sections, last = dotted.split(".")
     for name in sections:
         inner = values.setdefault(name, {})
         if not isinstance(inner, dict):
-            return Problem(dotted, f"'{name}' has no parts; {did_you_mean(dotted, valid_keys())}")
+            return Problem(dotted, f"'{name}' is not a table; {did_you_mean(dotted, valid_keys())}")
         values = inner
     values[last] = value
     return None

@@ -1,4 +1,4 @@
-"""Writes the command that trains a configuration, for whoever wants to repeat it or to put it into a script."""
+"""Writes the command that trains a configuration, to repeat it or use it in a script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
     """Write the `tpu-console run` command that trains a configuration.
 
     Args:
-        config: What is to be trained.
+        config: The configuration to train.
         base: The preset's own configuration.
         preset: The preset's name.
     """
@@ -38,9 +38,9 @@ def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
 
 
 def value_text(key: str, value: object) -> str:
-    """Write a value so that `parse_assignment` reads that very value back, as short as it goes.
+    """Write a value in the shortest form that `parse_assignment` reads back unchanged.
 
-    A text that reads as a number or a boolean has to be quoted; of JSON, nearly everything is TOML too.
+    Text that looks like a number or a boolean must be quoted; nearly all JSON is valid TOML.
     """
     import tomli_w
 

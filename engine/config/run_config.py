@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
 from pydantic import Field, field_validator
 
+from .accelerator import parse_accelerator
 from .catalog import DATASET_NAMES, MODELS
 from .options import (
     LOSSES,
@@ -26,7 +26,7 @@ from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, one
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_ACCELERATOR = re.compile(r"auto|cpu|gpu|tpu(:\S+)?|sim:[1-9][0-9]?")
+    from .accelerator import RequestedAccelerator
 
 
 class RunConfig(Section):
@@ -34,30 +34,30 @@ class RunConfig(Section):
 
     Args:
         name: The preset's name, and the label of its runs.
-        dataset: A built-in dataset, a format of one's own files, or a function of one's own:
-            ``package.module:function``, ``file.py:function``.
-        data: How the examples are read and split.
-        model: A built-in model, or a function of one's own that returns an uncompiled Keras model.
-        model_options: Options of that model; keyword arguments for one's own function.
-        batch_size: Images each replica takes a step; multiples of 8 or 128 suit a TPU.
+        dataset: A built-in dataset, a format of your files, or your function: ``package.module:function`` or
+            ``file.py:function``.
+        data: How examples are read and split.
+        model: A built-in model, or your function that returns an uncompiled Keras model.
+        model_options: Options of the model, or keyword arguments of your function.
+        batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU.
         epochs: Passes over the training data.
-        steps_per_epoch: Steps an epoch, or ``all`` for the whole dataset.
-        validation_freq: Validate after every so many epochs.
-        loss: What training makes smaller: a Keras loss.
+        steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
+        validation_freq: Validate every this many epochs.
+        loss: The Keras loss to minimise.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
-        class_weight: ``balanced`` counts the examples of rare classes for more.
-        metrics: What is measured beside the loss: Keras metrics, with commas between.
+        class_weight: ``balanced`` gives the examples of rare classes more weight.
+        metrics: Keras metrics to report besides the loss, separated by commas.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
-        accelerator: Where to train; ``auto`` takes a TPU or GPU where there is one, ``sim:N`` simulates N replicas,
-            ``tpu:ADDRESS`` is a TPU that another machine serves.
-        backend: What Keras computes with; ``auto`` takes JAX for a TPU where it is ready, TensorFlow elsewhere.
+        accelerator: Where to train; ``auto`` uses a TPU or GPU if there is one, ``sim:N`` simulates N replicas,
+            ``tpu:ADDRESS`` uses a TPU on another machine.
+        backend: Keras's backend; ``auto`` uses JAX on a TPU if it is ready, otherwise TensorFlow.
         hosts: The machines that train together.
         precision: Number format; mixed_bfloat16 is faster on TPUs and newer GPUs.
-        steps_per_execution: Steps sent to the device at once, or ``auto``.
+        steps_per_execution: Steps per execution on the device, or ``auto``.
         fine_tuning: A second phase that also trains layers of a pretrained base.
         early_stopping: When to stop before the last epoch.
-        checkpoint: Which weights are kept on the way.
+        checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
         seed: Seed of weights, shuffling and augmentation.
     """
@@ -91,37 +91,29 @@ class RunConfig(Section):
     @field_validator("accelerator")
     @classmethod
     def _known_accelerator(cls, value: str) -> str:
-        if not _ACCELERATOR.fullmatch(value):
-            raise ValueError(
-                f"'{value}' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N with N from 1 to 99"
-            )
+        parse_accelerator(value)
         return value
 
     @property
     def effective_loss(self) -> str:
-        """The loss that is trained with: labels that are mixed or smoothed are a share for each class."""
+        """The loss used for training; mixed or smoothed labels are a share for each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
         return self.loss.removeprefix("sparse_") if is_soft else self.loss
 
     @property
-    def simulated_replicas(self) -> int:
-        """The N of ``sim:N``, or 0."""
-        return int(self.accelerator.removeprefix("sim:")) if self.accelerator.startswith("sim:") else 0
-
-    @property
-    def wants_tpu(self) -> bool:
-        """Whether a TPU was asked for by name."""
-        return self.accelerator.partition(":")[0] == "tpu"
-
-    @property
-    def tpu_address(self) -> str:
-        """The address of ``tpu:ADDRESS``, or empty."""
-        return self.accelerator.partition(":")[2] if self.wants_tpu else ""
+    def requested(self) -> RequestedAccelerator:
+        """The value of `accelerator`, parsed."""
+        return parse_accelerator(self.accelerator)
 
     @property
     def needs_tensorflow(self) -> str:
         """Why no other backend can train this, in a few words; empty when any can."""
         return "a SavedModel of TensorFlow Hub is a TensorFlow program" if self.model == "hub" else ""
+
+    @property
+    def takes_tensorflow(self) -> bool:
+        """Whether TensorFlow makes the training step on a TPU: it is needed, or was asked for."""
+        return self.backend == "tensorflow" or bool(self.needs_tensorflow)
 
 
 def to_toml(config: RunConfig) -> str:
@@ -142,8 +134,3 @@ def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-def takes_tensorflow(config: RunConfig) -> bool:
-    """Whether it is TensorFlow's step that has to be compiled: nothing else can make it, or it was asked for."""
-    return config.backend == "tensorflow" or bool(config.needs_tensorflow)

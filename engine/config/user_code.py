@@ -1,4 +1,4 @@
-"""Finds and calls model and dataset functions of the person's own.
+"""Finds and calls the user's model and dataset functions.
 
 A model function::
 
@@ -37,7 +37,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     """Import and call ``package.module:function`` or ``path/to/file.py:function``.
 
     Raises:
-        UserCodeError: It cannot be found, or it raised; the error shows the person's own line.
+        UserCodeError: It cannot be found, or it raised; the error shows the line of the user's file.
     """
     place, _, name = reference.rpartition(":")
     function = _function(place, name)
@@ -47,12 +47,12 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
         raise UserCodeError(
             f"{reference} raised {type(error).__name__}: {one_line(error)}",
             why=_where(error, function),
-            remedy="Correct the function, or its options in the configuration, and start again.",
+            remedy="Fix the function or its options in the configuration, then start again.",
         ) from error
 
 
 def source_file(reference: str) -> Path | None:
-    """Return the file that a function is looked for in, without importing anything; None when it is not found.
+    """Return the file of a function without importing it; None if it is not found.
 
     Args:
         reference: ``package.module:function`` or ``path/to/file.py:function``.
@@ -72,13 +72,13 @@ def source_file(reference: str) -> Path | None:
 
 
 def source_mark(reference: str) -> list[str]:
-    """Return what tells a function from others of its name, and from itself before its file was changed.
+    """Return values that identify a function and the content of its file.
 
     Args:
         reference: ``package.module:function`` or ``path/to/file.py:function``.
 
     Returns:
-        Where it is, a digest of the file if there is one, and its name.
+        Its place, a digest of its file if there is one, and its name.
     """
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
@@ -87,7 +87,7 @@ def source_mark(reference: str) -> list[str]:
 
 
 @lru_cache(maxsize=16)
-def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  a changed file is read anew
+def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  so that a changed file is read again
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
@@ -106,13 +106,15 @@ def _function(place: str, name: str) -> Callable[..., object]:
 def _load_file(path: Path) -> ModuleType:
     full = path.expanduser().resolve()
     if not full.is_file():
-        raise UserCodeError(f"There is no file {full}.", remedy="Paths are taken from where the run was started.")
+        raise UserCodeError(
+            f"There is no file {full}.", remedy="Relative paths start at the folder where the run was started."
+        )
     spec = importlib.util.spec_from_file_location(full.stem, full)
     if spec is None or spec.loader is None:
         raise UserCodeError(f"{full} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(full.stem, module)
-    # First on the path, as for `python path/to/file.py`, so that its neighbours win.
+    # First on the path, as with `python path/to/file.py`, so that it can import its neighbours.
     sys.path.insert(0, str(full.parent))
     try:
         spec.loader.exec_module(module)
@@ -141,7 +143,7 @@ def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:
 
 
 def _where(error: BaseException, function: Callable[..., object]) -> str:
-    """Show the last line of the person's own file that the traceback went through."""
+    """Show the last line of the user's file in the traceback."""
     code = getattr(function, "__code__", None)
     file = code.co_filename if code is not None else ""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]

@@ -1,4 +1,4 @@
-"""The value types of configuration keys, and the class of their tables."""
+"""The value types of configuration keys, and the base class of tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 
 def one_of(choices: Iterable[str]) -> AfterValidator:
-    """Return a check that a text is one of some names; its error names the nearest."""
+    """Return a validator that accepts some names; its error suggests the nearest one."""
     valid = frozenset(choices)
 
     def check(value: str) -> str:
@@ -29,7 +29,7 @@ def one_of(choices: Iterable[str]) -> AfterValidator:
 
 
 def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
-    """Return a check that a text is one of some names, or a reference to a function of the person's own."""
+    """Return a validator that accepts some names and references to the user's functions."""
     valid = frozenset(choices)
 
     def check(value: str) -> str:
@@ -37,7 +37,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
             if value not in valid:
                 raise ValueError(
                     f"unknown name '{value}'; {did_you_mean(value, valid)} "
-                    "One of your own is written package.module:function or path/to/file.py:function"
+                    "Write your own as package.module:function or path/to/file.py:function"
                 )
             return value
         place, _, function = value.rpartition(":")
@@ -49,7 +49,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
 
 
 LARGEST_NUMBER = 2**53
-"""The largest whole number that a journal's JSON and a float hold exactly."""
+"""The largest whole number that JSON and a float hold exactly."""
 
 Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]
 NaturalNumber = Annotated[int, Field(strict=True, ge=0, le=LARGEST_NUMBER)]
@@ -61,7 +61,7 @@ Switch = Annotated[bool, Field(strict=True)]
 
 
 class Section(BaseModel):
-    """A table of the configuration: frozen, and without keys that it does not know."""
+    """A table of the configuration: frozen, and without unknown keys."""
 
-    # An infinite number in the options of a function of one's own stays one: TOML has it.
+    # Options of the user's functions may be infinite, which TOML can express.
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, ser_json_inf_nan="constants")

@@ -1,6 +1,6 @@
-"""The doctor: looks around, runs every check, and says what was found, why, and what to type next.
+"""Runs every check on the facts about this machine.
 
-Every check is a pure function of `engine.machine.environment.Environment`; nothing is changed, ended or removed.
+Every check is a pure function of `engine.machine.environment.Environment`; nothing on the machine is changed.
 """
 
 from __future__ import annotations
@@ -8,15 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..findings import Severity
 from . import gpu, machine, packages, tpu
-from .check import Finding, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..machine.environment import Environment
+    from .check import CheckResult
 
-_GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], Finding | list[Finding] | None]]], ...] = (
+_GROUPS: tuple[tuple[str, Sequence[Callable[[Environment], CheckResult | list[CheckResult] | None]]], ...] = (
     ("Accelerator", (*tpu.CHECKS, *gpu.CHECKS)),
     ("Packages", packages.CHECKS),
     ("Machine", machine.MACHINE_CHECKS),
@@ -27,7 +28,7 @@ _SHOWN = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "lib
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Findings that belong together.
+    """Results that belong together.
 
     Args:
         name: Such as ``Accelerator``.
@@ -35,45 +36,45 @@ class Group:
     """
 
     name: str
-    findings: tuple[Finding, ...]
+    findings: tuple[CheckResult, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor says.
+    """What the doctor reports.
 
     Args:
-        header: Where this is and what it has, as names and values.
-        groups: The findings.
+        header: The place, its accelerators, cores and software, as names and values.
+        groups: The results.
     """
 
     header: tuple[tuple[str, str], ...]
     groups: tuple[Group, ...]
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """Every finding, in order."""
+    def findings(self) -> tuple[CheckResult, ...]:
+        """Every result, in order."""
         return tuple(finding for group in self.groups for finding in group.findings)
 
     @property
     def is_well(self) -> bool:
         """Whether no check found a problem."""
-        return all(finding.verdict is not Verdict.PROBLEM for finding in self.findings)
+        return all(finding.verdict is not Severity.ERROR for finding in self.findings)
 
-    def count(self, verdict: Verdict) -> int:
-        """Return how many findings have a verdict."""
+    def count(self, verdict: Severity) -> int:
+        """Count the results with a verdict."""
         return sum(finding.verdict is verdict for finding in self.findings)
 
     @property
     def summary(self) -> str:
-        """How many findings have which verdict, the worst first."""
+        """The number of results for each verdict, the worst first."""
         parts = []
-        for verdict, noun in ((Verdict.PROBLEM, "problem"), (Verdict.WARNING, "warning"), (Verdict.NOTE, "note")):
+        for verdict, noun in ((Severity.ERROR, "problem"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
             if count := self.count(verdict):
                 parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
-        if unknown := self.count(Verdict.UNKNOWN):
-            parts.append(f"{unknown} could not be told")
-        return ", ".join([*parts, f"{self.count(Verdict.OK)} ok"]) + "."
+        if unknown := self.count(Severity.UNKNOWN):
+            parts.append(f"{unknown} unknown")
+        return ", ".join([*parts, f"{self.count(Severity.OK)} ok"]) + "."
 
     def as_dict(self) -> dict[str, object]:
         """Return it as ``--json`` writes it."""
@@ -92,7 +93,7 @@ def examine(facts: Environment) -> Report:
     """
     groups = []
     for name, checks in _GROUPS:
-        findings: list[Finding] = []
+        findings: list[CheckResult] = []
         for check in checks:
             found = check(facts)
             findings += found if isinstance(found, list) else [found] if found is not None else []

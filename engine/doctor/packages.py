@@ -1,4 +1,4 @@
-"""Checks of the packages: are they there, and do their versions fit together by what they say themselves."""
+"""Checks that the packages are installed and that their versions meet each other's requirements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from .check import Finding, Verdict, could_not_tell
+from ..findings import Severity
+from .check import CheckResult, not_checked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,97 +20,95 @@ _HUB_NEEDS_PKG_RESOURCES, _SETUPTOOLS_WITHOUT = Version("0.16.1"), Version("82")
 _METADATA = ("metadata of the installed packages",)
 
 
-def check_tensorflow(facts: Environment) -> Finding | None:
-    """Check that there is one TensorFlow and that Keras fits it."""
+def check_tensorflow(facts: Environment) -> CheckResult | None:
+    """Check that exactly one TensorFlow is installed."""
     packages, title = facts.packages, "TensorFlow"
     if packages is None:
-        return could_not_tell("tensorflow", title, facts, "packages")
+        return not_checked("tensorflow", title, facts, "packages")
     found = packages.tensorflows
     if not found:
-        text = "TensorFlow is not installed. Training reads its data with tf.data, with the JAX backend too."
-        return Finding("tensorflow", title, Verdict.PROBLEM, text, _METADATA, "pip install tensorflow")
+        text = "TensorFlow is not installed. Training reads data with tf.data, also with the JAX backend."
+        return CheckResult("tensorflow", title, Severity.ERROR, text, _METADATA, "pip install tensorflow")
     evidence = tuple(f"{package.name} {package.version}" for package in found)
     if len(found) == 1:
-        return Finding("tensorflow", title, Verdict.OK, f"{evidence[0]}.", _METADATA)
+        return CheckResult("tensorflow", title, Severity.OK, f"{evidence[0]}.", _METADATA)
     tpu = facts.tpu is not None and (facts.tpu.is_here or bool(facts.tpu.address))
     keep = next((p for p in found if (p.name == "tensorflow-tpu") == tpu), found[0])
     gone = " ".join(package.name for package in found if package is not keep)
     text = (
-        f"{' and '.join(package.name for package in found)} are installed and write the same files: "
-        "what is imported is a mixture of them."
+        f"{' and '.join(package.name for package in found)} are installed into the same folder, "
+        "so the imported TensorFlow is a mixture of them."
     )
     command = f"pip uninstall -y {gone} && pip install --force-reinstall --no-deps {keep.name}=={keep.version}"
-    return Finding("tensorflow", title, Verdict.PROBLEM, text, evidence, command)
+    return CheckResult("tensorflow", title, Severity.ERROR, text, evidence, command)
 
 
-def check_keras(facts: Environment) -> Finding | None:
-    """Check that Keras is version 3, and one that TensorFlow accepts."""
+def check_keras(facts: Environment) -> CheckResult | None:
+    """Check that Keras is version 3 and meets TensorFlow's requirement."""
     packages, title = facts.packages, "Keras"
     if packages is None:
-        return None  # said by check_tensorflow
+        return None  # check_tensorflow reports it
     keras = packages.version("keras")
     if not keras:
         text = "Keras is not installed."
-        return Finding("keras", title, Verdict.PROBLEM, text, _METADATA, "pip install 'keras>=3.7'")
+        return CheckResult("keras", title, Severity.ERROR, text, _METADATA, "pip install 'keras>=3.7'")
     if keras.startswith(("1.", "2.")):
-        text = f"Keras {keras} is too old: this console trains with Keras 3."
-        return Finding("keras", title, Verdict.PROBLEM, text, (f"keras {keras}",), "pip install --upgrade keras")
+        text = f"Keras {keras} is too old; Keras 3 is needed."
+        return CheckResult("keras", title, Severity.ERROR, text, (f"keras {keras}",), "pip install --upgrade keras")
     misfits = [m for package in packages.tensorflows for m in packages.misfits(package.name, "keras")]
     if misfits:
-        return _misfit("keras", title, misfits, Verdict.PROBLEM)
+        return _misfit("keras", title, misfits, Severity.ERROR)
     owners = [(package.name, packages.asks(package.name, "keras")) for package in packages.tensorflows]
-    asked = tuple(f"{name} asks for {text}" for name, text in owners if text)
-    return Finding("keras", title, Verdict.OK, f"keras {keras}.", asked or _METADATA)
+    asked = tuple(f"{name} requires {text}" for name, text in owners if text)
+    return CheckResult("keras", title, Severity.OK, f"keras {keras}.", asked or _METADATA)
 
 
-def check_libtpu(facts: Environment) -> Finding | None:
-    """Check libtpu against the TensorFlow or the JAX that would load it."""
+def check_libtpu(facts: Environment) -> CheckResult | None:
+    """Check libtpu against the requirements of TensorFlow and JAX."""
     packages, title = facts.packages, "libtpu"
     if packages is None or not (libtpu := packages.version("libtpu")):
         return None
     for_tensorflow = packages.misfits("tensorflow-tpu", "libtpu")
     for_jax = packages.misfits("jax", "libtpu", extra="tpu")
     if for_tensorflow:
-        return _misfit("libtpu", title, for_tensorflow, Verdict.PROBLEM)
+        return _misfit("libtpu", title, for_tensorflow, Severity.ERROR)
     if for_jax:
         needed = facts.tpu is not None and facts.tpu.is_here and not packages.version("tensorflow-tpu")
-        return _misfit("libtpu", title, for_jax, Verdict.PROBLEM if needed else Verdict.WARNING)
+        return _misfit("libtpu", title, for_jax, Severity.ERROR if needed else Severity.WARNING)
     asked = {
         "tensorflow-tpu": packages.asks("tensorflow-tpu", "libtpu"),
         "jax[tpu]": packages.asks("jax", "libtpu", extra="tpu"),
     }
-    told = tuple(f"{name} asks for {text}" for name, text in asked.items() if text)
-    return Finding("libtpu", title, Verdict.OK, f"libtpu {libtpu}.", told)
+    required = tuple(f"{name} requires {text}" for name, text in asked.items() if text)
+    return CheckResult("libtpu", title, Severity.OK, f"libtpu {libtpu}.", required)
 
 
-def check_jax(facts: Environment) -> Finding | None:
-    """Check jaxlib against JAX."""
+def check_jax(facts: Environment) -> CheckResult | None:
+    """Check jaxlib against JAX's requirement."""
     packages, title = facts.packages, "JAX"
     if packages is None or not (jax := packages.version("jax")):
         return None
     if misfits := packages.misfits("jax", "jaxlib"):
-        return _misfit("jax", title, misfits, Verdict.PROBLEM)
+        return _misfit("jax", title, misfits, Severity.ERROR)
     jaxlib, asked = packages.version("jaxlib"), packages.asks("jax", "jaxlib")
     if not jaxlib:
-        text = "jax is installed, jaxlib is not."
-        return Finding("jax", title, Verdict.PROBLEM, text, (f"jax {jax}",), f"pip install 'jax=={jax}'")
-    told = (f"jax asks for {asked}",) if asked else ()
-    return Finding("jax", title, Verdict.OK, f"jax {jax}, jaxlib {jaxlib}.", told)
+        text = "jax is installed, but jaxlib is not."
+        return CheckResult("jax", title, Severity.ERROR, text, (f"jax {jax}",), f"pip install 'jax=={jax}'")
+    required = (f"jax requires {asked}",) if asked else ()
+    return CheckResult("jax", title, Severity.OK, f"jax {jax}, jaxlib {jaxlib}.", required)
 
 
-def check_hub(facts: Environment) -> Finding | None:
-    """Check setuptools against TensorFlow Hub."""
+def check_hub(facts: Environment) -> CheckResult | None:
+    """Check that setuptools still has the pkg_resources that TensorFlow Hub imports."""
     packages, title = facts.packages, "TensorFlow Hub"
     if packages is None or not (hub := packages.version("tensorflow-hub")):
         return None
     setuptools = packages.version("setuptools")
     evidence = (f"tensorflow-hub {hub}", f"setuptools {setuptools}" if setuptools else "setuptools is not installed")
     if _version(hub) > _HUB_NEEDS_PKG_RESOURCES or (setuptools and _version(setuptools) < _SETUPTOOLS_WITHOUT):
-        return Finding(
-            "hub-setuptools", title, Verdict.OK, "It finds the pkg_resources that it needs, or needs none.", evidence
-        )
-    text = f"tensorflow-hub {hub} imports pkg_resources, which setuptools has only before version 82."
-    return Finding("hub-setuptools", title, Verdict.PROBLEM, text, evidence, "pip install 'setuptools<82'")
+        return CheckResult("hub-setuptools", title, Severity.OK, "pkg_resources is available or not needed.", evidence)
+    text = f"tensorflow-hub {hub} imports pkg_resources, which setuptools 82 removed."
+    return CheckResult("hub-setuptools", title, Severity.ERROR, text, evidence, "pip install 'setuptools<82'")
 
 
 def _version(text: str) -> Version:
@@ -119,12 +118,12 @@ def _version(text: str) -> Version:
         return Version("0")
 
 
-def _misfit(check: str, title: str, misfits: Sequence[Misfit], verdict: Verdict) -> Finding:
+def _misfit(check: str, title: str, misfits: Sequence[Misfit], verdict: Severity) -> CheckResult:
     first = misfits[0]
     have = f"{first.found} is installed" if first.found else "it is not installed"
-    text = f"{first.owner} asks for {first.requirement}, and {have}."
+    text = f"{first.owner} requires {first.requirement}, but {have}."
     evidence = tuple(f"requirements of {misfit.owner}" for misfit in misfits)
-    return Finding(check, title, verdict, text, evidence, f"pip install '{first.requirement}'")
+    return CheckResult(check, title, verdict, text, evidence, f"pip install '{first.requirement}'")
 
 
 CHECKS = (check_tensorflow, check_keras, check_jax, check_libtpu, check_hub)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-
-import psutil
+from typing import TYPE_CHECKING
 
 from ..errors import DataError
+from ..machine.resources import free_memory_bytes
 from ..storage.disk_space import size_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MEMORY_SHARE = 0.5
 """Share of free memory that kept examples may take."""
@@ -108,40 +110,3 @@ def room_beside(folder: Path | None) -> Room:
         with suppress(OSError):
             disk = shutil.disk_usage(folder.parent).free
     return Room(free_memory_bytes(), disk)
-
-
-def free_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the memory that is free: the machine's, or what is left of the limit of a container or a batch job.
-
-    Args:
-        root: Where ``proc`` and ``sys`` are.
-    """
-    free = psutil.virtual_memory().available
-    try:
-        groups = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return free  # not Linux
-    for line in groups:
-        _, controllers, place = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
-        # Each folder above may have a limit of its own; in a container, the group's own folder may not be there.
-        for folder in (PurePosixPath(place), *PurePosixPath(place).parents):
-            left = _left_of_limit(base / folder.relative_to("/"))
-            free = free if left is None else min(free, left)
-    return free
-
-
-def _left_of_limit(group: Path) -> int | None:
-    """Return what a control group may still take; pages that only cache files do not count, they are given back."""
-    for limit, usage, cached in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        with suppress(OSError, ValueError):
-            most, used = (int((group / name).read_text(encoding="utf-8")) for name in (limit, usage))
-            lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
-            given_back = next((int(line.split()[1]) for line in lines if line.split()[0] == cached), 0)
-            return max(0, most - used + given_back)
-    return None

@@ -6,7 +6,6 @@ training data is augmented. It works on whole batches, which is faster; each ima
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -14,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ..accelerators.accelerator import Share
+from ..config.batch import global_batch
 from ..config.options import LARGEST_SHUFFLE
 from ..errors import DataError
+from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
@@ -99,7 +100,7 @@ def build_pipeline(
     """
     _check_shapes(examples, config)
     _check_labels(examples, config)
-    batch = config.batch_size * replicas
+    batch = global_batch(config.batch_size, replicas)
     _steps(examples.train_count, config, batch, replicas)  # before decoding, which takes its time
     placement = choose_placement(config.augmentation, accelerator)
     cache = choose_cache(
@@ -257,8 +258,7 @@ def _parallel_calls(batches: Any, least: int) -> int | None:
     values = sum(size or 1 for size in sizes)
     if None not in sizes and values < least:
         return None
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _BATCHES_AT_ONCE_BYTES // (4 * values)))
+    return max(1, min(usable_cores(), _BATCHES_AT_ONCE_BYTES // (4 * values)))
 
 
 def _has_integer_labels(dataset: Any) -> bool:

@@ -1,5 +1,5 @@
-"""What this machine is and has: accelerators, cores, memory, disks, packages, and where it runs.
+"""Facts about this machine: accelerators, cores, memory, disks, packages, and what kind of machine it is.
 
-Facts only, read from files and variables without a framework. Judging them belongs in `doctor`; what devices do while a
-run trains belongs in `monitoring`.
+They are read from files and variables without a framework. Judging them belongs in `doctor`; measuring devices during
+training belongs in `monitoring`.
 """

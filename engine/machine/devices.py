@@ -1,6 +1,6 @@
-"""What this machine has, told from device files in a millisecond, without loading a framework.
+"""The accelerators of this machine, read from device files in a millisecond, without a framework.
 
-The console plans with it; the engine asks the framework itself when it connects.
+The plan uses them; a run asks the framework itself when it connects.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _PCI_GOOGLE = "0x1ae0"
 
 SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
-"""Variables that list the hosts of a TPU slice, the first one that is set counting."""
+"""Variables that list the hosts of a TPU slice; the first one that is set counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class TpuChip:
     """A generation of TPU chips.
 
     Args:
-        name: As Google names it, such as ``v5e``.
-        cores: Devices that a framework sees on one chip.
-        hbm_gib: Memory of one device in GiB.
+        name: Google's name, such as ``v5e``.
+        cores: Devices that a framework sees per chip.
+        hbm_gib: Memory per device in GiB.
     """
 
     name: str
@@ -48,14 +48,14 @@ CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Accelerators seen on this machine.
+    """The accelerators of this machine.
 
     Args:
         gpus: Names of the NVIDIA GPUs.
-        tpu: The device that shows a TPU, or empty.
-        tpu_kind: Generation of the TPU, such as ``v5e``; empty where it cannot be told.
-        tpu_chips: TPU chips on this machine; 0 where there are none.
-        tpu_hosts: Hosts of its slice, as far as variables tell; the metadata server is asked when a run begins.
+        tpu: The device file or PCI device of the TPU; empty for none.
+        tpu_kind: Generation of the TPU, such as ``v5e``; empty if unknown.
+        tpu_chips: TPU chips on this machine.
+        tpu_hosts: Hosts of its slice according to variables; a run also asks the metadata server.
     """
 
     gpus: tuple[str, ...] = ()
@@ -66,11 +66,11 @@ class Hardware:
 
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
-    """Look for accelerators.
+    """Find the accelerators.
 
     Args:
         root: Where ``/dev``, ``/proc`` and ``/sys`` are found.
-        environ: The variables.
+        environ: Environment variables.
     """
     on_pci = tpu_pci_devices(root)
     accel = numbered_devices(root, "accel")
@@ -83,9 +83,9 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
 
 
 def count_hosts(listed: str) -> int:
-    """Count hosts that are listed with commas between.
+    """Count the hosts of a comma-separated list.
 
-    Kaggle sets ``TPU_PROCESS_ADDRESSES=local``: one host, whatever JAX makes of the word.
+    Kaggle sets ``TPU_PROCESS_ADDRESSES=local``, which is one host.
     """
     return max(1, len([name for name in listed.split(",") if name]))
 
@@ -93,7 +93,7 @@ def count_hosts(listed: str) -> int:
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
     """Find the TPU chips on the PCI bus.
 
-    The vendor alone says little: network cards and disks of Google's virtual machines carry it too. The device
+    The vendor is not enough: network cards and disks of Google's virtual machines have it too. The device
     numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
     `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
 
@@ -101,7 +101,7 @@ def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
         root: Where ``/sys`` is found.
 
     Returns:
-        The chip of every TPU's PCI address.
+        The chips by PCI address.
     """
     found = {}
     for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):
@@ -121,7 +121,7 @@ def numbered_devices(root: Path, prefix: str) -> list[str]:
 
     Args:
         root: Where ``/dev`` is found.
-        prefix: Their names without the number, such as ``accel`` or ``vfio/``.
+        prefix: The name without the number, such as ``accel`` or ``vfio/``.
     """
     folder, _, start = f"dev/{prefix}".rpartition("/")
     numbers = [path.name.removeprefix(start) for path in root.glob(f"{folder}/{start}*")]

@@ -1,7 +1,6 @@
-"""Where training would run: the place, its accelerators, its limits, its packages, its terminal.
+"""The facts about this machine: place, accelerators, limits, packages, terminal.
 
-Everything is read through `engine.machine.sources`, by probes that run side by side and are given up when they
-take too long. No framework is imported.
+Probes read them in parallel through `engine.machine.sources`, within a time limit. No framework is imported.
 """
 
 from __future__ import annotations
@@ -28,28 +27,28 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LIMIT_S = 2.2
-"""Longest time all probes together may take."""
+"""Time limit for all probes together."""
 
-# Where Keras keeps its data sets and weights.
+# Keras downloads datasets and weights from here.
 _DATA_HOST = "storage.googleapis.com"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """The facts. None stands for a probe that gave no answer; `unanswered` says why.
+    """The facts about a machine; None if a probe gave no answer.
 
     Args:
-        place: Where this is.
-        tpu: The TPU, if anything points to one.
-        gpus: The GPUs, if there are any.
-        holders: Who holds the TPU; asked only where there may be one.
+        place: The kind of machine.
+        tpu: The TPU, if there is any sign of one.
+        gpus: The GPUs, if any.
+        holders: The processes that hold the TPU.
         resources: Cores and memory.
-        disks: Room on disks.
-        packages: Versions.
+        disks: Free space on disks.
+        packages: Installed packages.
         shell: The terminal.
-        has_internet: Whether `data_host` answers; asked only on Kaggle, where internet is a switch.
-        huge_pages: The setting of transparent huge pages, such as ``[always] madvise never``; empty for none.
-        unanswered: Why a probe gave no answer, by its name.
+        has_internet: Whether `data_host` answers; only checked on Kaggle, where internet can be off.
+        huge_pages: The setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown.
+        unanswered: The reason of each probe without an answer, by name.
     """
 
     place: Place
@@ -68,11 +67,11 @@ class Environment:
 
 
 def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Environment:
-    """Gather the facts.
+    """Gather the facts about a machine.
 
     Args:
-        sources: Where to read them; this machine by default.
-        limit_s: Longest time to wait for all probes together.
+        sources: Where they are read; this machine by default.
+        limit_s: Time limit for all probes together.
     """
     sources = sources or this_machine()
     deadline = time.monotonic() + limit_s
@@ -108,7 +107,7 @@ def _reaches_data(sources: Sources) -> bool | None:
 
 
 class _Probe(Generic[T]):
-    """Looks for one fact in a thread of its own, which is left behind when it hangs, on a dead network disk say."""
+    """Reads one fact in its own thread, which may hang, for example on a dead network disk."""
 
     def __init__(self, name: str, look: Callable[[], T]) -> None:
         self._name = name
@@ -121,11 +120,11 @@ class _Probe(Generic[T]):
     def _run(self) -> None:
         try:
             self._found.append(self._look())
-        except Exception as error:  # noqa: BLE001  one probe that fails must not take the others along
+        except Exception as error:  # noqa: BLE001  one failing probe must not stop the others
             self._why = f"{type(error).__name__}: {error}"
 
     def answer(self, deadline: float, unanswered: dict[str, str]) -> T | None:
-        """Wait for the fact until the deadline; say in `unanswered` why there is none."""
+        """Wait for the fact until the deadline; if there is none, put the reason into `unanswered`."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._found:
             return self._found[0]

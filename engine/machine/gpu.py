@@ -1,4 +1,4 @@
-"""The GPUs of this machine, their driver, and the CUDA libraries that frameworks need beside it."""
+"""The GPUs of this machine, their driver, and the CUDA libraries that frameworks need."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FOLDERS = (
     "usr/lib64",
     "usr/lib64-nvidia",
 )
-# TensorFlow and JAX both load these two first; what else they need comes with them. The packages of CUDA 12 are
-# named in TensorFlow's extra and-cuda and required by jax-cuda12-plugin; those of CUDA 13 dropped the suffix.
+# TensorFlow and JAX load these two first; other libraries come with them. The packages of CUDA 12 are named in
+# TensorFlow's extra and-cuda and required by jax-cuda12-plugin; those of CUDA 13 dropped the suffix.
 _LIBRARIES = {
     "libcudart": ("nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime"),
     "libcudnn": ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
@@ -33,10 +33,10 @@ class Gpus:
     """The GPUs.
 
     Args:
-        names: One a GPU.
-        memory_mib: Memory of each, as nvidia-smi tells; empty where it does not answer.
-        driver: The kernel driver's version; empty where none is loaded.
-        libraries: Where each CUDA library was found, by its name; those that are missing are not in it.
+        names: Names of the GPUs.
+        memory_mib: Memory of each, from nvidia-smi; empty if it does not answer.
+        driver: Version of the kernel driver; empty if none is loaded.
+        libraries: The CUDA libraries that were found, each with its place.
         evidence: The files and programs that were read.
     """
 
@@ -59,11 +59,7 @@ class Gpus:
 
 
 def find_gpus(sources: Sources) -> Gpus | None:
-    """Look for NVIDIA GPUs.
-
-    Returns:
-        None where there is no NVIDIA device.
-    """
+    """Find the NVIDIA GPUs; None if there are none."""
     names = detect_hardware(sources.root).gpus
     if not names:
         return None

@@ -1,7 +1,7 @@
-"""Who holds the TPU: processes with its device files open, and the lock file of libtpu.
+"""The processes that hold the TPU: those with its device files open, and the owner of libtpu's lock file.
 
-One process at a time may load libtpu. It locks ``/tmp/libtpu_lockfile`` until it ends and then removes it; a file
-that another user left behind cannot be opened, which libtpu takes for a TPU in use. Source: OpenXLA's
+One process at a time may load libtpu. It locks ``/tmp/libtpu_lockfile`` until it ends and then removes it. If another
+user left the file behind, libtpu cannot open it and thinks that the TPU is in use. Source: OpenXLA's
 `xla/stream_executor/tpu/tpu_initialize_util.cc`. Nothing here opens a device, takes a lock, or ends a process.
 """
 
@@ -23,10 +23,10 @@ class Holder:
     """A process that holds a device of the TPU.
 
     Args:
-        pid: Its number.
-        command: Its command line.
-        user: The name of its user, or the number where there is no name.
-        evidence: What shows it, such as ``/proc/4242/fd/7 -> /dev/accel0``.
+        pid: Process ID.
+        command: Command line.
+        user: Name or number of its user.
+        evidence: The open file or lock, such as ``/proc/4242/fd/7 -> /dev/accel0``.
     """
 
     pid: int
@@ -37,13 +37,13 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The lock file, where there is one.
+    """The lock file.
 
     Args:
         user: Its owner.
-        is_ours: Whether the one who asks may open it for writing.
+        is_ours: Whether this user may open it for writing.
         is_locked: Whether a process has locked it.
-        pid: That process; 0 where it is none, or one outside this container.
+        pid: That process; 0 for none or one outside this container.
     """
 
     user: str
@@ -54,12 +54,12 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """What was found.
+    """The processes that hold the TPU, and the lock file.
 
     Args:
         processes: The processes that hold the TPU.
         lock: The lock file, if there is one.
-        unseen: Processes of other users, into which this user cannot look.
+        unseen: Number of processes that this user may not look into.
     """
 
     processes: tuple[Holder, ...] = ()
@@ -68,7 +68,7 @@ class Holders:
 
 
 def find_holders(sources: Sources) -> Holders:
-    """Look through the open files of all processes, and at the lock file."""
+    """Check the open files of all processes, and the lock file."""
     found: dict[int, Holder] = {}
     unseen = 0
     for pid in sorted(int(folder.name) for folder in (sources.root / "proc").iterdir() if folder.name.isdigit()):
@@ -78,7 +78,7 @@ def find_holders(sources: Sources) -> Holders:
             unseen += 1
             continue
         except OSError:
-            continue  # it has ended meanwhile
+            continue  # the process has ended
         if evidence:
             found[pid] = _holder(sources, pid, evidence)
     lock = _lock(sources)
@@ -111,10 +111,10 @@ def _lock(sources: Sources) -> Lock | None:
         facts = path.stat()
     except OSError:
         return None
-    # Such as "1: POSIX  ADVISORY  WRITE 4242 00:2d:1234 0 EOF", the file's number last of the three.
+    # Such as "1: POSIX  ADVISORY  WRITE 4242 00:2d:1234 0 EOF"; the third number is the inode.
     locked = re.search(rf"POSIX\s+ADVISORY\s+WRITE\s+(-?\d+)\s+\S+:{facts.st_ino}\s", sources.text("proc/locks"))
     may_write = sources.uid in (0, facts.st_uid) or bool(facts.st_mode & 0o002)
-    pid = max(0, int(locked[1])) if locked else 0  # 0 or -1: a process that this container cannot see
+    pid = max(0, int(locked[1])) if locked else 0  # 0 or -1: a process outside this container
     return Lock(_user(sources, facts.st_uid), may_write, locked is not None, pid)
 
 

@@ -1,4 +1,4 @@
-"""Versions of the frameworks, from their packages' metadata: nothing is imported, so this takes milliseconds."""
+"""Versions and requirements of installed packages, read from their metadata without importing them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from .sources import Package, Sources
 
-# Packages that put files into the same folder tensorflow/: only one of them can be whole.
+# These packages share the folder tensorflow/, so only one of them can be intact.
 TENSORFLOWS = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tf-nightly", "tf-nightly-cpu", "tf-nightly-tpu")
 CUDA_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly", "tensorflow-hub", "setuptools")
@@ -20,12 +20,12 @@ _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly", "tensorflow-hub
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A requirement that what is installed does not meet.
+    """A requirement that the installed packages do not meet.
 
     Args:
-        owner: The package that requires, with its version.
-        requirement: What it requires, such as ``libtpu==0.0.10``.
-        found: The version that is installed; empty for none.
+        owner: The package with the requirement, and its version.
+        requirement: The requirement, such as ``libtpu==0.0.10``.
+        found: The installed version; empty for none.
     """
 
     owner: str
@@ -35,7 +35,7 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Packages:
-    """The installed packages that matter here.
+    """The installed packages that matter for training.
 
     Args:
         found: By name.
@@ -46,27 +46,27 @@ class Packages:
     python: str
 
     def version(self, name: str) -> str:
-        """Return a package's version; empty where it is not installed."""
+        """Return the version of a package; empty if it is not installed."""
         package = self.found.get(name)
         return package.version if package is not None else ""
 
     @property
     def libtpu(self) -> str:
-        """The TPU's runtime with its version; empty where there is none. Up to JAX 0.4 it was the nightly one."""
+        """The TPU's runtime with its version; empty for none. JAX up to 0.4 uses the nightly one."""
         return next((f"{n} {self.version(n)}" for n in ("libtpu", "libtpu-nightly") if self.version(n)), "")
 
     @property
     def tensorflows(self) -> tuple[Package, ...]:
-        """The installed packages that are TensorFlow."""
+        """The installed TensorFlow packages."""
         return tuple(self.found[name] for name in TENSORFLOWS if name in self.found)
 
     def misfits(self, owner: str, target: str, extra: str = "") -> tuple[Misfit, ...]:
-        """Compare what one package says it requires of another with what is installed.
+        """Return the requirements of one package on another that are not met.
 
         Args:
-            owner: The package that requires.
-            target: The package that is required.
-            extra: Also take the requirements of this extra, such as ``tpu``.
+            owner: The package with the requirements.
+            target: The required package.
+            extra: Use the requirements of this extra, such as ``tpu``.
         """
         if (package := self.found.get(owner)) is None:
             return ()
@@ -82,7 +82,7 @@ class Packages:
         return tuple(misfits)
 
     def asks(self, owner: str, target: str, extra: str = "") -> str:
-        """Return what one package says it requires of another, such as ``libtpu~=0.0.14``; empty for nothing."""
+        """Return the requirement of one package on another, such as ``libtpu~=0.0.14``; empty for none."""
         package = self.found.get(owner)
         parsed = [_parse(text) for text in package.requires] if package is not None else []
         of_target = [r for r in parsed if r is not None and _plain(r.name) == target and _applies(r, extra)]
@@ -90,7 +90,7 @@ class Packages:
 
 
 def find_packages(sources: Sources) -> Packages:
-    """Read the versions and requirements of the packages that have a say in training."""
+    """Read the versions and requirements of the packages that matter for training."""
     looked = ((name, sources.package(name)) for name in (*TENSORFLOWS, *CUDA_PLUGINS, *_OTHERS))
     return Packages({name: package for name, package in looked if package is not None}, sources.python)
 

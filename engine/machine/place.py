@@ -1,4 +1,4 @@
-"""Where this is: a notebook service, a virtual machine with a TPU, a cluster, a plain machine.
+"""The kind of machine: a notebook service, a TPU VM, a cluster, a plain machine.
 
 Sources of the names: Kaggle/docker-python (`tpu/Dockerfile`), googlecolab/backend-info, JAX's
 `_src/clusters/cloud_tpu_cluster.py`, and "TPUs in GKE" of Google's documentation.
@@ -15,13 +15,13 @@ from .devices import tpu_pci_devices
 if TYPE_CHECKING:
     from .sources import Sources
 
-# Attributes of the metadata server that a TPU VM has and another machine has not.
+# Attributes of the metadata server that only a TPU VM has.
 _ATTRIBUTES = ("accelerator-type", "agent-worker-number", "worker-network-endpoints", "tpu-env")
 _PRODUCT = "sys/class/dmi/id/product_name"
 
 
 class Kind(StrEnum):
-    """The sorts of places that training is started from."""
+    """The kinds of machines."""
 
     COLAB = "Colab"
     KAGGLE = "Kaggle"
@@ -34,10 +34,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this is, and what shows it.
+    """The kind of this machine, and what shows it.
 
     Args:
-        kind: The sort of place.
+        kind: The kind.
         detail: ``interactive`` or ``committed`` on Kaggle; empty elsewhere.
         evidence: The variables and files that were read.
     """
@@ -48,7 +48,7 @@ class Place:
 
     @property
     def is_notebook(self) -> bool:
-        """Whether a notebook service runs it, so that packages and restarts are the notebook's matter."""
+        """Whether this is a notebook service, which manages packages and restarts."""
         return self.kind in (Kind.COLAB, Kind.KAGGLE)
 
     def __str__(self) -> str:
@@ -56,26 +56,26 @@ class Place:
 
 
 def read_metadata(sources: Sources) -> dict[str, str]:
-    """Ask Google's metadata server about the TPU, on machines of Google's only.
+    """Ask the metadata server about the TPU, only on Google Cloud.
 
     Returns:
-        The attributes that it has; none anywhere else, in notebooks, and where ``TPU_SKIP_MDS_QUERY`` forbids it.
+        Its attributes; none in notebooks, with ``TPU_SKIP_MDS_QUERY``, or outside Google Cloud.
     """
     if _service(sources) is not None or "TPU_SKIP_MDS_QUERY" in sources.environ or not _is_googles(sources):
         return {}
     first = sources.metadata(_ATTRIBUTES[0])
-    if first is None:  # no TPU VM, or no server: the other questions would only take time
+    if first is None:  # no TPU VM or no server
         return {}
     answers = {key: sources.metadata(key) for key in _ATTRIBUTES[1:]}
     return {_ATTRIBUTES[0]: first.strip()} | {key: text.strip() for key, text in answers.items() if text is not None}
 
 
 def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
-    """Tell where this is.
+    """Find out what kind of machine this is.
 
     Args:
         sources: The machine.
-        metadata: What `read_metadata` gave.
+        metadata: The result of `read_metadata`.
     """
     if (service := _service(sources)) is not None:
         return service
@@ -99,7 +99,7 @@ def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
 
 
 def _service(sources: Sources) -> Place | None:
-    """Tell Kaggle and Colab. Kaggle first: its images are made from Colab's and carry Colab's variables."""
+    """Recognise Kaggle and Colab. Kaggle first: its images are built from Colab's and have Colab's variables."""
     environ = sources.environ
     kaggle = [n for n in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE") if n in environ]
     if kaggle:

@@ -1,9 +1,9 @@
-"""Which process a heartbeat means, and whether that process is there.
+"""Which process a heartbeat names, and whether that process is running.
 
-A process ID alone says little: it is reused, it means another process in another container, and the creation time
-that `psutil` gives moves with the clock on Linux, where it is computed from the time of boot. So a heartbeat also
-carries the boot ID, the PID namespace and the start time in clock ticks since boot. No clock setting changes these.
-On systems without ``/proc`` they are missing, and host name, process ID and creation time have to do.
+A process ID is not enough: it is reused, it means another process in another container, and on Linux the creation
+time from `psutil` changes with the clock. So a heartbeat also has the boot ID, the PID namespace and the start time in
+clock ticks since boot, which do not depend on the clock. Systems without ``/proc`` use host name, process ID and
+creation time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _PROC = Path("/proc")
 _CREATED_WITHIN_S = 2.0
-"""Largest difference between two readings of one process's creation time; both are rounded to clock ticks."""
+"""Largest difference between two readings of the same creation time, as both are rounded."""
 
 
 class Sight(StrEnum):
-    """What a look for a process shows."""
+    """The result of looking for a process."""
 
     RUNNING = "running"
     GONE = "gone"
@@ -33,7 +33,7 @@ class Sight(StrEnum):
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the part of a heartbeat that names a process of this machine and PID namespace.
+    """Return the part of a heartbeat that names a process of this PID namespace.
 
     Args:
         pid: This process or a child of it.
@@ -57,8 +57,8 @@ def look_for(identity: Mapping[str, Any]) -> Sight:
         return Sight.UNSEEN
     place = _place()
     if place != {key: identity[key] for key in ("boot_id", "pid_namespace") if key in identity}:
-        # From another boot or container, or from an older version, which did not say. A process that is
-        # there and was created at that very moment is the one; that none is there proves nothing.
+        # Another boot or container, or an older version without these keys. A process with that ID and creation
+        # time is the right one; if there is none, it may still run elsewhere.
         return Sight.RUNNING if "boot_id" not in identity and _is_created_as(identity, pid) else Sight.UNSEEN
     if "start_ticks" in identity:
         return _by_ticks(identity["start_ticks"], pid)
@@ -98,7 +98,7 @@ def _created(pid: int) -> float | None:
 
 
 def _place() -> dict[str, Any]:
-    """Return which boot of which machine this is, and which PID namespace of it; empty where neither is known."""
+    """Return the boot ID and the PID namespace; empty if unknown."""
     place: dict[str, Any] = {}
     try:
         place["boot_id"] = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -109,7 +109,7 @@ def _place() -> dict[str, Any]:
 
 
 def _sees_processes() -> bool:
-    """Return whether ``/proc`` shows this process's PID namespace; a new one may still have its parent's."""
+    """Return whether ``/proc`` belongs to this PID namespace; in a new one it may still be the parent's."""
     try:
         return str((_PROC / "self").readlink()) == str(os.getpid())
     except OSError:

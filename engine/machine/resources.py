@@ -1,11 +1,19 @@
-"""Cores, memory and room on disks, with the limits that a container sets."""
+"""Cores, memory and disk space, within the limits of a container.
+
+The limits are those of Linux control groups, of versions 1 and 2.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import psutil
+
+from .sources import this_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,32 +27,40 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What may be used of the machine.
+    """What this process may use of the machine.
 
     Args:
-        cores: Cores that may be kept busy; a fraction where a container's limit is one.
-        processors: Processors that were seen before that limit.
-        memory_bytes: Memory that may be used; 0 where it is not known.
+        cores: Cores; a fraction if a container's limit is one.
+        processors: Processors that the process may run on, before that limit.
+        memory_bytes: Memory; 0 if unknown.
         machine_memory_bytes: Memory of the whole machine.
-        evidence: The files that were read.
+        core_limit: The file that limits the cores, as `Sources.text` takes it; empty for none.
+        memory_limit: The file that limits the memory; empty for none.
     """
 
     cores: float
     processors: int
     memory_bytes: int
     machine_memory_bytes: int
-    evidence: tuple[str, ...] = ()
+    core_limit: str = ""
+    memory_limit: str = ""
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The files that these figures come from."""
+        files = ("proc/meminfo" if self.machine_memory_bytes else "", self.core_limit, self.memory_limit)
+        return tuple(f"/{file}" for file in files if file)
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Room for one purpose.
+    """Disk space for one purpose.
 
     Args:
-        purpose: What it is for, such as ``Keras cache``.
+        purpose: The purpose, such as ``Keras cache``.
         folder: The folder; it need not exist yet.
-        space: Room on its file system; None where that could not be read.
-        measured_at: The folder that was asked: itself, or the nearest one above it that exists.
+        space: The space on its file system; None if unknown.
+        measured_at: The folder that was measured: itself or the nearest parent that exists.
     """
 
     purpose: str
@@ -54,24 +70,59 @@ class Disk:
 
 
 def find_resources(sources: Sources) -> Resources:
-    """Read cores and memory, and the limits of control groups of versions 1 and 2."""
-    told = re.search(r"^MemTotal:\s+(\d+) kB", sources.text("proc/meminfo"), re.MULTILINE)
-    total = int(told[1]) * 1024 if told else 0
-    evidence = ["/proc/meminfo"] if told else []
-    cores, memory = float(sources.cpus), total
-    for file, limit in _core_limits(sources):
-        if limit < cores:
-            cores = limit
-            evidence.append(f"/{file}")
-    for file, limit_bytes in _memory_limits(sources):
-        if limit_bytes < memory or (not memory and limit_bytes < _UNLIMITED):
-            memory = limit_bytes
-            evidence.append(f"/{file}")
-    return Resources(cores, sources.cpus, memory, total, tuple(evidence))
+    """Read the cores and the memory that this process may use."""
+    total_kib = re.search(r"^MemTotal:\s+(\d+) kB", sources.text("proc/meminfo"), re.MULTILINE)
+    total = int(total_kib[1]) * 1024 if total_kib else 0
+    cores, core_limit = min([(float(sources.cpus), ""), *_core_limits(sources)])
+    memory, memory_limit = min([(total or _UNLIMITED, ""), *_memory_limits(sources)])
+    return Resources(cores, sources.cpus, memory if memory < _UNLIMITED else 0, total, core_limit, memory_limit)
+
+
+def usable_cores(sources: Sources | None = None) -> int:
+    """Return how many cores this process can keep busy; a container's fraction of one is rounded up.
+
+    Args:
+        sources: Where the limits are read; this machine by default.
+    """
+    return math.ceil(find_resources(sources or this_machine()).cores)
+
+
+def free_memory_bytes(sources: Sources | None = None) -> int:
+    """Return the memory that this process may still take: the machine's, or what a container leaves of its limit.
+
+    Args:
+        sources: Where the container's files are read; this machine by default.
+    """
+    sources = sources or this_machine()
+    free = int(psutil.virtual_memory().available)
+    # Every group above may have a limit too.
+    for limit_bytes, file in _memory_limits(sources):
+        if (used := used_memory_bytes(sources, file)) is not None:
+            free = min(free, limit_bytes - used)
+    return max(0, free)
+
+
+def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
+    """Return the memory that a control group uses; None if its files do not say.
+
+    Cached files do not count, because the kernel drops them when memory is needed. ``MemAvailable`` counts likewise.
+
+    Args:
+        sources: Where files are read.
+        limit_file: The group's file with the limit, such as `Resources.memory_limit`.
+    """
+    folder, _, name = limit_file.rpartition("/")
+    usage, prefix = ("memory.current", "") if name == "memory.max" else ("memory.usage_in_bytes", "total_")
+    used = sources.text(f"{folder}/{usage}")
+    if not used.isdigit():
+        return None
+    stat = sources.text(f"{folder}/memory.stat")
+    cached = re.findall(rf"^{prefix}(?:in)?active_file (\d+)", stat, re.MULTILINE)
+    return max(0, int(used) - sum(map(int, cached)))
 
 
 def find_disks(sources: Sources) -> tuple[Disk, ...]:
-    """Read the room of the folders that training writes to, and of ``/dev/shm``."""
+    """Read the disk space of the folders that training writes to, and of ``/dev/shm``."""
     disks = [_disk(sources, purpose, folder) for purpose, folder in sources.folders.items()]
     shm = Path("/dev/shm")  # noqa: S108  a look at its size
     return (*disks, Disk("shared memory", shm, sources.space(shm), shm))
@@ -85,38 +136,45 @@ def _disk(sources: Sources, purpose: str, folder: Path) -> Disk:
 
 
 def _group(sources: Sources, controller: str) -> str:
-    """Return the path of this process's group; empty where the process belongs to none."""
+    """Return the path of this process's control group; empty for none.
+
+    Args:
+        sources: The machine.
+        controller: Its controller in version 1; empty for version 2.
+    """
     for line in sources.text("proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controller in controllers.split(",") if controller else not controllers:
+        if controller in controllers.split(","):
             return path.strip("/")
     return ""
 
 
-def _upwards(path: str) -> Iterator[str]:
-    """Yield a group and those above it, as each may set a limit; the last is the root as seen from here."""
-    parts = path.split("/") if path else []
+def _folders(sources: Sources, mount: str, controller: str = "") -> Iterator[str]:
+    """Yield the folders of this process's group and of those above it, as each may set a limit.
+
+    In a container the group's own folder may be missing, and the root is the container's.
+    """
+    parts = [part for part in _group(sources, controller).split("/") if part]
     for count in range(len(parts), -1, -1):
-        yield "/".join([*parts[:count], ""])
+        yield "/".join([mount, *parts[:count]])
 
 
-def _core_limits(sources: Sources) -> Iterator[tuple[str, float]]:
-    for group in _upwards(_group(sources, "")):
-        file = f"{_CGROUP}/{group}cpu.max"
-        quota, _, period = sources.text(file).partition(" ")
+def _core_limits(sources: Sources) -> Iterator[tuple[float, str]]:
+    for folder in _folders(sources, _CGROUP):
+        quota, _, period = sources.text(f"{folder}/cpu.max").partition(" ")
         if quota.isdigit() and period.isdigit():
-            yield file, int(quota) / int(period)
-    for folder in ("cpu", "cpu,cpuacct"):
-        for group in _upwards(_group(sources, "cpu")):
-            file = f"{_CGROUP}/{folder}/{group}cpu.cfs_quota_us"
-            quota, period = sources.text(file), sources.text(file.replace("quota", "period"))
+            yield int(quota) / int(period), f"{folder}/cpu.max"
+    for mount in ("cpu", "cpu,cpuacct"):
+        for folder in _folders(sources, f"{_CGROUP}/{mount}", "cpu"):
+            file = f"{folder}/cpu.cfs_quota_us"
+            quota, period = sources.text(file), sources.text(f"{folder}/cpu.cfs_period_us")
             if quota.isdigit() and period.isdigit():
-                yield file, int(quota) / int(period)
+                yield int(quota) / int(period), file
 
 
-def _memory_limits(sources: Sources) -> Iterator[tuple[str, int]]:
-    files = [f"{_CGROUP}/{group}memory.max" for group in _upwards(_group(sources, ""))]
-    files += [f"{_CGROUP}/memory/{group}memory.limit_in_bytes" for group in _upwards(_group(sources, "memory"))]
+def _memory_limits(sources: Sources) -> Iterator[tuple[int, str]]:
+    files = [f"{folder}/memory.max" for folder in _folders(sources, _CGROUP)]
+    files += [f"{folder}/memory.limit_in_bytes" for folder in _folders(sources, f"{_CGROUP}/memory", "memory")]
     for file in files:
-        if (text := sources.text(file)).isdigit():
-            yield file, int(text)
+        if (text := sources.text(file)).isdigit() and int(text) < _UNLIMITED:
+            yield int(text), file

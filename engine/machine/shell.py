@@ -1,4 +1,4 @@
-"""What variables tell of the terminal: encoding, colours, and whether it outlives a lost connection."""
+"""The terminal according to its variables: encoding, colours, and whether it survives a lost connection."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The terminal, as far as variables tell.
+    """The terminal, according to its variables.
 
     Args:
-        is_terminal: Whether standard output is one.
+        is_terminal: Whether standard output is a terminal.
         term: ``TERM``.
-        locale: The variable that decides the encoding, such as ``LANG=C.UTF-8``; empty where none is set.
-        is_utf8: Whether that is UTF-8; no locale at all counts, as Python then takes UTF-8.
-        colours: How many the terminal says it shows; 0 for none.
-        colour_evidence: The variables that say so.
-        ssh: The variable that shows a connection through SSH; empty for none.
-        multiplexer: ``tmux`` or ``screen`` where this runs inside one.
-        installed: Which of the two can be started.
+        locale: The variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set.
+        is_utf8: Whether the encoding is UTF-8, which Python also uses without a locale.
+        colours: Number of colours; 0 for none.
+        colour_evidence: The variable that decides the colours.
+        ssh: The variable that shows an SSH connection; empty for none.
+        multiplexer: ``tmux`` or ``screen`` when running inside one.
+        installed: Which of the two are installed.
     """
 
     is_terminal: bool

@@ -1,4 +1,4 @@
-"""Everything that is read from the machine passes through here, so that a recorded machine can stand in for it."""
+"""Everything that is read from the machine goes through here, so that tests can use a recorded machine instead."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 _METADATA_S = 0.5
 _COMMAND_S = 1.5
 _CONNECT_S = 1.0
-# By address: a name server that does not answer would take longer than the limit allows.
+# An address, because a name server that does not answer would take too long.
 _METADATA = "http://169.254.169.254/computeMetadata/v1/instance/attributes/"
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One installed package, as its metadata describes it.
+    """The metadata of an installed package.
 
     Args:
-        name: Its name.
-        version: Its version.
+        name: Name.
+        version: Version.
         requires: Requirements in the form of PEP 508.
     """
 
@@ -42,7 +42,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Room on the file system of a folder, in bytes."""
+    """Total and free space of a file system."""
 
     total_bytes: int
     free_bytes: int
@@ -50,21 +50,21 @@ class Space:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where facts come from.
+    """Where the facts about a machine are read.
 
     Args:
         environ: Environment variables.
         root: Where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found.
-        uid: Number of the user who asks.
+        uid: Number of this user.
         cpus: Processors this process may run on.
         python: Python's version.
-        folders: Folders that need room, by what they are for.
-        package: Gives an installed package by its name, or None.
-        space: Gives the room of a folder, or None where it does not exist.
-        metadata: Gives an attribute of Google's metadata server, or None; ends within a second.
-        run: Gives what a program printed, or None when it is missing, fails or takes too long.
-        which: Gives the path of a program, or None.
-        reaches: Tells whether a host answers at a port; ends within a second, names apart.
+        folders: Folders that training writes to, by purpose.
+        package: Returns an installed package by name, or None.
+        space: Returns the disk space of a folder, or None if the folder does not exist.
+        metadata: Returns an attribute of Google's metadata server, or None, within a second.
+        run: Returns the output of a program, or None if it is missing, fails or takes too long.
+        which: Returns the path of a program, or None.
+        reaches: Returns whether a host answers at a port, within a second after the name is resolved.
         is_terminal: Whether standard output is a terminal.
     """
 
@@ -83,7 +83,7 @@ class Sources:
     is_terminal: bool
 
     def text(self, path: str) -> str:
-        """Read a small file; empty where it is missing or may not be read.
+        """Read a small file; empty if it cannot be read.
 
         Args:
             path: Without the leading slash, such as ``proc/meminfo``.
@@ -95,7 +95,7 @@ class Sources:
 
 
 def this_machine() -> Sources:
-    """Make the sources of the machine this runs on."""
+    """Return the sources of this machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     return Sources(
         environ=dict(os.environ),

@@ -25,16 +25,16 @@ _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 
 @dataclass(frozen=True, slots=True)
 class Tpu:
-    """What is known of the TPU; figures that nothing told are 0 or empty.
+    """The facts about the TPU; unknown ones are 0 or empty.
 
     Args:
         kind: Generation, such as ``v5e``.
         chips: Chips on this host.
-        accelerator_type: As Google names the whole slice, such as ``v5p-32``.
+        accelerator_type: Google's name of the whole slice, such as ``v5p-32``.
         topology: Chips of the slice along each axis, such as ``2x2x4``.
         hosts: Hosts of the slice.
-        host_index: This host's number among them; -1 where it is not told.
-        address: Where a TPU outside this machine listens.
+        host_index: Number of this host among them; -1 if unknown.
+        address: Address of a TPU on another machine.
         devices: The device files.
         evidence: The files, variables and attributes that were read.
     """
@@ -51,7 +51,7 @@ class Tpu:
 
     @property
     def is_here(self) -> bool:
-        """Whether chips were seen on this very machine."""
+        """Whether this machine has TPU chips."""
         return self.chips > 0
 
     @property
@@ -61,17 +61,17 @@ class Tpu:
 
     @property
     def cores(self) -> int:
-        """Devices that a framework sees on this host; 0 where the generation is not known."""
+        """Devices that a framework sees on this host; 0 if the generation is unknown."""
         return self.chips * CHIPS[self.kind].cores if self.kind in CHIPS else 0
 
     @property
     def all_chips(self) -> int:
-        """Chips of the whole slice by its type; 0 where that is not told."""
+        """Chips of the whole slice according to its type; 0 if unknown."""
         return _chips_of(self.accelerator_type)
 
     def __str__(self) -> str:
         if not self.is_here:
-            return f"TPU at {self.address}" if self.address else "a TPU is announced, none is seen"
+            return f"TPU at {self.address}" if self.address else "a TPU is named by variables, none is found"
         name = f"TPU {self.kind}" if self.kind else "TPU"
         text = f"{name}, {self.chips} chip{'s' if self.chips > 1 else ''}"
         if self.cores > self.chips:
@@ -83,39 +83,38 @@ class Tpu:
 
 
 def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
-    """Put together what device files, variables and metadata say of a TPU.
+    """Find the TPU in device files, variables and metadata; None if there is no sign of one.
 
     Args:
         sources: The machine.
-        metadata: What `engine.machine.place.read_metadata` gave.
-
-    Returns:
-        None where nothing points to a TPU.
+        metadata: The result of `engine.machine.place.read_metadata`.
     """
-    told = _Told(sources.environ, _tpu_env(metadata))
-    accelerator_type = told.first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get("accelerator-type", "")
+    variables = _Variables(sources.environ, _tpu_env(metadata))
+    accelerator_type = variables.first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get(
+        "accelerator-type", ""
+    )
     address = next((sources.environ[name] for name in _ADDRESSES if sources.environ.get(name)), "")
     on_pci = tpu_pci_devices(sources.root)
     accel = numbered_devices(sources.root, "accel")
-    # A numbered vfio device may be any passed-through card: it counts where something else tells of a TPU.
+    # A numbered vfio device may be any passed-through card; it counts only with another sign of a TPU.
     vfio = numbered_devices(sources.root, "vfio/") if on_pci or accelerator_type else []
     files = accel or vfio
     if not (on_pci or files or accelerator_type or address):
         return None
     kinds = {chip.name for chip in on_pci.values()} or {_kind_of(accelerator_type)}
     chips = len({place.partition(".")[0] for place in on_pci}) or len(files)
-    hosts = count_hosts(told.first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", ""))
-    index = told.first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
+    hosts = count_hosts(variables.first(*SLICE_HOSTS) or metadata.get("worker-network-endpoints", ""))
+    index = variables.first("TPU_WORKER_ID", "WORKER_ID") or metadata.get("agent-worker-number", "")
     evidence = [f"/sys/bus/pci/devices: {len(on_pci)} of vendor 0x1ae0, {'/'.join(sorted(kinds))}"] if on_pci else []
     evidence += [_span(files)] if files else []
-    evidence += told.evidence
+    evidence += variables.evidence
     evidence += [f"{name}={sources.environ[name]}" for name in _ADDRESSES if sources.environ.get(name)]
     evidence += [f"metadata server: {', '.join(metadata)}"] if metadata else []
     return Tpu(
         kind="/".join(sorted(kinds)),
         chips=chips,
         accelerator_type=accelerator_type,
-        topology=told.first("TPU_TOPOLOGY", "TOPOLOGY"),
+        topology=variables.first("TPU_TOPOLOGY", "TOPOLOGY"),
         hosts=hosts,
         host_index=int(index) if index.isdigit() else -1,
         address=address,
@@ -131,8 +130,8 @@ def _span(files: Sequence[str]) -> str:
     return " and ".join(f"/{name}" for name in files)
 
 
-class _Told:
-    """Looks names up in the environment, then in the metadata's ``tpu-env``, and keeps what it found as evidence."""
+class _Variables:
+    """Looks up variables in the environment, then in the metadata's ``tpu-env``, and records them as evidence."""
 
     def __init__(self, environ: Mapping[str, str], tpu_env: Mapping[str, str]) -> None:
         self.evidence: list[str] = []
@@ -148,7 +147,7 @@ class _Told:
 
 
 def _tpu_env(metadata: Mapping[str, str]) -> dict[str, str]:
-    """Read the attribute ``tpu-env``: a line such as ``TOPOLOGY: '2x2x4'`` for each variable."""
+    """Parse the attribute ``tpu-env``, with lines such as ``TOPOLOGY: '2x2x4'``."""
     pairs = (line.partition(":") for line in metadata.get("tpu-env", "").splitlines() if ":" in line)
     return {name.strip(): value.strip().strip("'\"") for name, _, value in pairs}
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..accelerators.backend import JAX
+from ..config.accelerator import parse_accelerator
 from ..errors import one_line
 from ..machine.resources import find_resources
 from ..machine.sources import this_machine
@@ -46,7 +47,7 @@ class DeviceReader:
         name = self._accelerator.name
         if name == "cpu":
             return MemorySampled(tuple(process_memory(index, self._limit_bytes) for index in self._numbers))
-        if name.startswith("sim:"):
+        if parse_accelerator(name).simulated:
             shares = "shares the host process's memory"
             return MemorySampled(
                 tuple(ReplicaMemory(index, None, None, None, shares, None, _NO_DUTY) for index in self._numbers)

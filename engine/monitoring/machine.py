@@ -15,19 +15,16 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ..machine.resources import find_resources
+from ..machine.resources import find_resources, used_memory_bytes
 from ..machine.sources import this_machine
 from ..runs.events import HostSampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..machine.resources import Resources
     from ..machine.sources import Sources
 
 _SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own
-_CORE_LIMITS = ("cpu.max", "cpu.cfs_quota_us")
-_MEMORY_LIMITS = ("memory.max", "memory.limit_in_bytes")
 
 
 class HostReader:
@@ -47,8 +44,6 @@ class HostReader:
         self._sources = sources or this_machine()
         self._clock = clock
         self._resources = find_resources(self._sources)
-        self._core_limit = _limit_file(self._resources, _CORE_LIMITS)
-        self._memory_limit = _limit_file(self._resources, _MEMORY_LIMITS)
         self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
         self._disks = self._physical_disks()
         self._cpu = self._cpu_seconds()
@@ -84,8 +79,8 @@ class HostReader:
 
     def _cpu_seconds(self) -> tuple[float, float] | None:
         """Return seconds in which a core was busy, and those in which one could have been."""
-        if self._core_limit is not None:
-            used_s = self._group_cpu_seconds(self._core_limit)
+        if self._resources.core_limit:
+            used_s = self._group_cpu_seconds(PurePosixPath(self._resources.core_limit))
             return None if used_s is None else (used_s, self._clock() * self._resources.cores)
         # Of all cores the kernel keeps the sum: reading each of hundreds would cost a hundred times as much.
         mine = [psutil.cpu_times()]
@@ -108,18 +103,10 @@ class HostReader:
 
     def _memory_bytes(self) -> tuple[int | None, int | None]:
         """Return memory in use, without what the kernel only keeps of files, and memory there is."""
-        if self._memory_limit is None:
-            memory = psutil.virtual_memory()
-            return memory.total - memory.available, memory.total
-        version_2 = self._memory_limit.name == "memory.max"
-        file = self._memory_limit.with_name("memory.current" if version_2 else "memory.usage_in_bytes")
-        used = self._sources.text(str(file))
-        if not used.isdigit():
-            return None, self._resources.memory_bytes
-        name = "inactive_file" if version_2 else "total_inactive_file"
-        stat = self._sources.text(str(file.with_name("memory.stat")))
-        kept = re.search(rf"^{name} (\d+)", stat, re.MULTILINE)
-        return max(0, int(used) - (int(kept[1]) if kept else 0)), self._resources.memory_bytes
+        if limit := self._resources.memory_limit:
+            return used_memory_bytes(self._sources, limit), self._resources.memory_bytes
+        memory = psutil.virtual_memory()
+        return memory.total - memory.available, memory.total
 
     def _disk_rate(self, why_not: dict[str, str]) -> float | None:
         (then, before), (now, after) = self._disk, (self._clock(), self._disk_read_bytes())
@@ -141,9 +128,3 @@ class HostReader:
         lines = (line.split() for line in self._sources.text("proc/diskstats").splitlines())
         read = [int(line[5]) * _SECTOR_BYTES for line in lines if len(line) > 5 and line[2] in self._disks]
         return sum(read) if read else None
-
-
-def _limit_file(resources: Resources, names: tuple[str, ...]) -> PurePosixPath | None:
-    """Return the file that set a limit, as `Sources.text` takes it; of several the narrowest, which comes last."""
-    files = [PurePosixPath(path.lstrip("/")) for path in resources.evidence]
-    return next((file for file in reversed(files) if file.name in names), None)

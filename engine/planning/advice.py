@@ -1,14 +1,14 @@
-"""What can be said of a configuration on a TPU without building anything: arithmetic, in a few milliseconds.
+"""Advice on a configuration that needs only arithmetic, no model.
 
-The plan on Setup shows what holds for any accelerator; `static_advice` adds what matters on a TPU alone.
+The plan shows the advice for any accelerator; `static_advice` adds what matters only on a TPU.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..config.batch import global_batch, steps_per_epoch
 from ..config.model_options import MODEL_OPTIONS
-from ..config.run_config import takes_tensorflow
 from ..findings import Finding, Severity, most_severe_first
 from .example_count import train_examples_of
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 _MOVING = ("rotation", "translation", "zoom")
-"""Changes whose Keras layers make a TPU read an image a thousand times."""
+"""Augmentations whose Keras layers make a TPU read each image a thousand times."""
 
 _FEW_STEPS = 10
-"""Steps an epoch below which starting and ending an epoch takes longer than its steps."""
+"""With fewer steps per epoch, starting and ending an epoch takes longer than its steps."""
 
 _SIZES = {
     "cnn": ("filters", "hidden"),
@@ -32,18 +32,15 @@ _SIZES = {
     "text": ("width", "filters", "hidden"),
     "recommender": ("width", "hidden"),
 }
-"""Options of the built-in models that are sizes of features."""
+"""Options of the built-in models that are feature sizes."""
 
 
 def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
-    """Say what is known of a configuration on a TPU before anything is built.
+    """Return all advice on a configuration for a TPU, the most severe first.
 
     Args:
         config: The configuration.
-        devices: The TPU's devices, each of which holds a replica.
-
-    Returns:
-        What to know, the most severe first.
+        devices: The TPU's devices; each holds one replica.
     """
     examples = train_examples_of(config)
     found = [
@@ -58,15 +55,15 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
 
 
 def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> Iterator[Finding]:
-    """Say whether the batch suits the dataset and the tiles of a TPU.
+    """Check the batch size against the dataset and the tiles of a TPU.
 
     Args:
         config: The configuration.
-        examples: Training examples; None where only a run finds out.
-        replicas: Copies of the model that share a step.
+        examples: Training examples; None if unknown before the run.
+        replicas: Copies of the model.
     """
     batch, key = config.batch_size, "batch_size"
-    whole = batch * replicas
+    whole = global_batch(batch, replicas)
     if examples is not None and whole > examples:
         largest = examples // replicas
         fits = f"the largest batch size that fits is {largest}" if largest else "use fewer replicas"
@@ -78,22 +75,26 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
         return
     if examples is not None and config.steps_per_epoch == "all" and (remainder := examples % whole):
         text = (
-            f"{examples:,} examples do not divide by {whole:,}: each epoch leaves out {remainder:,}, "
-            "others every time because the data is shuffled."
+            f"{examples:,} examples are not a multiple of {whole:,}: each epoch leaves out {remainder:,}, "
+            "which shuffling changes from epoch to epoch."
         )
         yield Finding(Severity.INFO, text, key=key)
     if batch % 8:
         text = (
-            f"{batch} a replica is not a multiple of 8: a TPU pads it to {_up(batch, 8)} and wastes the difference. "
+            f"A batch of {batch} per replica is not a multiple of 8; a TPU pads it to {_up(batch, 8)}. "
             "Multiples of 128 are best."
         )
         yield Finding(Severity.INFO if batch < 8 else Severity.WARNING, text, key=key)
     elif batch % 128:
-        yield Finding(Severity.INFO, "On a TPU, multiples of 128 a replica use the matrix unit best.", key=key)
+        yield Finding(
+            Severity.INFO,
+            "On a TPU, multiples of 128 per replica use the matrix unit best.",
+            key=key,
+        )
 
 
 def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
-    """Say whether the learning rate follows the batch, which grows with the replicas (Goyal et al. 2017).
+    """Check whether the learning rate is scaled with the batch size (Goyal et al. 2017).
 
     Args:
         config: The configuration.
@@ -101,8 +102,8 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
     """
     if replicas > 1 and not config.optimizer.scale_with_replicas:
         text = (
-            f"The batch grows {replicas}-fold over the replicas and the learning rate does not; "
-            "optimizer.scale_with_replicas=true scales it, with optimizer.warmup_epochs to start gently."
+            f"The global batch grows {replicas}-fold with the replicas, but the learning rate does not. "
+            "optimizer.scale_with_replicas=true scales it; optimizer.warmup_epochs makes the start gentle."
         )
         yield Finding(Severity.INFO, text, key="optimizer.scale_with_replicas")
 
@@ -111,79 +112,75 @@ def _placement_findings(config: RunConfig) -> Iterator[Finding]:
     options, key = config.augmentation, "augmentation.placement"
     if not options.is_active or options.placement != "model":
         return
-    remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
+    remedy = "Set augmentation.placement=pipeline"
     if moving := [name for name in _MOVING if getattr(options, name)]:
-        text = f"augmentation.{moving[0]} in the model makes a TPU read each image a thousand times, and is refused."
+        text = f"augmentation.{moving[0]} cannot be in the model: a TPU would read each image a thousand times."
         yield Finding(Severity.ERROR, text, remedy=remedy, key=key)
     else:
-        text = "Augmentation in the model takes the TPU's time, which costs more than the host's."
+        text = "Augmentation in the model uses TPU time, which costs more than host time."
         yield Finding(Severity.WARNING, text, remedy=remedy, key=key)
 
 
 def _precision_findings(config: RunConfig) -> Iterator[Finding]:
     remedy = "Set precision=mixed_bfloat16"
     if config.precision == "float32":
-        text = "float32 keeps activations in twice the memory of bfloat16, and moves twice the bytes."
+        text = "Activations in float32 take twice the memory and bandwidth of bfloat16."
         yield Finding(Severity.INFO, text, remedy=remedy, key="precision")
     elif config.precision == "mixed_float16":
-        text = "A TPU computes in bfloat16, not in float16, which it converts back and forth."
+        text = "TPUs compute in bfloat16 and convert float16 back and forth."
         yield Finding(Severity.WARNING, text, remedy=remedy, key="precision")
 
 
 def _size_findings(config: RunConfig) -> Iterator[Finding]:
-    """Say which sizes of the model are padded; the classes are what they are."""
+    """Name the sizes that a TPU pads, except the number of classes, which is given."""
     if config.model not in _SIZES:
         return
     given = MODEL_OPTIONS[config.model].model_validate(config.model_options).model_dump()
     for name in _SIZES[config.model]:
         sizes = given.get(name, ())
         for size in dict.fromkeys(sizes if isinstance(sizes, (list, tuple)) else [sizes]):
-            # Below 128, multiples of 8 do well: the compiler lays the batch along the tiles' longer side.
+            # Below 128, multiples of 8 are fine: the compiler lays the batch along the longer side of the tiles.
             if not isinstance(size, int) or size % 128 == 0 or (size < 128 and size % 8 == 0):
                 continue
             tile = 128 if size >= 64 else 8
             padded = _up(size, tile)
-            text = f"{name} of {size} is computed as {padded} on a TPU, and the difference is wasted."
-            remedy = f"Set model_options.{name} to {max(tile, round(size / tile) * tile)} there"
+            text = f"A TPU pads {name} from {size} to {padded}."
+            remedy = f"Use {max(tile, round(size / tile) * tile)} instead of {size} in model_options.{name}"
             yield Finding(Severity.INFO, text, remedy=remedy, key=f"model_options.{name}")
     heads, width = given.get("heads"), given.get("width")
     if config.model == "transformer" and isinstance(heads, int) and isinstance(width, int) and width // heads % 128:
-        text = f"Each of {heads} heads is {width // heads} wide, and a TPU's matrix unit computes 128 at once."
-        yield Finding(Severity.INFO, text, remedy="Use fewer heads, or a larger width", key="model_options.heads")
+        text = f"Each of the {heads} heads is {width // heads} wide, but the matrix unit of a TPU is 128 wide."
+        yield Finding(Severity.INFO, text, remedy="Use fewer heads or a larger width", key="model_options.heads")
 
 
 def _step_findings(config: RunConfig, examples: int | None, devices: int) -> Iterator[Finding]:
-    whole = config.batch_size * devices
-    available = None if examples is None else examples // whole
-    steps = available if config.steps_per_epoch == "all" else config.steps_per_epoch
+    steps = steps_per_epoch(config, examples, devices)
     if not steps:
         return
-    if available and available < _FEW_STEPS and config.steps_per_epoch == "all":
+    if steps < _FEW_STEPS and config.steps_per_epoch == "all":
         text = (
-            f"{devices} devices take the {examples:,} examples in {steps} step{'s' if steps > 1 else ''} an epoch: "
-            "starting and ending an epoch takes longer than that."
+            f"An epoch on {devices} devices has only {steps} step{'s' if steps > 1 else ''}; "
+            "starting and ending it takes longer than that."
         )
         yield Finding(Severity.INFO, text, remedy="Use a smaller TPU or a smaller batch", key="batch_size")
     yield from _execution_findings(config, steps, devices)
 
 
 def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator[Finding]:
-    """Say what becomes of a number of steps to be sent at once; `training.steps_per_execution` decides likewise."""
+    """Check `steps_per_execution` by the rules that `training.steps_per_execution` applies."""
     asked, key = config.steps_per_execution, "steps_per_execution"
     if asked == "auto":
         return
-    by_tensorflow = takes_tensorflow(config)
+    by_tensorflow = config.takes_tensorflow
     if by_tensorflow and devices == 1:
         if asked == 1 and steps > 1:
-            text = "With one step an execution the TPU waits for the host after every step."
+            text = "With one step per execution, the TPU waits for the host after every step."
             yield Finding(Severity.INFO, text, remedy=f"Set {key}=auto or 32", key=key)
         elif asked > steps:
             text = f"{key} is {asked}, more than the {steps} step{'s' if steps > 1 else ''} of an epoch."
             yield Finding(Severity.WARNING, text, remedy=f"Set it to {steps} or less", key=key)
     elif asked > 1:
-        why = (
-            "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead by itself"
-        )
+        why = "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead anyway"
         yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
 
 

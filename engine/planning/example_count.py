@@ -1,4 +1,4 @@
-"""How many examples a configuration trains on, counted without loading them."""
+"""Counts the training examples of a configuration without loading them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def train_examples_of(config: RunConfig) -> int | None:
-    """Return the number of training examples after the split and the limit; None where only a run finds out."""
+    """Return the number of training examples after the split and the limit; None if unknown before the run."""
     info = DATASETS.get(config.dataset)
     if is_user_reference(config.dataset):
         seen = recall_seen(config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..config.batch import global_batch, steps_per_epoch
 from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
 from .result import Bound
@@ -73,7 +74,7 @@ def bound_of(
         exchange_s=seconds["exchange"],
         limited_by=limited_by,
         step_s=step_s,
-        images_per_s=config.batch_size * topology.devices / step_s,
+        images_per_s=global_batch(config.batch_size, topology.devices) / step_s,
         epoch_s=epoch_s,
         run_s=run_s,
     )
@@ -81,13 +82,8 @@ def bound_of(
 
 def _whole(config: RunConfig, topology: Topology, step_s: float) -> tuple[float | None, float | None]:
     """Return the seconds of an epoch and of the run; of a run in two phases those of the second alone."""
-    steps = config.steps_per_epoch
-    if steps == "all":
-        examples = train_examples_of(config)
-        if examples is None:
-            return None, None
-        steps = examples // (config.batch_size * topology.devices)
-        if steps == 0:
-            return None, None
+    steps = steps_per_epoch(config, train_examples_of(config), topology.devices)
+    if not steps:
+        return None, None
     epoch_s = steps * step_s
     return epoch_s, (config.epochs - config.fine_tuning.after_epochs) * epoch_s

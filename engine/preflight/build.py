@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import keras
 
+from ..config.batch import global_batch
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
@@ -49,9 +50,9 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     if phase.is_fine_tuning:
         unfreeze(model, config)
     examples = train_examples_of(config)
-    steps = examples // (config.batch_size * devices) if examples else _ANY_STEPS
+    steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
     compile_model(model, phase.config, batch.signature, devices, max(1, steps))
-    x, y, *weights = specification(batch, config.batch_size * devices)
+    x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
         model._symbolic_build(data_batch=(x, y, *weights))  # noqa: SLF001  what `fit` itself does first
         if not model.optimizer.built:

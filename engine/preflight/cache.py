@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
-from ..config.run_config import takes_tensorflow
 from ..config.user_code import source_file
 from ..data.function_record import recall as recall_seen
 from ..data.places import locate
@@ -95,7 +94,7 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
         config.model_dump(mode="json", exclude=_ELSEWHERE),
         tpu,
         search,
-        takes_tensorflow(config),
+        config.takes_tensorflow,
         versions(),
         _our_sources(),
         train_examples_of(config),

@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from ..config.batch import global_batch
 from .build import abstract, specification
 from .result import Memory
 
@@ -125,7 +126,7 @@ class Compiler:
         if is_training:
             parts.insert(2, model.optimizer.variables)
         state = tuple(self._state(variables) for variables in parts)
-        size = replica_batch * len(self.devices)
+        size = global_batch(replica_batch, len(self.devices))
         data = specification(batch, size, self._dealt_out, is_training=is_training)
         step = jax.jit(
             model.train_step if is_training else model.test_step,

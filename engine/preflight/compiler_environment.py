@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config.run_config import takes_tensorflow
-
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
@@ -26,4 +24,4 @@ PREFLIGHT = {
 
 def compiler_environment_of(config: RunConfig) -> dict[str, str]:
     """Return the variables for a configuration, by name."""
-    return PREFLIGHT | {"KERAS_BACKEND": "tensorflow"} if takes_tensorflow(config) else PREFLIGHT
+    return PREFLIGHT | {"KERAS_BACKEND": "tensorflow"} if config.takes_tensorflow else PREFLIGHT

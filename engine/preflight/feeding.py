@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..data.input_speed import recall
+from ..machine.resources import usable_cores
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -51,7 +51,7 @@ def feeding_of(config: RunConfig, verdict: Verdict, cores: int | None = None) ->
     speed = recall(config)
     if speed is None or verdict.bound is None:
         return None
-    cores = cores or len(os.sched_getaffinity(0))
+    cores = cores or usable_cores()
     measured = speed.later or speed.first
     wanted = verdict.bound.images_per_s
     needed = math.ceil(wanted * cores / measured / max(1, verdict.hosts))

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-
-import psutil
-
 _LIBRARIES = 0.9e9
 """Bytes that the compiler, JAX and Keras take before anything is compiled."""
 
@@ -19,32 +14,6 @@ transformer 0.5 GB for 2,500.
 
 USUAL = 2.5e9
 """Bytes that compiling a usual model takes; how many are compiled at the same time is reckoned with it."""
-
-
-def free_bytes(root: Path = Path("/")) -> int:
-    """Return the memory that may still be used: of the machine, or of the container where that has less.
-
-    Args:
-        root: Where ``/sys`` is found.
-    """
-    free = int(psutil.virtual_memory().available)
-    group = root / "sys/fs/cgroup"
-    for limit, used in (
-        ("memory.max", "memory.current"),
-        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
-    ):
-        with suppress(OSError, ValueError):
-            # What files keep in memory counts as used there, and is given up when something needs it.
-            free = min(free, int((group / limit).read_text()) - _pressing(group, int((group / used).read_text())))
-    return max(0, free)
-
-
-def _pressing(group: Path, used: int) -> int:
-    for stat in (group / "memory.stat", group / "memory/memory.stat"):
-        with suppress(OSError, ValueError):
-            values = dict(line.split() for line in stat.read_text().splitlines())
-            return used - int(values.get("inactive_file", 0)) - int(values.get("active_file", 0))
-    return used
 
 
 def needed_bytes(lines: int) -> float:

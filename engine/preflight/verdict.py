@@ -7,9 +7,9 @@ import traceback
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..config.run_config import takes_tensorflow
 from ..errors import ConsoleError, one_line
 from ..findings import Finding, Severity, most_severe_first
+from ..machine.resources import free_memory_bytes
 from ..planning.example_count import train_examples_of
 from .bound import bound_of, host_pace
 from .build import build
@@ -18,7 +18,7 @@ from .compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
 from .explain import changing_shapes, explain_refusal
 from .hlo import examine
 from .inputs import UnknownShapesError, batch_of
-from .memory_room import free_bytes, shortage
+from .memory_room import shortage
 from .padding import find_waste
 from .result import Memory, Outcome, Verdict
 from .search import LARGEST, largest_batch
@@ -104,7 +104,7 @@ def judge(config: RunConfig, topology: Topology, tell: Callable[[str], None], *,
 
 def _started(config: RunConfig, topology: Topology) -> Compiler:
     try:
-        if not takes_tensorflow(config):
+        if not config.takes_tensorflow:
             return Compiler(topology)
         from .tensorflow_graph import GraphCompiler
 
@@ -129,7 +129,7 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
     """Compile both steps and make the verdict of what is known then."""
     config = subject.config
     lowered = _lowered(subject, "training")
-    if reason := shortage(lowered.as_text().count("\n"), free_bytes()):
+    if reason := shortage(lowered.as_text().count("\n"), free_memory_bytes()):
         return replace(empty, reason=reason)
     try:
         program = _program(subject, lowered, "training")
@@ -146,7 +146,7 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         subject.compiler.exchanged(subject.model),
     )
     findings = [*_assumptions(subject), *examine(program.hlo_text, subject.model)]
-    if not takes_tensorflow(config):
+    if not config.takes_tensorflow:
         findings += host_pace(bound)
     verdict = replace(
         empty,

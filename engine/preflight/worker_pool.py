@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.places import is_remote
 from ..errors import ConsoleError
+from ..machine.resources import free_memory_bytes, usable_cores
 from ..storage.paths import runs_folder, user_path
 from .cache import keep, recall, versions
 from .compiler_environment import compiler_environment_of
-from .memory_room import USUAL, free_bytes
+from .memory_room import USUAL
 from .result import Outcome, Verdict, from_dict
 
 if TYPE_CHECKING:
@@ -106,8 +107,7 @@ def _out_of_reach(config: RunConfig) -> str:
 
 def _at_once(working: int) -> int:
     """Return how many workers may be there at the same time; compiling keeps one core busy."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, working + int(free_bytes() // USUAL)))
+    return max(1, min(usable_cores(), working + int(free_memory_bytes() // USUAL)))
 
 
 def _start(number: int, case: Case, *, search: bool) -> _Worker:

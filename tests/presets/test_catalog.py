@@ -1,4 +1,4 @@
-"""Presets: each says what it is, and a mistake in one is told with its file."""
+"""Presets: their descriptions, and errors that name the file."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def config_of(text: str) -> RunConfig:
     return parse_config(tomllib.loads(text))
 
 
-def test_the_presets_of_the_main_job_are_there() -> None:
+def test_the_main_presets_exist() -> None:
     assert {"digits-cnn", "fashion-mnist-cnn", "mnist-mlp"} <= {path.stem for path in BUILTIN}
 
 
 @pytest.mark.parametrize("path", BUILTIN, ids=lambda path: str(path.stem))
-def test_every_preset_loads_and_says_all_of_itself(path: Path) -> None:
+def test_every_preset_loads_and_has_a_full_description(path: Path) -> None:
     stated = tomllib.loads(path.read_text(encoding="utf-8"))["preset"]
     assert stated.keys() | {"data"} == About.model_fields.keys()
     preset = load_preset(path)
@@ -60,12 +60,12 @@ def test_mnist_mlp_uses_every_image_in_every_epoch() -> None:
     assert config.batch_size * config.steps_per_epoch == 60_000
 
 
-def test_an_unknown_preset_names_the_nearest() -> None:
+def test_an_unknown_preset_suggests_the_nearest_one() -> None:
     with pytest.raises(ConfigError, match="There is no preset 'digits-cn'; did you mean 'digits-cnn'"):
         find_preset("digits-cn")
 
 
-def test_presets_of_one_s_own_are_read_and_come_after_those_of_the_package(private_home: Path, tmp_path: Path) -> None:
+def test_presets_of_the_user_replace_those_of_the_package(private_home: Path, tmp_path: Path) -> None:
     folder = private_home / "presets"
     own(folder, "mine", GOOD + "[preset]\ntitle = 'Mine'\n")
     own(folder, "digits-cnn", GOOD)
@@ -77,7 +77,7 @@ def test_presets_of_one_s_own_are_read_and_come_after_those_of_the_package(priva
     assert "given" not in preset_files()
 
 
-def test_a_broken_preset_is_left_out_and_its_mistakes_told(private_home: Path) -> None:
+def test_a_broken_preset_is_skipped_and_its_problems_reported(private_home: Path) -> None:
     path = own(private_home / "presets", "broken", GOOD + "epoch = 3\n[preset]\ntitel = 'x'\nexpected_score = 0.9\n")
     found, broken = all_presets()
     assert "broken" not in {preset.name for preset in found}
@@ -89,7 +89,7 @@ def test_a_broken_preset_is_left_out_and_its_mistakes_told(private_home: Path) -
     assert all(line.startswith(f"{path}: ") for line in str(error).splitlines())
 
 
-def test_a_preset_table_that_is_no_table_is_told(private_home: Path) -> None:
+def test_a_preset_value_that_is_not_a_table_is_refused(private_home: Path) -> None:
     own(private_home / "presets", "broken", "preset = 3\n" + GOOD)
     with pytest.raises(ConfigError, match="preset"):
         find_preset("broken")
@@ -107,22 +107,22 @@ def test_a_saved_preset_is_found_and_trains_the_same(private_home: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["mnist-mlp", "mine"])
-def test_saving_replaces_no_preset(private_home: Path, name: str) -> None:
+def test_saving_does_not_replace_a_preset(private_home: Path, name: str) -> None:
     config = config_of(GOOD)
     save_preset(config, "mine", "Mine")
-    with pytest.raises(ConsoleError, match=f"There is a preset '{name}' already"):
+    with pytest.raises(ConsoleError, match=f"A preset named '{name}' already exists"):
         save_preset(config, name, "Another")
     assert find_preset("mine").about.title == "Mine"
 
 
 @pytest.mark.parametrize("name", ["", "../escape", "a b", ".hidden"])
-def test_a_name_that_is_no_file_name_is_refused(private_home: Path, name: str) -> None:
+def test_an_invalid_file_name_is_refused(private_home: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="name: "):
         save_preset(config_of(GOOD), name, "Mine")
     assert not private_home.exists()
 
 
-def test_a_preset_folder_that_cannot_be_written_is_told(private_home: Path) -> None:
+def test_a_read_only_preset_folder_is_reported(private_home: Path) -> None:
     private_home.write_text("a file where the folder should be", encoding="utf-8")
     with pytest.raises(ConsoleError, match=r"mine\.toml cannot be written: Not a directory"):
         save_preset(config_of(GOOD), "mine", "Mine")

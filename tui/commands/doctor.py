@@ -16,7 +16,7 @@ from .options import examples, json_option
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tpu_console.engine.doctor.check import Finding
+    from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.doctor.doctor import Report
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
@@ -68,9 +68,9 @@ def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[s
     return [*lines, "", report.summary]
 
 
-def verdict_label(finding: Finding) -> str:
+def verdict_label(finding: CheckResult) -> str:
     """Return a verdict in at most seven letters."""
-    return "unknown" if finding.verdict == "could not tell" else finding.verdict.value
+    return "unknown" if finding.verdict == "unknown" else finding.word
 
 
 def _row(name: str, value: str, width: int | None) -> list[str]:
@@ -78,13 +78,13 @@ def _row(name: str, value: str, width: int | None) -> list[str]:
     return fields([(f"{name:<11}", wrapped)], indent="")
 
 
-def _finding(finding: Finding, width: int | None, *, coloured: bool) -> Iterator[str]:
+def _finding(finding: CheckResult, width: int | None, *, coloured: bool) -> Iterator[str]:
     label = verdict_label(finding)
     is_ok = finding.verdict == "ok"
     read = "; ".join(finding.evidence)
     aside = f" ({read})" if is_ok and read else ""
     first, *others = _wrapped(f"{finding.title}: {finding.text}{aside}", width)
-    colour = _COLOURS.get(finding.verdict.value)
+    colour = _COLOURS.get(finding.word)
     painted = click.style(label, fg=colour, bold=True) if coloured and colour else label
     yield f"{painted}{' ' * (len(_INDENT) - len(label))}{first}"
     yield from (_INDENT + line for line in others)

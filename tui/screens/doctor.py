@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
-    from tpu_console.engine.doctor.check import Finding
+    from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.doctor.doctor import Report
     from tpu_console.engine.machine.environment import Environment
 
@@ -110,8 +110,8 @@ def _header_row(name: str, value: str) -> Horizontal:
     return Horizontal(label, Static(Content(value), classes="body"), classes="row")
 
 
-def _row(finding: Finding) -> Horizontal:
-    mark, style = _STYLES[finding.verdict.value]
+def _row(finding: CheckResult) -> Horizontal:
+    mark, style = _STYLES[finding.word]
     read, is_ok = "; ".join(finding.evidence), finding.verdict == "ok"
     aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
     lines = [Content.assemble((finding.title, f"bold {style}"), f": {finding.text}", aside)]
@@ -122,5 +122,5 @@ def _row(finding: Finding) -> Horizontal:
     return Horizontal(
         Static(Content.styled(mark, style), classes="mark"),
         Static(Content("\n").join(lines), classes="body"),
-        classes=f"row finding -{finding.verdict.name.lower()}",
+        classes=f"row finding -{finding.word.replace(' ', '-')}",
     )

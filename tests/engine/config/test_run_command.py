@@ -1,4 +1,4 @@
-"""The command that is shown trains the very configuration."""
+"""The shown command trains the same configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_again(command: str, base: RunConfig) -> RunConfig:
 
 @settings(max_examples=40)
 @given(configurations(), configurations())
-def test_the_command_trains_the_very_configuration(base: RunConfig, wanted: RunConfig) -> None:
+def test_the_command_trains_the_same_configuration(base: RunConfig, wanted: RunConfig) -> None:
     assert run_again(run_command(wanted, base, "preset"), base) == wanted
 
 
@@ -56,7 +56,7 @@ def test_the_command_uses_the_short_options_and_quotes_for_the_shell() -> None:
     assert "--set 'name=\"true\"'" in command
 
 
-def test_the_command_need_not_empty_what_another_dataset_leaves_behind() -> None:
+def test_the_command_does_not_empty_options_of_another_dataset() -> None:
     files = config(dataset="image-folder", data={"options": {"path": "photos", "skip_bad": True}})
     assert run_command(config(), files, "photos") == "tpu-console run photos --set dataset=digits"
     command = run_command(files, config(), "digits-cnn")

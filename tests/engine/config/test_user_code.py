@@ -1,4 +1,4 @@
-"""Functions of a person's own: each way in which they fail shows the person's line."""
+"""Functions of the user; every failure shows the line of the user's file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_options_that_the_function_does_not_take_point_to_the_function(folder: P
         ("package_of_mine:make", "package_of_mine has no function 'make'; it defines no function"),
     ],
 )
-def test_a_function_that_is_not_there_is_named(folder: Path, reference: str, what: str) -> None:
+def test_a_missing_function_is_named(folder: Path, reference: str, what: str) -> None:
     assert what.format(folder=folder) in failure(reference).what
 
 

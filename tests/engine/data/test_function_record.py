@@ -75,7 +75,7 @@ def test_the_plan_counts_with_what_was_seen_and_says_so(file: Path) -> None:
     remember(config_of(file), SEEN)
     plan = make_plan(config_of(file, batch_size=8), Hardware())
     assert (plan.train_examples, plan.steps_per_epoch) == (40, 5)
-    assert any("gave 40 examples" in item.text and "2026-03-01" in item.text for item in plan.advice)
+    assert any("returned 40 examples" in item.text and "2026-03-01" in item.text for item in plan.advice)
     assert train_examples_of(config_of(file, data={"options": {"size": 3}})) is None
 
 

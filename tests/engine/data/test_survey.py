@@ -289,7 +289,7 @@ def test_a_class_of_one_and_uneven_classes_are_told(tmp_path: Path) -> None:
     write_image_folder(tmp_path, ["orchid"], per_class=1)
     texts = [item.text for item in make_plan(config_for("image-folder", {"path": str(folder)}), Hardware()).advice]
     assert [text for text in texts if "single example" in text and "orchid" in text]
-    assert [text for text in texts if "has 20 examples and orchid 1" in text]
+    assert [text for text in texts if "has 20 examples, but orchid only 1" in text]
     balanced = parse_config(
         config_for("image-folder", {"path": str(folder)}).model_dump(mode="json") | {"class_weight": "balanced"}
     )

@@ -1,4 +1,4 @@
-"""The doctor's verdicts on recorded environments, and on facts that no recording holds."""
+"""The doctor's verdicts on recorded and made-up environments."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.machine.recorded import NAMES, expected_of, lay_out
-from tpu_console.engine.doctor.check import Finding, Verdict
 from tpu_console.engine.doctor.doctor import examine
+from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.machine.holders import Holder, Holders, Lock
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.machine.sources import Package
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_recorded_environment_gets_its_verdicts(tmp_path: Path, name: str) -> None:
+def test_recorded_environments_get_their_verdicts(tmp_path: Path, name: str) -> None:
     report = examine(look_around(lay_out(name, tmp_path).sources))
     expected = expected_of(name)
     verdicts, commands = expected.pop("verdicts"), expected.pop("commands")
     assert dict(report.header) == expected
-    assert {finding.check: finding.verdict.value for finding in report.findings} == verdicts
+    assert {finding.check: finding.word for finding in report.findings} == verdicts
     assert {finding.check: finding.command for finding in report.findings if finding.command} == commands
     assert report.is_well == ("problem" not in verdicts.values())
     # Nothing is said that was not read.
     assert [finding.check for finding in report.findings if not finding.evidence] == []
 
 
-def test_the_recordings_cover_the_places_that_people_train_at() -> None:
+def test_the_recordings_cover_the_usual_machines() -> None:
     where = {expected_of(name)["where"] for name in NAMES}
     assert where >= {"Colab", "Kaggle, interactive", "Kaggle, committed", "TPU VM", "GKE", "plain machine"}
 
@@ -42,32 +43,34 @@ def tpu_vm(tmp_path: Path) -> Environment:
     return look_around(lay_out("tpu-vm-v3-8", tmp_path).sources)
 
 
-def finding_of(facts: Environment, check: str) -> Finding:
+def finding_of(facts: Environment, check: str) -> CheckResult:
     (found,) = [finding for finding in examine(facts).findings if finding.check == check]
     return found
 
 
-def test_processes_of_others_that_cannot_be_looked_into_are_no_proof_of_a_free_tpu(tpu_vm: Environment) -> None:
+def test_hidden_processes_of_others_make_it_unknown_whether_the_tpu_is_free(tpu_vm: Environment) -> None:
     found = finding_of(replace(tpu_vm, holders=Holders(unseen=12)), "tpu-held")
-    assert found.verdict is Verdict.UNKNOWN
+    assert found.verdict is Severity.UNKNOWN
     assert found.command == "sudo lsof -w /dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"
 
 
-def test_a_run_of_our_own_is_no_problem(tpu_vm: Environment) -> None:
-    ours = Holder(77, "/usr/bin/python -m engine.process.main /runs/a", "alice", "/proc/77/fd/9 -> /dev/accel0")
+def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment) -> None:
+    ours = Holder(
+        77, "/usr/bin/python -P -m tpu_console.engine.process.main /runs/a", "alice", "/proc/77/fd/9 -> /dev/accel0"
+    )
     found = finding_of(replace(tpu_vm, holders=Holders((ours,))), "tpu-held")
-    assert (found.verdict, found.command) == (Verdict.NOTE, "tpu-console stop")
+    assert (found.verdict, found.command) == (Severity.INFO, "tpu-console stop")
     other = Holder(78, "python train.py", "bob", "/proc/78/fd/9 -> /dev/accel0")
-    assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").verdict is Verdict.PROBLEM
+    assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").verdict is Severity.ERROR
 
 
-def test_a_lock_from_outside_the_container_is_not_taken_for_a_stale_one(tpu_vm: Environment) -> None:
+def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
     facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
-    assert finding_of(facts, "tpu-held").verdict is Verdict.PROBLEM
+    assert finding_of(facts, "tpu-held").verdict is Severity.ERROR
     assert "tpu-lock" not in {finding.check for finding in examine(facts).findings}
 
 
-def test_what_was_not_measured_is_said_and_not_guessed(tpu_vm: Environment) -> None:
+def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
     names = ("gpus", "holders", "resources", "disks", "packages", "metadata")
     facts = replace(
         tpu_vm,
@@ -79,13 +82,13 @@ def test_what_was_not_measured_is_said_and_not_guessed(tpu_vm: Environment) -> N
         unanswered=dict.fromkeys(names, "slow"),
     )
     report = examine(facts)
-    unknown = {finding.check for finding in report.findings if finding.verdict is Verdict.UNKNOWN}
+    unknown = {finding.check for finding in report.findings if finding.verdict is Severity.UNKNOWN}
     assert unknown == {"tpu-tensorflow", "tpu-jax", "tpu-held", "gpu", "tensorflow", "limits", "disks", "metadata"}
     assert dict(report.header).keys() == {"where", "accelerator"}
     assert report.is_well
 
 
-def test_libtpu_that_is_too_new_is_told(tmp_path: Path) -> None:
+def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path) -> None:
     """tensorflow-tpu 2.19.1 pins libtpu to one release."""
     sources = lay_out("tpu-vm-v3-8", tmp_path).sources
 
@@ -96,14 +99,14 @@ def test_libtpu_that_is_too_new_is_told(tmp_path: Path) -> None:
         return found
 
     found = finding_of(look_around(replace(sources, package=package)), "libtpu")
-    assert (found.verdict, found.command) == (Verdict.PROBLEM, "pip install 'libtpu==0.0.10'")
-    assert found.text == "tensorflow-tpu 2.19.1 asks for libtpu==0.0.10, and 0.0.17 is installed."
+    assert (found.verdict, found.command) == (Severity.ERROR, "pip install 'libtpu==0.0.10'")
+    assert found.text == "tensorflow-tpu 2.19.1 requires libtpu==0.0.10, but 0.0.17 is installed."
 
 
-def test_the_report_as_json_and_in_one_line(tmp_path: Path) -> None:
+def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:
     report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path).sources))
     told = report.as_dict()
     assert told["ok"] is False
     assert isinstance(told["findings"], list)
     assert told["findings"][0]["check"] == "tpu"
-    assert report.summary == "3 problems, 4 warnings, 2 notes, 1 could not be told, 6 ok."
+    assert report.summary == "3 problems, 4 warnings, 2 notes, 1 unknown, 6 ok."

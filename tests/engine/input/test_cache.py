@@ -8,12 +8,11 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from tests.helpers import ROOT, all_of, gone_process, leave_dead, run_host, small_config, the
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.cache import Cache, Room, choose_cache, free_memory_bytes, room_beside
+from tpu_console.engine.input.cache import Cache, Room, choose_cache, room_beside
 from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed, RunFinished
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.leftovers import discard_leftovers
@@ -86,40 +85,6 @@ def test_a_shuffle_of_examples_outside_memory_is_bounded() -> None:
 )
 def test_sizes_are_written_for_people(count: float, text: str) -> None:
     assert size_text(count) == text
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def test_free_memory_is_the_machine_s_without_a_limit(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "0::/user.slice")
-    write(tmp_path / "sys/fs/cgroup/user.slice/memory.max", "max")
-    machine = psutil.virtual_memory().available
-    for root in (tmp_path, tmp_path / "not-linux"):
-        assert free_memory_bytes(root) == pytest.approx(machine, rel=0.2)
-    assert free_memory_bytes() <= psutil.virtual_memory().total
-
-
-@pytest.mark.parametrize("group", ["", "/batch", "/batch/job"])
-def test_free_memory_is_what_a_limit_leaves(tmp_path: Path, group: str) -> None:
-    """The second version of control groups; a limit also holds for the groups inside."""
-    write(tmp_path / "proc/self/cgroup", "0::/batch/job")
-    folder = tmp_path / f"sys/fs/cgroup{group}"
-    write(folder / "memory.max", "100000000")
-    write(folder / "memory.current", "60000000")
-    write(folder / "memory.stat", "anon 40000000\ninactive_file 15000000\nactive_file 5000000")
-    assert free_memory_bytes(tmp_path) == 55_000_000
-
-
-def test_free_memory_is_what_a_limit_of_the_first_version_leaves(tmp_path: Path) -> None:
-    write(tmp_path / "proc/self/cgroup", "12:cpuset:/\n4:cpu,memory:/docker/1f\n1:name=systemd:/")
-    folder = tmp_path / "sys/fs/cgroup/memory"  # in a container, the named folder is mounted as the root
-    write(folder / "memory.limit_in_bytes", "100000000")
-    write(folder / "memory.usage_in_bytes", "99000000")
-    write(folder / "memory.stat", "cache 3000000\ntotal_inactive_file 3000000")
-    assert free_memory_bytes(tmp_path) == 4_000_000
 
 
 def test_room_is_looked_for_where_the_file_would_be(tmp_path: Path) -> None:

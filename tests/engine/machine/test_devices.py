@@ -1,4 +1,4 @@
-"""What a machine has, told from its device files."""
+"""The accelerators of a machine, read from its device files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_machine_without_accelerators_has_none(tmp_path: Path) -> None:
     assert detect_hardware(tmp_path / "nothing") == Hardware()
 
 
-def test_gpus_are_named_as_the_driver_names_them(tmp_path: Path) -> None:
+def test_gpus_have_the_names_of_the_driver(tmp_path: Path) -> None:
     for number in (0, 1):
         put(
             tmp_path / f"proc/driver/nvidia/gpus/0000:0{number}:00.0/information",
@@ -36,14 +36,14 @@ def test_gpus_are_named_as_the_driver_names_them(tmp_path: Path) -> None:
     assert detect_hardware(tmp_path).gpus == ("NVIDIA H200", "NVIDIA H200")
 
 
-def test_gpus_without_a_driver_s_description_are_counted(tmp_path: Path) -> None:
+def test_gpus_without_a_description_are_counted(tmp_path: Path) -> None:
     put(tmp_path / "dev/nvidia0")
     put(tmp_path / "dev/nvidia1")
     put(tmp_path / "dev/nvidiactl")
     assert detect_hardware(tmp_path).gpus == ("NVIDIA GPU", "NVIDIA GPU")
 
 
-def test_a_description_without_a_model_is_a_gpu_all_the_same(tmp_path: Path) -> None:
+def test_a_description_without_a_model_counts_as_a_gpu(tmp_path: Path) -> None:
     put(tmp_path / "proc/driver/nvidia/gpus/0000:00:00.0/information", "IRQ: 26\n")
     assert detect_hardware(tmp_path).gpus == ("NVIDIA GPU",)
 
@@ -53,14 +53,14 @@ def put_card(root: Path, address: str, device: str, subsystem: str = "0x0000", v
         put(root / "sys/bus/pci/devices" / address / file, f"{text}\n")
 
 
-def test_a_tpu_is_seen_by_its_device(tmp_path: Path) -> None:
+def test_a_tpu_is_found_by_its_device_files(tmp_path: Path) -> None:
     for number in (0, 1, 10, 2):
         put(tmp_path / f"dev/accel{number}")
     assert detect_hardware(tmp_path) == Hardware(tpu="/dev/accel0", tpu_chips=4)
     assert numbered_devices(tmp_path, "accel") == ["dev/accel0", "dev/accel1", "dev/accel2", "dev/accel10"]
 
 
-def test_google_s_network_card_and_disk_are_no_tpu(tmp_path: Path) -> None:
+def test_a_network_card_or_disk_of_google_is_not_a_tpu(tmp_path: Path) -> None:
     put_card(tmp_path, "0000:00:03.0", "0x0042")
     put_card(tmp_path, "0000:00:04.0", "0x001f")
     put_card(tmp_path, "0000:00:05.0", "0x0063", vendor="0x8086")
@@ -78,7 +78,7 @@ def test_google_s_network_card_and_disk_are_no_tpu(tmp_path: Path) -> None:
         ("0x006f", "0x0000", "v6e"),
     ],
 )
-def test_the_generation_is_told_by_the_pci_numbers(tmp_path: Path, device: str, subsystem: str, kind: str) -> None:
+def test_the_generation_is_read_from_the_pci_numbers(tmp_path: Path, device: str, subsystem: str, kind: str) -> None:
     put_card(tmp_path, "0000:00:05.0", device, subsystem)
     put_card(tmp_path, "0000:00:06.0", device, subsystem)
     assert detect_hardware(tmp_path) == Hardware(tpu="PCI device 0000:00:05.0", tpu_kind=kind, tpu_chips=2)

@@ -1,4 +1,4 @@
-"""Looking around: recorded environments as real files, and this machine."""
+"""The facts about a machine: recorded environments as real files, and this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.machine.sources import Space
 
 
-def test_kaggle_is_told_from_colab_whose_image_it_uses(tmp_path: Path) -> None:
+def test_kaggle_is_not_mistaken_for_colab(tmp_path: Path) -> None:
     sources = lay_out("kaggle-v5e-8-interactive", tmp_path).sources
     place = find_place(sources, {})
     assert (place.kind, place.detail, place.is_notebook) == (Kind.KAGGLE, "interactive", True)
@@ -38,7 +38,7 @@ def test_a_kubernetes_pod_without_google_is_not_gke(tmp_path: Path) -> None:
     assert find_place(sources, {}).kind is Kind.KUBERNETES
 
 
-def test_a_google_machine_without_a_tpu_is_no_tpu_vm_though_its_network_card_is_google_s(tmp_path: Path) -> None:
+def test_a_google_machine_without_a_tpu_is_not_a_tpu_vm(tmp_path: Path) -> None:
     sources = replace(lay_out("colab-t4", tmp_path).sources, environ={})
     assert read_metadata(sources) == {}
     assert find_place(sources, {}).kind is Kind.GOOGLE_VM
@@ -54,7 +54,7 @@ def test_a_google_machine_without_a_tpu_is_no_tpu_vm_though_its_network_card_is_
         ("laptop", []),  # not Google's
     ],
 )
-def test_the_metadata_server_is_asked_only_where_there_may_be_one(tmp_path: Path, name: str, asked: list[str]) -> None:
+def test_the_metadata_server_is_asked_only_if_there_may_be_one(tmp_path: Path, name: str, asked: list[str]) -> None:
     recorded = lay_out(name, tmp_path)
     look_around(recorded.sources)
     assert recorded.asked == asked
@@ -75,7 +75,7 @@ def test_a_host_of_a_slice_knows_its_number_and_the_slice(tmp_path: Path) -> Non
     assert (tpu.hosts, tpu.host_index, tpu.topology, tpu.accelerator_type) == (4, 1, "2x2x4", "v5p-32")
 
 
-def test_a_tpu_is_known_by_its_variables_where_the_bus_is_hidden(tmp_path: Path) -> None:
+def test_a_tpu_is_found_by_its_variables_if_the_bus_is_hidden(tmp_path: Path) -> None:
     (tmp_path / "dev/vfio").mkdir(parents=True)
     for name in ("0", "1", "10", "vfio"):
         (tmp_path / "dev/vfio" / name).touch()
@@ -104,7 +104,7 @@ def test_the_holder_is_named_with_its_user_and_command(tmp_path: Path) -> None:
     assert (holders.lock.is_locked, holders.lock.pid) == (True, 4242)
 
 
-def test_a_lock_alone_names_its_holder_too(tmp_path: Path) -> None:
+def test_a_lock_is_enough_to_name_the_holder(tmp_path: Path) -> None:
     sources = lay_out("tpu-held", tmp_path).sources
     for link in (tmp_path / "proc/4242/fd").iterdir():
         link.unlink()
@@ -157,7 +157,7 @@ def test_the_tightest_limit_of_the_groups_above_counts(tmp_path: Path) -> None:
     assert resources.evidence == ("/proc/meminfo", "/sys/fs/cgroup/a/cpu.max", "/sys/fs/cgroup/a/b/memory.max")
 
 
-def test_a_folder_that_does_not_exist_yet_is_measured_above(tmp_path: Path) -> None:
+def test_a_missing_folder_is_measured_at_its_parent(tmp_path: Path) -> None:
     folder = tmp_path / "not" / "yet"
     keras, shm = find_disks(replace(this_machine(), folders={"Keras cache": folder}))
     assert keras.measured_at == tmp_path
@@ -178,7 +178,7 @@ def test_requirements_are_read_with_their_markers() -> None:
     assert packages.asks("jax", "libtpu", extra="tpu") == "libtpu==0.0.10.*"
 
 
-def test_a_probe_that_hangs_or_fails_takes_nothing_along(tmp_path: Path) -> None:
+def test_a_hanging_or_failing_probe_does_not_stop_the_others(tmp_path: Path) -> None:
     never = threading.Event()
 
     def hang(folder: Path) -> Space | None:
@@ -197,7 +197,7 @@ def test_a_probe_that_hangs_or_fails_takes_nothing_along(tmp_path: Path) -> None
     assert facts.resources is not None
 
 
-def test_this_machine_is_looked_at_without_a_framework() -> None:
+def test_the_doctor_loads_no_framework() -> None:
     code = (
         "import sys\n"
         "from tpu_console.engine.doctor.doctor import examine\n"

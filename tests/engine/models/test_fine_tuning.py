@@ -177,10 +177,14 @@ def test_patience_remembers_the_best_epoch_of_an_earlier_fit() -> None:
 @pytest.mark.parametrize(
     ("changes", "key", "message"),
     [
-        ({"model": "cnn", "model_options": {}}, "fine_tuning.after_epochs", "needs the model application or hub"),
-        ({"epochs": 2}, "fine_tuning.after_epochs", "is 2, which leaves nothing of 2 epochs"),
-        ({"model_options": {"trainable": "all"}}, "fine_tuning.after_epochs", "needs a base that is frozen until then"),
-        ({"model": "hub", "model_options": {"path": "x"}}, "fine_tuning.from_layer", "no layers to choose from"),
+        (
+            {"model": "cnn", "model_options": {}},
+            "fine_tuning.after_epochs",
+            "needs a pretrained model (application or hub)",
+        ),
+        ({"epochs": 2}, "fine_tuning.after_epochs", "is 2, but the run has only 2 epochs"),
+        ({"model_options": {"trainable": "all"}}, "fine_tuning.after_epochs", "needs a base that is frozen at first"),
+        ({"model": "hub", "model_options": {"path": "x"}}, "fine_tuning.from_layer", "its layers cannot be chosen"),
     ],
 )
 def test_what_cannot_be_fine_tuned_is_refused_at_once(changes: dict[str, Any], key: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a configuration amounts to before anything is loaded."""
+"""The plan of a run, before anything is loaded."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def test_the_arithmetic_of_an_epoch(
 
 
 @pytest.mark.parametrize("fraction", [0.01, 0.1, 0.2, 0.25, 0.3, 0.5, 0.75, 0.99])
-def test_digits_are_counted_as_scikit_learn_splits_them(fraction: float) -> None:
+def test_digits_are_split_as_by_scikit_learn(fraction: float) -> None:
     from sklearn.model_selection import train_test_split
 
     train, _ = train_test_split(list(range(1797)), test_size=fraction)
     assert train_examples_of(config(data={"validation_fraction": fraction})) == len(train)
 
 
-def test_a_dataset_of_one_s_own_is_not_counted() -> None:
+def test_a_dataset_of_the_user_is_not_counted() -> None:
     assert train_examples_of(config(dataset="mine.py:data")) is None
 
 
@@ -98,14 +98,14 @@ def test_the_accelerator_is_named(accelerator: str, hardware: Hardware, name: st
     assert (plan.accelerator, plan.replicas) == (name, replicas)
 
 
-def test_a_gpu_that_is_not_there_makes_the_run_impossible() -> None:
+def test_a_missing_gpu_makes_the_run_impossible() -> None:
     plan = make_plan(config(accelerator="gpu"), NOTHING)
     assert not plan.is_possible
     assert plan.advice[0].key == "accelerator"
-    assert "there are: cpu, sim:N" in plan.advice[0].text
+    assert "available: cpu, sim:N" in plan.advice[0].text
 
 
-def test_a_batch_larger_than_the_data_says_which_one_fits() -> None:
+def test_a_batch_larger_than_the_data_suggests_one_that_fits() -> None:
     plan = make_plan(config(batch_size=400, accelerator="sim:4"), NOTHING)
     assert not plan.is_possible
     assert plan.advice[0].text == (
@@ -117,12 +117,12 @@ def test_a_batch_larger_than_the_data_says_which_one_fits() -> None:
     assert fits.steps_per_epoch == 1
 
 
-def test_more_replicas_than_examples_says_so() -> None:
+def test_more_replicas_than_examples_are_an_error() -> None:
     plan = make_plan(config(accelerator="sim:8", batch_size=1, data={"train_limit": 4}), NOTHING)
     assert "use fewer replicas" in plan.advice[0].text
 
 
-def test_a_remainder_is_told() -> None:
+def test_a_remainder_is_reported() -> None:
     assert severity("each epoch leaves out 29") is Severity.INFO
     assert not [text for text in advice_of(batch_size=3) if "leaves out" in text]
     assert not [text for text in advice_of(steps_per_epoch=5) if "leaves out" in text]
@@ -131,12 +131,12 @@ def test_a_remainder_is_told() -> None:
 @pytest.mark.parametrize(
     ("batch", "text", "expected"),
     [
-        (36, "36 a replica is not a multiple of 8: a TPU pads it to 40", Severity.WARNING),
-        (4, "4 a replica is not a multiple of 8: a TPU pads it to 8", Severity.INFO),
-        (64, "multiples of 128 a replica", Severity.INFO),
+        (36, "36 per replica is not a multiple of 8; a TPU pads it to 40", Severity.WARNING),
+        (4, "4 per replica is not a multiple of 8; a TPU pads it to 8", Severity.INFO),
+        (64, "multiples of 128 per replica", Severity.INFO),
     ],
 )
-def test_a_batch_that_a_tpu_would_pad_is_told(batch: int, text: str, expected: Severity) -> None:
+def test_a_batch_that_a_tpu_would_pad_gets_advice(batch: int, text: str, expected: Severity) -> None:
     assert severity(text, batch_size=batch) is expected
 
 
@@ -144,18 +144,18 @@ def test_a_batch_of_128_needs_no_advice() -> None:
     assert not [text for text in advice_of(batch_size=128) if "TPU" in text]
 
 
-def test_a_dataset_that_is_not_downloaded_says_how_much_and_where_to(
+def test_a_missing_dataset_is_reported_with_its_size_and_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KERAS_HOME", str(tmp_path))
-    assert severity(f"31 MB will be fetched first, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
+    assert severity(f"will be downloaded first: 31 MB, into {tmp_path}/datasets/fashion-mnist", dataset="fashion-mnist")
     file = tmp_path / "datasets" / "mnist.npz"
     file.parent.mkdir()
     file.touch()
     assert not [text for text in advice_of(dataset="mnist") if "downloaded" in text]
 
 
-def test_a_slice_is_planned_with_all_its_hosts_unless_one_alone_is_asked_for() -> None:
+def test_a_slice_is_planned_with_all_hosts_unless_one_is_requested() -> None:
     slice_of_four = Hardware(tpu="/dev/accel0", tpu_kind="v5p", tpu_chips=4, tpu_hosts=4)
     plan = make_plan(config(accelerator="tpu"), slice_of_four)
     assert (plan.replicas, plan.global_batch, plan.accelerator) == (16, 16 * 32, "TPU v5p, 16 devices on 4 hosts")
@@ -164,12 +164,12 @@ def test_a_slice_is_planned_with_all_its_hosts_unless_one_alone_is_asked_for() -
     assert make_plan(config(), slice_of_four).replicas == 1  # on the CPU
 
 
-def test_an_unused_tpu_is_told_and_an_unscaled_rate_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unused_tpu_and_an_unscaled_learning_rate_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.engine.accelerators.backend.find_spec", lambda _name: None)
     monkeypatch.setattr("tpu_console.engine.accelerators.backend.version", _not_installed)
     is_installed.cache_clear()
     tpu = Hardware(tpu="/dev/accel0")
-    assert severity("A TPU (/dev/accel0) is here but is not used", tpu, accelerator="auto") is Severity.WARNING
+    assert severity("The TPU (/dev/accel0) is not used", tpu, accelerator="auto") is Severity.WARNING
     assert severity("grows 2-fold", accelerator="sim:2") is Severity.INFO
     scaled = {"scale_with_replicas": True}
     assert not [text for text in advice_of(accelerator="sim:2", optimizer=scaled) if "-fold" in text]
@@ -183,11 +183,11 @@ def _not_installed(package: str) -> str:
 def test_the_most_severe_advice_comes_first() -> None:
     plan = make_plan(config(accelerator="gpu", batch_size=36), NOTHING)
     order = [list(Severity).index(advice.severity) for advice in plan.advice]
-    assert order == sorted(order, reverse=True)
+    assert order == sorted(order)
     assert len(set(order)) == 3
 
 
-def test_more_simulated_replicas_than_cores_can_serve_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_simulated_replicas_for_the_cores_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1}, raising=False)
     assert severity("16 simulated replicas share 2 cores", accelerator="sim:16", batch_size=8) is Severity.WARNING
     hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}

@@ -14,7 +14,7 @@ from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.jobs.preflighting.preflight import perform
 from tpu_console.engine.preflight.cache import keep, recall
 from tpu_console.engine.preflight.cases import cases_of, recall_all
-from tpu_console.engine.preflight.memory_room import free_bytes, needed_bytes, shortage
+from tpu_console.engine.preflight.memory_room import needed_bytes, shortage
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder
@@ -148,15 +148,7 @@ def test_the_job_answers_from_what_was_kept_without_a_framework(tmp_path: Path, 
     assert json.loads(said) == ["It fits.", []]
 
 
-def test_a_machine_too_small_to_compile_is_told(tmp_path: Path) -> None:
+def test_a_machine_too_small_to_compile_is_told() -> None:
     assert shortage(13_600, 10 * 10**9) == ""
     assert "GB are free" in shortage(13_600, 10**8)
     assert needed_bytes(13_600) > 2.06e9
-    group = tmp_path / "sys/fs/cgroup"
-    group.mkdir(parents=True)
-    (group / "memory.max").write_text("5000\n", encoding="utf-8")
-    (group / "memory.current").write_text("4500\n", encoding="utf-8")
-    (group / "memory.stat").write_text("anon 1\ninactive_file 300\nactive_file 200\n", encoding="utf-8")
-    assert free_bytes(tmp_path) == 1000
-    (group / "memory.max").write_text("max\n", encoding="utf-8")
-    assert free_bytes(tmp_path) > 10**6

@@ -111,7 +111,7 @@ def test_all_problems_of_a_command_are_told_at_once(call: Any, home: Path) -> No
         (["digits-cn"], "There is no preset 'digits-cn'; did you mean 'digits-cnn'?"),
         (["nothere.toml"], "nothere.toml: cannot be read: No such file or directory"),
         (["digits-cnn", "--batch-size", "5000"], "larger than the 1,437 training examples"),
-        (["digits-cnn", "--accelerator", "tpux"], "'tpux' is not one to train on"),
+        (["digits-cnn", "--accelerator", "tpux"], "'tpux' is not an accelerator"),
         (["digits-cnn", "--epochs", "many"], "'many' is not a valid integer"),
         (["digits-cnn", "--preset-file", "none.toml"], "'none.toml' does not exist"),
     ],

@@ -231,12 +231,12 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["--hosts", "2", "--host-index", "5"], "hosts.index: is 5; 2 hosts are 0 to 1"),
+        (["--hosts", "2", "--host-index", "5"], "hosts.index: is 5, but 2 hosts are numbered 0 to 1"),
         (["--hosts", "0"], "hosts.count: input should be greater than 0"),
         (["--hosts", "two"], "'two' is not a valid integer"),
-        (["--hosts", "2", "--backend", "tensorflow"], "Keras trains on several hosts with JAX only"),
+        (["--hosts", "2", "--backend", "tensorflow"], "Keras trains on several hosts only with JAX"),
         (["--backend", "torch"], "'torch' is not one of 'auto', 'tensorflow', 'jax'"),
-        (["--accelerator", "tpu:"], "'tpu:' is not one to train on; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
+        (["--accelerator", "tpu:"], "'tpu:' is not an accelerator; valid: auto, cpu, gpu, tpu, tpu:ADDRESS, sim:N"),
     ],
 )
 def test_hosts_and_backends_that_cannot_be_are_refused_before_anything_starts(

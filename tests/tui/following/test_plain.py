@@ -285,7 +285,7 @@ def test_plan_says_batch_steps_learning_rate_and_warnings() -> None:
         "plan         batch 24 (12 × 2 replicas), 59 steps an epoch (1,416 examples)",
         "             adam at 1.0e-03, constant; float32",
         (
-            "warning      12 a replica is not a multiple of 8: a TPU pads it to 16 and wastes the difference. "
+            "warning      A batch of 12 per replica is not a multiple of 8; a TPU pads it to 16. "
             "Multiples of 128 are best."
         ),
     ]

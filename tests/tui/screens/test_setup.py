@@ -338,7 +338,7 @@ async def test_what_has_to_be_downloaded_is_said_with_its_size_and_place() -> No
         await pilot.press("down")
         await until(pilot, lambda: app.panel.command == "tpu-console run fashion-mnist-cnn")
         advice = "".join(str(app.panel.query_one("#plan-advice", Static).render()).split())
-        assert "!fashion-mnistisnotdownloadedyet:31MB" in advice
+        assert "!fashion-mnistwillbedownloadedfirst:31MB" in advice
         assert str(DATASETS["fashion-mnist"].files[0].location.parent) in advice
 
 

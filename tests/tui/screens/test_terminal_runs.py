@@ -237,7 +237,7 @@ def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Open
     viewer.wait_for_path(run.log)
     assert "raisedKeyError:'thesizeoftheimages'" in viewer.tight
     assert f"why:File{model},line2".replace(" ", "") in viewer.tight
-    assert "what to do: Correct the function" in viewer.flat
+    assert "what to do: Fix the function" in viewer.flat
     assert the(run, RunFailed).what
     viewer.press("q")
     assert viewer.wait() == 0

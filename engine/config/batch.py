@@ -1,0 +1,20 @@
+"""How batches grow with the replicas, and how many steps they make of an epoch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .run_config import RunConfig
+
+
+def global_batch(replica_batch: int, replicas: int) -> int:
+    """Return the examples that all replicas together take in one step."""
+    return replica_batch * replicas
+
+
+def steps_per_epoch(config: RunConfig, examples: int | None, replicas: int) -> int | None:
+    """Return the steps of an epoch; None if that depends on an unknown number of examples."""
+    if config.steps_per_epoch != "all":
+        return config.steps_per_epoch
+    return None if examples is None else examples // global_batch(config.batch_size, replicas)
