@@ -229,7 +229,13 @@ def _json_kind(annotation: str) -> str:
         return f"list of {_plural(_json_kind(inner[1]))}"
     if inner := re.fullmatch(r"dict\[str, (.+)\]", annotation):
         return {"float": "object of numbers", "str": "object of strings"}.get(inner[1], "object")
-    return " or ".join(plain.get(name, name) for name in annotation.split(" | "))
+    return " or ".join("string" if _is_word(name) else plain.get(name, name) for name in annotation.split(" | "))
+
+
+def _is_word(annotation: str) -> bool:
+    """Return whether an annotation names a set of words, which JSON holds as strings."""
+    kind = getattr(events, annotation, None)
+    return isinstance(kind, type) and issubclass(kind, str)
 
 
 def _in_json(meaning: str) -> str:
