@@ -1,6 +1,6 @@
-"""Writes ``configuration.md``, ``events.md`` and ``presets.md`` of ``docs/`` from what they describe: ``make docs``.
+"""Writes ``configuration.md``, ``events.md`` and ``presets.md`` from the code: ``make docs``.
 
-`tests/test_docs.py` fails when a page is not what this script writes.
+`tests/test_docs.py` fails if a page differs from what this script writes.
 """
 
 # ruff: noqa: INP001  a script, not a package
@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from tpu_console.engine.config.catalog import DATASETS, FORMATS, MODELS
+from tpu_console.engine.config.catalog import FORMATS, MODELS
 from tpu_console.engine.config.data_options import DATA_OPTIONS
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
 from tpu_console.engine.config.options import LOSSES, METRICS
@@ -44,16 +44,15 @@ _SECTIONS = {
 _PRESETS_HEAD = """\
 # Presets
 
-A preset is one TOML file: a [configuration](configuration.md) and a table `[preset]` that says what it reproduces, the
-score and the time to expect, and the command. `tpu-console presets` lists them all, yours included.
+A preset is a TOML file with a [configuration](configuration.md), and a table `[preset]` that describes it.
+`tpu-console presets` lists all of them, yours included; `tpu-console run NAME` trains one.
 """
 _PRESETS_TAIL = """\
 ## Writing one
 
-The setup screen saves what its form says as a preset (<kbd>Ctrl</kbd>+<kbd>S</kbd>). By hand, put a file into
-`~/.config/tpu-console/presets` (`$TPU_CONSOLE_HOME/presets` when that is set); its name without `.toml` is the
-preset's.
-A file of the same name as a preset that comes with `tpu-console` takes its place.
+<kbd>Ctrl</kbd>+<kbd>S</kbd> on the setup screen saves the form as a preset. Files in `~/.config/tpu-console/presets`,
+or `$TPU_CONSOLE_HOME/presets` if that is set, are presets too. The file's name without `.toml` is the preset's; a
+built-in preset of the same name is replaced.
 
 `~/.config/tpu-console/presets/digits-mlp.toml`:
 
@@ -75,74 +74,50 @@ expected_score = "validation accuracy about 0.97"
 command = "tpu-console run digits-mlp"
 ```
 
-```
-tpu-console run digits-mlp
-```
-
-A file elsewhere is run by its path, or offered beside the others with `--preset-file`:
-
-```
-tpu-console run ./digits-mlp.toml
-tpu-console --preset-file ./digits-mlp.toml
-```
+A file elsewhere works too: `tpu-console run ./digits-mlp.toml`, or `tpu-console --preset-file ./digits-mlp.toml`.
 """
 _CONFIGURATION_HEAD = """\
 # Configuration
 
-A run is described by one configuration. A preset file, a run's `config.toml`, the form of the setup screen and `--set`
-all speak of the same keys. A file is TOML: keys of a section stand under `[section]`, and on the command line they are
-written with a dot, `--set optimizer.learning_rate=0.01`.
+Preset files, a run's `config.toml`, the setup form and `--set` use the same keys. In a TOML file, the keys of a section
+stand under `[section]`; on the command line they are written with a dot, as in `--set optimizer.learning_rate=0.01`.
 
-Only `dataset`, `model`, `batch_size` and `epochs` have to be given. Unknown keys and values that do not fit are errors;
-all of a file's are reported together, with the nearest valid name.
+Only `dataset`, `model`, `batch_size` and `epochs` are required. Unknown keys and invalid values are errors; all of them
+are reported together.
 
-A preset file may also hold a table `[preset]` with `title`, `reproduces`, `expected_score`, `expected_time` and
-`command`: what the preset says of itself. They change nothing of the run; see [presets.md](presets.md).
+The table `[preset]` of a preset file describes it and does not affect the run: `title`, `reproduces`, `expected_score`,
+`expected_time` and `command`.
 """
 _MODEL_OPTIONS_HEAD = """\
-What stands here depends on `model`. For a function of your own these are its keyword arguments, whatever they are.
-When `--set model=…` chooses another model, the options of the one before are dropped.
+The options depend on `model`. A [function of yours](own-code.md) gets them as keyword arguments. Choosing another model
+with `--set model=…` drops the options of the previous one.
 """
 _DATA_OPTIONS_HEAD = """\
-What stands here depends on `dataset`. The built-in datasets have no options; for a function of your own these are its
-keyword arguments, whatever they are. When `--set dataset=…` chooses another dataset, the options of the one before are
-dropped. [datasets.md](datasets.md) has what the files look like.
-"""
-_OWN_NAMES = """\
-A dataset or model of your own is written `package.module:function` or `path/to/file.py:function`; see
-[own-code.md](own-code.md).
+The options depend on `dataset`; built-in [datasets](datasets.md) have none. A [function of yours](own-code.md) gets
+them as keyword arguments. Choosing another dataset with `--set dataset=…` drops the options of the previous one.
 """
 _EVENTS_HEAD = """\
 # The journal
 
-A run's journal is `events.jsonl` in its folder: text, only ever appended to, one event a line, each a JSON object.
-`tpu-console run … --json` and `tpu-console attach … --json` print the same lines. Everything the console shows of a
-run comes from this file, so any program that reads it can show the same.
+A run's journal is `events.jsonl` in its folder. It is only appended to, one JSON object per line.
+`tpu-console run … --json` and `tpu-console attach … --json` print the same lines. Everything that the console shows of
+a run comes from this file.
 
-Every line begins with three fields, and the event's own follow:
-
-| field | JSON | meaning |
-| --- | --- | --- |
-| `v` | whole number | version of the format, 1 |
-| `t` | number | when, as Unix time in seconds |
-| `type` | text | one of the events below |
+Each line has the version of the format (`v`, 1), the Unix time in seconds (`t`), the event (`type`) and its fields:
 
 ```json
 {"v":1,"t":1795180000.25,"type":"Progress","epoch":1,"epoch_step":40,"step":40,"elapsed_s":1.9,"logs":{"loss":1.2}}
 ```
 
-- Numbers that JSON cannot hold are the texts `"NaN"`, `"Infinity"` and `"-Infinity"`.
-- A last line without its line feed is not written completely yet: wait for the rest.
-- Pass over types and fields you do not know; new ones may come without a new version. Pass over lines that are not
-  JSON.
-- Progress is written at most ten times a second, whatever the number of steps. Epoch ends and the last event are
-  followed by an fsync, so they survive a power cut.
-- The file is readable by its owner only.
+- Numbers that JSON cannot represent are the strings `"NaN"`, `"Infinity"` and `"-Infinity"`.
+- A last line without a line feed is not complete yet.
+- Skip types and fields you do not know, because new ones may come without a new version. Skip lines that are not JSON.
+- Progress is written at most ten times per second. Epoch ends and the last event are synced to the disk.
 """
 
 
 def configuration_page() -> str:
-    """Write the page on every key of the configuration."""
+    """Return the page with every configuration key."""
     schema = RunConfig.model_json_schema()
     top = [name for name in RunConfig.model_fields if name not in _SECTIONS]
     parts = [_CONFIGURATION_HEAD, "## The run\n", _keys(RunConfig, schema, top)]
@@ -154,7 +129,7 @@ def configuration_page() -> str:
         section = type(RunConfig.model_fields[name].default)
         parts += [f"{_summary(section)}\n", _keys(section, section.model_json_schema())]
         if name == "data":
-            parts += ["## Options of the datasets of files: `[data.options]`\n", _data_options()]
+            parts += ["## Options of your own files: `[data.options]`\n", _data_options()]
     parts.append(_names())
     return "\n".join(parts)
 
@@ -174,31 +149,17 @@ def _data_options() -> str:
 
 
 def _names() -> str:
-    data = [(f"`{info.name}`", info.title, f"{info.download_bytes / 1e6:.0f} MB") for info in DATASETS.values()]
-    return "\n".join(
-        [
-            "## Names\n",
-            f"Losses: {_listed(LOSSES)}.\n",
-            f"Metrics: {_listed(METRICS)}.\n",
-            "Datasets:\n",
-            _table(("dataset", "what", "download"), data),
-            "Formats of your own files, see [datasets.md](datasets.md):\n",
-            _table(("dataset", "what"), [(f"`{name}`", what) for name, what in FORMATS.items()]),
-            "Models:\n",
-            _table(("model", "what"), [(f"`{name}`", what) for name, what in MODELS.items()]),
-            _OWN_NAMES,
-        ]
-    )
+    return f"## Names\n\nLosses: {_listed(LOSSES)}.\n\nMetrics: {_listed(METRICS)}.\n"
 
 
 def _keys(section: type[BaseModel], schema: Mapping[str, Any], names: Sequence[str] = ()) -> str:
     meanings = _arguments(section)
-    rows = []
+    lines = []
     for name in names or section.model_fields:
         field = section.model_fields[name]
-        default = "required" if field.is_required() else f"`{_toml(field.default)}`"
-        rows.append((f"`{name}`", _kind(schema["properties"][name]), default, meanings[name]))
-    return _table(("key", "type", "default", "meaning"), rows)
+        default = "required" if field.is_required() else f"default `{_toml(field.default)}`"
+        lines.append(f"- `{name}` ({_kind(schema['properties'][name])}, {default}): {meanings[name]}\n")
+    return "".join(lines)
 
 
 def _toml(value: object) -> str:
@@ -215,18 +176,22 @@ def _kind(schema: Mapping[str, Any]) -> str:
         return _listed([f'"{value}"' for value in schema.get("enum", [schema.get("const")])], last=" or ")
     match schema.get("type"):
         case "boolean":
-            return "`true` or `false`"
+            return "boolean"
         case "integer":
-            return f"whole number{_bounds(schema)}"
+            return f"integer{_bounds(schema)}"
         case "number":
             return f"number{_bounds(schema)}"
         case "array" if "prefixItems" in schema:
-            return f"list of {len(schema['prefixItems'])}, each a {_kind(schema['prefixItems'][0])}"
+            return f"list of {len(schema['prefixItems'])} {_plural(_kind(schema['prefixItems'][0]))}"
         case "array":
-            return f"list of {_kind(schema['items'])}"
+            return f"list of {_plural(_kind(schema['items']))}"
         case "object":
             return "table"
-    return "text"
+    return "string"
+
+
+def _plural(kind: str) -> str:
+    return re.sub(r"^(integer|number|string|Replica|Sample)\b", r"\1s", kind)
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
@@ -239,8 +204,8 @@ def _bounds(schema: Mapping[str, Any]) -> str:
 
 
 def events_page() -> str:
-    """Write the page on the journal."""
-    parts = [_EVENTS_HEAD, f"Phases, in their order: {_listed(events.Phase)}.\n"]
+    """Return the page on the journal."""
+    parts = [_EVENTS_HEAD, f"Phases, in order: {_listed(events.Phase)}.\n"]
     for event in get_args(events.Event):
         parts += [f"## {event.__name__}\n", f"{_summary(event)}\n", _fields(event)]
     for part in (events.Replica, events.ReplicaMemory, events.Sample):
@@ -250,21 +215,27 @@ def events_page() -> str:
 
 def _fields(cls: type[Any]) -> str:
     meanings = _arguments(cls)
-    rows = [
-        (f"`{field.name}`", _json_kind(str(field.type)), _in_json(meanings.get(field.name, "One entry a replica.")))
-        for field in dataclasses.fields(cls)
-    ]
-    return _table(("field", "JSON", "meaning"), rows)
+    lines = []
+    for field in dataclasses.fields(cls):
+        meaning = _in_json(meanings.get(field.name, "One entry per replica."))
+        lines.append(f"- `{field.name}` ({_json_kind(str(field.type))}): {meaning}\n")
+    return "".join(lines)
 
 
 def _json_kind(annotation: str) -> str:
     """Say in JSON's words what a Python annotation is."""
-    plain = {"str": "text", "int": "whole number", "float": "number", "None": "null"}
+    plain = {"str": "string", "int": "integer", "float": "number", "None": "null"}
     if inner := re.fullmatch(r"tuple\[(.+), \.\.\.\]", annotation):
-        return f"list of {_json_kind(inner[1])}"
+        return f"list of {_plural(_json_kind(inner[1]))}"
     if inner := re.fullmatch(r"dict\[str, (.+)\]", annotation):
-        return {"float": "object of numbers", "str": "object of texts"}.get(inner[1], "object")
-    return " or ".join(plain.get(name, name) for name in annotation.split(" | "))
+        return {"float": "object of numbers", "str": "object of strings"}.get(inner[1], "object")
+    return " or ".join("string" if _is_word(name) else plain.get(name, name) for name in annotation.split(" | "))
+
+
+def _is_word(annotation: str) -> bool:
+    """Return whether an annotation names a set of words, which JSON holds as strings."""
+    kind = getattr(events, annotation, None)
+    return isinstance(kind, type) and issubclass(kind, str)
 
 
 def _in_json(meaning: str) -> str:
@@ -291,7 +262,7 @@ def _arguments(cls: type[Any]) -> dict[str, str]:
 
 
 def _markdown(text: str) -> str:
-    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split())).replace("|", "\\|")
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split()))
 
 
 def _listed(names: Iterable[str], last: str = ", ") -> str:
@@ -299,30 +270,26 @@ def _listed(names: Iterable[str], last: str = ", ") -> str:
     return last.join([", ".join(first), final] if first else [final])
 
 
-def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
 def presets_page() -> str:
-    """Write the page on the presets from what each says of itself."""
+    """Return the page on the built-in presets."""
     found, _ = all_presets()
-    own = [preset for preset in found if preset.is_builtin]
-    return "\n".join([_PRESETS_HEAD, *(_preset(preset) for preset in own), _PRESETS_TAIL])
+    built_in = [preset for preset in found if preset.is_builtin]
+    sources: dict[str, str] = {}  # what was said about data, and the preset that said it
+    return "\n".join([_PRESETS_HEAD, *(_preset(preset, sources) for preset in built_in), _PRESETS_TAIL])
 
 
-def _preset(preset: Preset) -> str:
+def _preset(preset: Preset, sources: dict[str, str]) -> str:
     about, config = preset.about, preset.config
-    size = f"{config.batch_size} a replica, {config.epochs} epochs at most"
+    first = sources.setdefault(about.data, preset.name)
     facts = {
         "Reproduces": about.reproduces,
         "Expected score": about.expected_score,
         "Expected time": about.expected_time,
-        "Data": about.data,
-        "Trains": f"`{config.model}` on `{config.dataset}`, {size}",
+        "Data": about.data if first == preset.name else f"as for `{first}`",
+        "Trains": f"`{config.model}` on `{config.dataset}`, batch {config.batch_size}, at most {config.epochs} epochs",
     }
     listed = "".join(f"- {name}: {text}.\n" for name, text in facts.items())
-    return f"## {preset.name}\n\n{about.title}.\n\n{listed}\n```\n{about.command}\n```\n"
+    return f"## {preset.name}\n\n{about.title}.\n\n{listed}"
 
 
 PAGES = {"configuration.md": configuration_page, "events.md": events_page, "presets.md": presets_page}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tpu_console.engine.config.reading import valid_keys
+from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.runs.journal import EVENT_TYPES
 from tpu_console.presets import all_presets
 from tpu_console.tui.cli import cli
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
+_FREE_KEYS = ("model_options.", "data.options.")  # these depend on the model and the dataset
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -40,10 +42,9 @@ def test_generated_pages_are_what_the_code_says(reference: Any, name: str) -> No
 def test_every_key_and_every_event_is_described(reference: Any) -> None:
     configuration, events = reference.configuration_page(), reference.events_page()
     keys = [key for key in valid_keys() if key != "model_options"]  # it has a heading of its own
-    assert [key for key in keys if f"| `{key.rpartition('.')[2]}` |" not in configuration] == []
+    assert [key for key in keys if f"- `{key.rpartition('.')[2]}` (" not in configuration] == []
     assert [name for name in EVENT_TYPES if f"## {name}\n" not in events] == []
-    # A meaning that was not found in a docstring leaves its cell empty.
-    assert re.findall(r"^\|.*\|\s+\|$", configuration + events, re.MULTILINE) == []
+    assert re.findall(r"^- `.*\):\s*$", configuration + events, re.MULTILINE) == []  # described in no docstring
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -57,6 +58,27 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_commands_exist(page: Path) -> None:
     written = set(re.findall(r"tpu-console ([a-z]+)\b(?! trains| is)", _code(page)))
     assert written - set(cli.commands) == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_and_keys_exist(page: Path) -> None:
+    unknown = []
+    for line in _code(page).replace("\\\n", " ").splitlines():
+        for name, rest in re.findall(r"tpu-console ([a-z]+)\b([^#|`]*)", line):
+            command = cli.commands.get(name)
+            allowed = {option for parameter in command.params for option in parameter.opts} if command else set()
+            unknown += [f"{name} {option}" for option in re.findall(r"(?<!\S)--[a-z-]+", rest) if option not in allowed]
+        keys = [] if line.startswith("$ ") else re.findall(r"--set ([a-z_.]+)=", line)  # $ shows an error on purpose
+        unknown += [key for key in keys if key not in valid_keys() and not key.startswith(_FREE_KEYS)]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_examples_of_presets_are_valid(page: Path) -> None:
+    for example in re.findall(r"```toml\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        values = tomllib.loads(example)
+        values.pop("preset", None)
+        parse_config(values)
 
 
 def test_every_preset_has_its_section() -> None:

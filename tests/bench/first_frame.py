@@ -35,8 +35,7 @@ def measure(bench: Bench) -> Section:
     middle = {name: median(values) for name, values in figures.items()}
     return Section(
         "First frame",
-        "Seconds from the start of the process, in a pseudo-terminal of 120×40. The first frame is the first text "
-        "that the screen shows; beside it stands when everything on it is there.",
+        "Seconds from the start of the process to the first text on the screen, in a pseudo-terminal of 120×40.",
         (
             limit_row("`tpu-console`: first frame", middle["setup"], _MOST_S),
             limit_row("`tpu-console`: form and plan", middle["plan"]),

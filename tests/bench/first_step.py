@@ -29,9 +29,8 @@ def measure(bench: Bench) -> Section:
     extra = median(ours - theirs for ours, theirs in zip(console, plain, strict=True))
     return Section(
         "Start to first step",
-        f"`{_PRESET}` with whole epochs of 60 steps. Plain: from the start of the process to the end of its first "
-        "step. Console: from pressing start on the setup screen to the first progress in the journal, which comes "
-        "with the end of the first execution, after `steps_per_execution=auto` has timed some steps.",
+        f"`{_PRESET}`, epochs of 60 steps. Plain: from process start to the end of the first step. Console: from "
+        "pressing start to the first progress in the journal.",
         (
             limit_row("plain script", median(plain)),
             limit_row("console", median(console)),

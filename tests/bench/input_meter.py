@@ -33,11 +33,9 @@ def measure(bench: Bench) -> Section:
     rows.append(_share_row(f"of a step of `digits-cnn`, {step_us / 1e3:.1f} ms", with_stage - without, step_us * cores))
     return Section(
         "The input measured",
-        "Processor time of the whole process to take one batch of 64 examples from a run's pipeline, with and without "
-        "the stage that measures the wait, each in turn from a new iterator: rows of 64 numbers as they are, "
-        "`digits` scaled to floats, and `digits` changed at random. As a share of a step all of it is counted as if it "
-        "held up training, though the batches are made ahead in other threads; changes at random keep all cores busy, "
-        "so theirs is the share of the step's time on all cores.",
+        "Processor time per batch of 64 examples, with and without the stage that measures how long training "
+        "waits for its input. The share of a step counts all of it as delay; augmentation keeps all cores busy, "
+        "so its share is of the step's time on all cores.",
         tuple(rows),
     )
 

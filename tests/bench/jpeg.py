@@ -60,15 +60,11 @@ def _section(
     decoded = count * _FULL_SIDE * _FULL_SIDE * 3
     return Section(
         "JPEG pipeline",
-        f"{count:,} generated JPEGs of {_FULL_SIDE}×{_FULL_SIDE}, brought to {_SIDE}×{_SIDE} and changed at random "
-        "(flip, rotation, zoom, translation, contrast), in batches of 32 that no model takes. *Console* is what "
-        "`tpu-console run` feeds to `fit`; its files are checked before, and its first epoch begins with the pass that "
-        "decodes them all into the cache. "
-        "The *script* is `keras.utils.image_dataset_from_directory` with the same layers mapped over it, which decodes "
-        "in every epoch; with `.cache()` behind the decoding for comparison. The *generator* is PIL, NumPy and SciPy "
-        "in Python, as in the old `ImageDataGenerator`. At the end the images at full size, "
-        f"{decoded / 1e6:,.0f} MB decoded, where {_FREE / 1e6:,.0f} MB of memory are free: what two epochs of them "
-        "took at their peak, TensorFlow's own memory included.",
+        f"{count:,} generated JPEGs of {_FULL_SIDE}×{_FULL_SIDE}, resized to {_SIDE}×{_SIDE} and augmented, in "
+        "batches of 32, without a model. *Script*: `keras.utils.image_dataset_from_directory` with the same "
+        "layers. *Generator*: PIL, NumPy and SciPy, as in the old `ImageDataGenerator`. Last row: two epochs of "
+        f"the full-size images, {decoded / 1e6:,.0f} MB decoded, with {_FREE / 1e6:,.0f} MB of memory free; "
+        "TensorFlow's memory counts.",
         (
             Row("console, first epoch", f"{median(first['console']):,.0f} images/s"),
             Row("console, later epochs", f"{median(later['console']):,.0f} images/s"),

@@ -38,8 +38,8 @@ def measure(bench: Bench) -> Section:
         end_process(host)
     return Section(
         "Key press to repaint",
-        f"{len(seconds)} presses at random moments on the live screen of `fashion-mnist-cnn` while it trains on all "
-        "cores: until the bytes of the changed chart or of the help arrive at the terminal.",
+        f"{len(seconds)} key presses on the live screen of `fashion-mnist-cnn` while it trains on all cores: until "
+        "the changed chart or the help arrives at the terminal.",
         (
             limit_row("median", median(seconds) * 1e3, unit="ms", digits=1),
             limit_row("95th percentile", percentile(seconds, 0.95) * 1e3, _MOST_MS, "ms", 1),

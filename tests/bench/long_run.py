@@ -61,9 +61,8 @@ def measure(bench: Bench) -> Section:
     redraws = asyncio.run(_redraws(run, state))
     return Section(
         "A run with 1,000,000 progress events",
-        f"The journal has {run.journal.stat().st_size / 1e6:.0f} MB. Opening: from the start of `tpu-console attach` "
-        "in a pseudo-terminal of 120×40 until everything is read and drawn. Redrawing: both charts, when one more "
-        "point has come. The key switches the scale of both charts.",
+        f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB, opened with `tpu-console attach` in a "
+        "pseudo-terminal of 120×40. Redraw: both charts, after one more point.",
         (
             limit_row("process start to all points on the screen", median(opened), _OPEN_S),
             limit_row("of it, reading and folding the journal alone", median(read)),

@@ -62,8 +62,7 @@ def measure(bench: Bench) -> Section:
     pairs, image = _write_pairs(bench.folder), _write_image(bench.folder)
     return Section(
         "Moments",
-        "What a person waits for here and there, or what goes on beside training: seconds on the clock, or processor "
-        "time where the row says so.",
+        "Other waits; elapsed time unless the row says processor time.",
         (
             limit_row("`doctor`: this machine", _number(bench, _DOCTOR), 3.0),
             limit_row("a plan made again", 1e3 * _again(_make_plan(pairs)), 2.0, "ms"),

@@ -58,8 +58,8 @@ def measure(bench: Bench) -> Section:
     rows.append(limit_row("advice without the compiler, the first time in a process", advice, 0.1, digits=3))
     return Section(
         "Preflight",
-        "`tpu-console preflight` as a whole process, from its start to its exit, with nothing remembered but in the "
-        "row that says so. The compiler is libtpu's; no TPU is there.",
+        "`tpu-console preflight` as a whole process. Only one row uses a remembered answer. The compiler is "
+        "libtpu's; there is no TPU.",
         tuple(rows),
     )
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _PACKAGES = ("tensorflow", "keras", "textual", "textual-plotext", "orjson", "numpy")
-_HEADINGS = ("what", "figure", "target", "met")
+_HEADINGS = ("what", "figure", "target")
 _INTRODUCTION = (
-    "Written by `make bench`. Both sides of every comparison are measured in one go, in turn (A B A B …); figures are "
-    "medians over the rounds, ratios are medians of each round's own ratio, and in brackets stands the range. "
-    "Everything runs in processes of its own, as a person would start it."
+    "Written by `make bench`. Both sides of a comparison are measured in turn (A B A B …), each in its own "
+    "process. Figures are medians over the rounds; ratios are medians of the rounds' ratios, with the range in "
+    "brackets. ✓: target met."
 )
 
 
@@ -41,9 +41,9 @@ class Row:
     met: bool | None = None
 
     @property
-    def cells(self) -> tuple[str, str, str, str]:
+    def cells(self) -> tuple[str, str, str]:
         """The row as text."""
-        return self.what, self.figure, self.target, {True: "yes", False: "**no**", None: ""}[self.met]
+        return self.what, self.figure, self.target + {True: " ✓", False: " **missed**", None: ""}[self.met]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def as_text(section: Section) -> str:
     """Draw a section for a terminal."""
-    table = [_HEADINGS, *((a, b, c, d.strip("*")) for a, b, c, d in (row.cells for row in section.rows))]
+    table = [_HEADINGS, *((*row.cells[:2], row.cells[2].replace("*", "")) for row in section.rows)]
     widths = [max(len(row[column]) for row in table) for column in range(len(_HEADINGS))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
     return "\n".join([section.title, *(f"  {line}" for line in lines)])
@@ -102,7 +102,8 @@ def as_text(section: Section) -> str:
 
 def as_markdown(sections: Iterable[Section], facts: Mapping[str, str]) -> str:
     """Write the whole report."""
-    parts = ["# Benchmarks", _INTRODUCTION, _table(("", ""), [*facts.items()])]
+    machine = "; ".join(f"{name} {value}" for name, value in facts.items())
+    parts = ["# Benchmarks", _INTRODUCTION, f"Measured on: {machine}."]
     for section in sections:
         parts += [f"## {section.title}", section.how, _table(_HEADINGS, [row.cells for row in section.rows])]
     return "\n\n".join(parts) + "\n"

@@ -40,9 +40,8 @@ def measure(bench: Bench) -> Section:
             figures.setdefault(name, []).append(cpu_seconds(command, environment | more) - plain)
     return Section(
         f"A list of {_RUNS} runs",
-        f"{_RUNS} copies of a finished run of `digits-cnn`, 60 epochs each. Processor time of the whole process beyond "
-        "that of `python -c pass`: for the first list, which reads every journal, for the next one, which reads the "
-        "index of the first, and for the names that a shell completes.",
+        f"{_RUNS} copies of a finished run of `digits-cnn`, 60 epochs each. Processor time beyond that of `python "
+        "-c pass`. The first list reads every journal, the next one reads the index.",
         (
             limit_row("training of `digits-cnn`", training_s, _TRAINING_S, digits=1),
             limit_row("`tpu-console runs`, the first time", median(figures["first"]), _FIRST_S),

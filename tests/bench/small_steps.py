@@ -113,12 +113,10 @@ def _section(speeds: dict[str, list[float]], epochs: int, held_us: dict[str, flo
     board = ratio_row('Keras\'s TensorBoard callback, `update_freq="batch"`', speeds["tensorboard"], bare)
     return Section(
         "Steps of about a millisecond",
-        f"A small perceptron on generated data, {epochs} epochs of {_STEPS:,} steps of {BATCH}, the first epoch left "
-        "out; speeds over those of a bare `model.fit(verbose=0)` in a plain script. All but the last one run one "
-        "step an execution, and none keeps checkpoints. The console is to cost less than the progress bar and than "
-        "the TensorBoard callback; watched, it is set against a progress bar that is shown too, in a pseudo-terminal "
-        "of 120×40 that is read all the time. At the end what each way costs in processor time: of Keras's calls at a "
-        "step's end, which hold up training, and of the console's own process, which does not where a core is free.",
+        f"A small perceptron on generated data, {epochs} epochs of {_STEPS:,} steps of {BATCH}, without the first "
+        "epoch. Ratios are speeds relative to `model.fit(verbose=0)` in a plain script, with one step per "
+        "execution unless stated. The last five rows are processor time per step: of Keras's calls at its end, "
+        "and of the console.",
         (
             Row("bare `fit`", f"{1e3 / median(bare):.2f} ms a step"),
             ratio_row("`BridgeCallback` in the plain script", speeds["bridge"], bare, 0.99),

@@ -32,10 +32,9 @@ def measure(bench: Bench) -> Section:
         watched.append(_speed(epoch_ends(watch(bench, preset))[:-1]))
     return Section(
         "Throughput of fashion-mnist-cnn",
-        f"{epochs} epochs of {_STEPS} steps of {BATCH} images; the first epoch, which compiles, and the last, which "
-        "validates, are left out. *Plain* is `tests/bench/plain_fashion.py`: the same model and pipeline under a bare "
-        "`model.fit(verbose=0)`. *Watched* is the same run with `tpu-console attach` in a pseudo-terminal of 120×40. "
-        "The console keeps its checkpoint, TensorBoard files and journal; the plain script keeps nothing.",
+        f"{epochs} epochs of {_STEPS} steps of {BATCH} images, without the first and the last one. *Plain*: the "
+        "same model and pipeline in a script with `model.fit(verbose=0)` and no output. *Watched*: with "
+        "`tpu-console attach` in a pseudo-terminal of 120×40.",
         (
             Row("plain script", f"{median(plain):,.0f} images/s"),
             Row("console, headless", f"{median(headless):,.0f} images/s"),
