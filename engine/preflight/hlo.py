@@ -77,7 +77,7 @@ class _Moved:
     host: Counter[str] = field(default_factory=Counter)
 
 
-def examine(hlo_text: str, model: Any) -> tuple[Finding, ...]:
+def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
     """Look through a compiled train step.
 
     Args:

@@ -33,7 +33,7 @@ class Memory:
         temporaries: Activations and whatever else lives within a step.
         peak: The most at once.
         limit: What the device has for a program.
-        is_estimate: Whether the compiler did not tell, and the figures were worked out.
+        is_lower_bound: Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
     """
 
     parameters: int
@@ -42,7 +42,7 @@ class Memory:
     temporaries: int
     peak: int
     limit: int
-    is_estimate: bool = False
+    is_lower_bound: bool = False
 
     @property
     def headroom(self) -> float:

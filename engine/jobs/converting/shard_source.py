@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...data.images.examples import Source
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _CHECKERS = 8
 _ANY_LABELS = "categorical_crossentropy"

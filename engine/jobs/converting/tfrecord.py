@@ -30,13 +30,13 @@ from .shard_files import DamagedShardError, check_records, read_bytes, write_sha
 from .shard_source import read_images
 
 if TYPE_CHECKING:
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _OVERHEAD_BYTES = 200
 """What a record and its line in the manifest and the schema take beside the image, about."""
 
 
-def perform(
+def convert_dataset(
     reporter: Reporter, dataset: str, options: dict[str, Any], destination: str, shard_mb: float, seed: int = 0
 ) -> dict[str, Any]:
     """Convert a dataset.

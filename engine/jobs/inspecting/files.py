@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...data.images.check import Facts
     from ...data.images.examples import Source
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _NAMED = 10
 """Most bad files that are named."""

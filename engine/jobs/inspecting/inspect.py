@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _PICTURES = 12
 
 
-def perform(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
+def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
     """Look at the dataset of a configuration.
 
     Files that cannot be used are found and told, and so is what would keep a run from starting.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
-    from ..job import Reporter
+    from ...messages import Reporter
     from .files import Encoded
 
 SECONDS = 3.0

@@ -17,7 +17,7 @@ from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 

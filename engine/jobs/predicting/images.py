@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...data.images.check import Facts
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 

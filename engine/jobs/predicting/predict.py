@@ -17,11 +17,11 @@ from .trained import open_trained
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .trained import Checkpoint
 
 
-def perform(
+def predict_with_run(
     reporter: Reporter,
     run: str | None,
     data: Sequence[str],

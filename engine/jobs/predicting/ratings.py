@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ...config.catalog import DATASETS
 
 if TYPE_CHECKING:
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request, Table
     from .trained import TrainedRun
 

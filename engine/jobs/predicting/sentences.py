@@ -13,7 +13,7 @@ from .table import BATCH, Table, inputs_fit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 

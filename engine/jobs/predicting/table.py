@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..job import Reporter
+    from ...messages import Reporter
 
 BATCH = 64
 """Examples predicted at once."""

@@ -13,7 +13,7 @@ from .input_tables import open_table
 from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
 
 if TYPE_CHECKING:
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 

@@ -29,8 +29,8 @@ from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.converting.shard_files import DamagedShardError, check_records, write_shard
 from tpu_console.engine.jobs.converting.shard_source import read_images
-from tpu_console.engine.jobs.converting.tfrecord import perform
-from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.jobs.converting.tfrecord import convert_dataset
+from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,7 @@ def convert(
     source: Path, to: Path | str, reporter: Reporter | None = None, shard_mb: float = SHARD_MB, **options: Any
 ) -> dict[str, Any]:
     dataset = "image-csv" if source.suffix == ".csv" else "image-folder"
-    return perform(reporter or Listener(), dataset, {"path": str(source), **options}, str(to), shard_mb)
+    return convert_dataset(reporter or Listener(), dataset, {"path": str(source), **options}, str(to), shard_mb)
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -16,7 +16,7 @@ from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspecting.speed import measure
 from tpu_console.engine.jobs.inspecting.spread import histogram, spread
-from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,15 +8,13 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.helpers import LIMIT_S, ROOT
-from tpu_console.engine.jobs.job import FAILED, INTERRUPTED, JOBS, Reporter
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tpu_console.engine.jobs.job import JOBS
+from tpu_console.engine.messages import FAILED, INTERRUPTED, Reporter
 
 
 def written(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -50,7 +48,7 @@ import os, sys
 from tpu_console.engine.jobs import job
 from tpu_console.engine.errors import DataError
 
-def perform(reporter, how):
+def work(reporter, how):
     os.write(1, b"native code prints\\n")
     print("so does Python")
     reporter.note("at work")
@@ -64,7 +62,7 @@ def perform(reporter, how):
     return {"how": how}
 
 sys.modules["its_module"] = sys.modules["__main__"]
-job.JOBS["inspect"] = "its_module"
+job.JOBS["inspect"] = "its_module:work"
 sys.exit(job.main(sys.argv[1:]))
 """
 
@@ -106,7 +104,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]
             FAILED,
             {
                 "kind": "error",
-                "what": "The inspect job met a mistake of its own: RuntimeError: two lines",
+                "what": "Internal error in the inspect job: RuntimeError: two lines",
                 "why": "",
                 "remedy": "",
                 "has_log": True,
@@ -145,9 +143,7 @@ def test_a_job_ends_when_nobody_listens_any_more() -> None:
 
 
 def test_every_job_has_its_module() -> None:
-    missing = [module for module in JOBS.values() if not _source(module).is_file()]
-    assert missing == []
-
-
-def _source(module: str) -> Path:
-    return ROOT / f"{module.replace('.', '/')}.py"
+    for place in JOBS.values():
+        module, _, function = place.partition(":")
+        source = ROOT / f"{module.replace('.', '/')}.py"
+        assert f"def {function}(" in source.read_text(encoding="utf-8"), place

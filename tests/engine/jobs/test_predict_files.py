@@ -15,10 +15,10 @@ from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tests.images import write_image_folder
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
-from tpu_console.engine.jobs.job import Reporter
-from tpu_console.engine.jobs.predicting.predict import perform
+from tpu_console.engine.jobs.predicting.predict import predict_with_run
 from tpu_console.engine.jobs.predicting.table import Table, write_table
 from tpu_console.engine.jobs.predicting.trained import open_trained
+from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match=r"no checkpoints/best\.keras.*--checkpoint last"):
         job(run, "x.csv", checkpoint="best")
     with pytest.raises(RunNotFoundError):
-        perform(Reporter(job.said), run=str(tmp_path / "nowhere"), data=["x"], out=str(job.out))
+        predict_with_run(Reporter(job.said), run=str(tmp_path / "nowhere"), data=["x"], out=str(job.out))
 
 
 @pytest.mark.parametrize("own", [True, False])

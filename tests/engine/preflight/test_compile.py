@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import LIMIT_S, run_python
-from tpu_console.engine.preflight.cases import cases_of
+from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import judge_all
+from tpu_console.engine.preflight.worker_pool import reach_verdicts
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _resnet(after_epochs: int) -> Verdict:
             "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": after_epochs, "from_layer": 0}),
         }
     )
-    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
@@ -215,7 +215,7 @@ def test_of_two_phases_the_second_is_judged() -> None:
 def graph() -> Verdict:
     """The same preset, to be trained by TensorFlow."""
     config = find_preset("digits-cnn").config.model_copy(update={"batch_size": BATCH, "backend": "tensorflow"})
-    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
     return verdict
 
 
@@ -238,7 +238,7 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
 
 
 TWO_INPUTS = """
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.preflight.build import build
 from tpu_console.engine.preflight.inputs import Batch

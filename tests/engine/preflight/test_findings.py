@@ -32,7 +32,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.explain import changing_shapes, explain_refusal
-from tpu_console.engine.preflight.hlo import bytes_by_layer, examine
+from tpu_console.engine.preflight.hlo import bytes_by_layer, program_findings
 from tpu_console.engine.preflight.layers import all_layers
 sys.path.insert(0, ".")
 import models
@@ -68,7 +68,7 @@ for name in sys.argv[1].split(","):
         text, findings = explain_refusal(error, model)
         found[name] = found.get(name, {}) | {"refused": text}
     else:
-        text, findings = compiled.as_text(), examine(compiled.as_text(), model)
+        text, findings = compiled.as_text(), program_findings(compiled.as_text(), model)
         moved = bytes_by_layer(text, frozenset(layer.name for layer in all_layers(model)))
         found[name] |= {"moved": sum(moved.values()), "counted": compiled.cost_analysis()["bytes accessed"]}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
@@ -251,7 +251,7 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
     outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
     assert outcome == "could not tell"
-    assert reason.startswith("The compiler met a mistake of its own")
+    assert reason.startswith("Internal error in the compiler")
     assert "libtpu" in reason
     assert "hlo_instruction.cc:390" in says
 

@@ -9,11 +9,11 @@ import pytest
 
 from tests import saved_models
 from tests.helpers import run_python, small_config
-from tpu_console.engine.preflight.cases import cases_of
+from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import judge_all
+from tpu_console.engine.preflight.worker_pool import reach_verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,15 +26,16 @@ pytestmark = pytest.mark.slow
 # Judges in one process what a preflight judges in one each.
 JUDGE = """
 import json, sys
-from tpu_console.engine.config.run_config import parse_config
-from tpu_console.engine.preflight.verdict import judge
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
 for name, (values, search) in json.loads(sys.argv[1]).items():
     if name == "unreadable":
         import jaxlib._jax
         del jaxlib._jax.mlir.hlo_to_stablehlo
-    verdict = judge(parse_config(values), find_topology("v5e-8"), lambda _: None, search=search)
+    verdict = reach_verdict(Choice(parse_config(values), find_topology("v5e-8")), lambda _: None, search=search)
     found[name] = verdict.as_dict()
 print(json.dumps(found))
 """
@@ -186,7 +187,7 @@ def test_a_jaxlib_that_cannot_read_the_graph_is_told(graphs: dict[str, Verdict])
 
 
 def _by_worker(config: RunConfig, limit_s: float = 300.0) -> Verdict:
-    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-1")], [], []), lambda *_: None, limit_s=limit_s)
+    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-1")], [], []), lambda *_: None, limit_s=limit_s)
     return verdict
 
 
@@ -201,7 +202,7 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from tpu_console.engine.preflight.build import build\n"
         "from tpu_console.engine.preflight.inputs import batch_of\n"
-        "from tpu_console.engine.config.run_config import parse_config\n"
+        "from tpu_console.engine.config.reading import parse_config\n"
         "config = parse_config({'dataset': 'digits', 'model': sys.argv[1], 'batch_size': 8, 'epochs': 1})\n"
         "model = build(config, batch_of(config), 8)\n"
         "print(model.count_params(), any(variable._value is not None for variable in model.weights))"
@@ -216,7 +217,7 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
 def test_a_crash_is_told(own: Path) -> None:
     verdict = _by_worker(small_config(model=f"{own}:crashes", model_options={}))
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "crashed while building the model: it was ended by SIGSEGV" in verdict.reason
+    assert "crashed while building the model. It was ended by SIGSEGV." in verdict.reason
     assert "preflight.log" in verdict.reason
 
 
