@@ -1,4 +1,4 @@
-"""The files that images are in: their sizes and formats, what is wrong with them, and their bytes as they are."""
+"""Image files: their sizes and formats, what is wrong with them, and their encoded bytes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from ...messages import Reporter
 
 _NAMED = 10
-"""Most bad files that are named."""
+"""Bad files that are named at most."""
 
-_AT_ONCE = 8
+_CHECKERS = 8
 _MOST_READ = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Images as they are on the disk.
+    """Encoded images, as they are on the disk.
 
     Args:
         paths: The files.
-        contents: A `tf.data.Dataset` of (the bytes of an encoded image, how it is to be turned as EXIF counts).
+        contents: A `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation).
     """
 
     paths: tuple[str, ...]
@@ -48,17 +48,17 @@ class Encoded:
 
 
 def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[str], None]) -> dict[str, Any]:
-    """Look at every file of an `image-csv` or `image-folder`.
+    """Check every file of an `image-csv` or `image-folder`.
 
     Args:
         config: The configuration.
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         on_fetch: Called with a sentence before the files are listed.
 
     Returns:
-        ``images``: how many are ``usable``, their ``bytes`` in all, the spread of ``height`` and ``width``, how many
-        of each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
-        used, and of the ``first`` ones ``file`` and ``problem``.
+        ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
+        each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
+        used, and ``file`` and ``problem`` of the ``first`` ones.
 
     Raises:
         DataError: The table or the folders cannot be used.
@@ -88,11 +88,11 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
 
 
 def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
-    """Return some images of a dataset as they are on the disk; None when they are not files.
+    """Return some encoded images of a dataset; None if they are not files.
 
     Args:
         config: The configuration.
-        reporter: Told what is being read.
+        reporter: Gets the progress.
     """
     if config.dataset == "tfrecord":
         return _encoded_records(locate(TfrecordOptions.model_validate(config.data.options).path))
@@ -133,7 +133,7 @@ def _source(config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
 
 def _examined(paths: Sequence[str], reporter: Reporter) -> list[Facts]:
     facts = []
-    with checkers(_AT_ONCE) as pool:
+    with checkers(_CHECKERS) as pool:
         for fact in pool.map(examine, paths):
             facts.append(fact)
             reporter.progress("checking images", len(facts), len(paths), "images")
