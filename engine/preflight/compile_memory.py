@@ -1,4 +1,4 @@
-"""Whether this machine has the memory to compile."""
+"""Whether this machine has enough memory to compile."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 import psutil
 
 _LIBRARIES = 0.9e9
-"""Bytes that the compiler, JAX and Keras take before anything is compiled."""
+"""Bytes that the compiler, JAX and Keras need before anything is compiled."""
 
 _ANY_STEP, _A_LINE = 0.3e9, 110e3
-"""Bytes that compiling takes for any step, and for each of its lines as it is lowered.
+"""Bytes that compiling needs for any step, and for each line of the lowered step.
 
-More than was seen with libtpu 0.0.51: ResNet-50 took 1.2 GB for 13,600 lines, DenseNet-121 2.8 GB for 27,900, a
-transformer 0.5 GB for 2,500.
+A little more than was measured with libtpu 0.0.51: ResNet-50 took 1.2 GB for 13,600 lines, DenseNet-121 2.8 GB for
+27,900, a transformer 0.5 GB for 2,500.
 """
 
 USUAL = 2.5e9
-"""Bytes that compiling a usual model takes; how many are compiled at the same time is reckoned with it."""
+"""Bytes that compiling a typical model needs; it decides how many are compiled in parallel."""
 
 
 def free_bytes(root: Path = Path("/")) -> int:
-    """Return the memory that may still be used: of the machine, or of the container where that has less.
+    """Return the free memory of the machine, or of the container if that has less.
 
     Args:
         root: Where ``/sys`` is found.
@@ -34,12 +34,15 @@ def free_bytes(root: Path = Path("/")) -> int:
         ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
     ):
         with suppress(OSError, ValueError):
-            # What files keep in memory counts as used there, and is given up when something needs it.
-            free = min(free, int((group / limit).read_text()) - _pressing(group, int((group / used).read_text())))
+            # The page cache counts as used there, but is freed when memory is needed.
+            free = min(
+                free,
+                int((group / limit).read_text()) - _used_without_page_cache(group, int((group / used).read_text())),
+            )
     return max(0, free)
 
 
-def _pressing(group: Path, used: int) -> int:
+def _used_without_page_cache(group: Path, used: int) -> int:
     for stat in (group / "memory.stat", group / "memory/memory.stat"):
         with suppress(OSError, ValueError):
             values = dict(line.split() for line in stat.read_text().splitlines())
@@ -48,7 +51,7 @@ def _pressing(group: Path, used: int) -> int:
 
 
 def needed_bytes(lines: int) -> float:
-    """Return about how much memory compiling a step takes.
+    """Return about how much memory compiling a step needs.
 
     Args:
         lines: Lines of the lowered step.
@@ -57,16 +60,16 @@ def needed_bytes(lines: int) -> float:
 
 
 def shortage(lines: int, free: int) -> str:
-    """Say that there is not enough memory to compile a step; empty when there is.
+    """Say that there is not enough memory to compile a step; empty if there is.
 
     Args:
         lines: Lines of the lowered step.
-        free: Bytes that may still be used, this process's own share of them aside.
+        free: Free bytes, besides what this process uses already.
     """
-    needed = needed_bytes(lines) - _LIBRARIES  # those are loaded by then
+    needed = needed_bytes(lines) - _LIBRARIES  # loaded already
     if needed <= free:
         return ""
     return (
-        f"Compiling this model takes about {needed / 1e9:.1f} GB of this machine's memory, and {free / 1e9:.1f} GB are "
+        f"Compiling this model needs about {needed / 1e9:.1f} GB of this machine's memory, and {free / 1e9:.1f} GB are "
         "free."
     )

@@ -1,6 +1,6 @@
-"""What a compiled program moves, read from its text: over the interconnect, and in and out of HBM.
+"""Reads from a compiled program what it moves over the interconnect, and in and out of HBM.
 
-The text is the compiler's optimised HLO, of one device: every device runs the same. Shapes are written as
+The text is the compiler's optimised HLO for one device: every device runs the same. Shapes are written as
 ``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
 """
 
@@ -16,7 +16,7 @@ _OPERATION = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _OPERAND = re.compile(r"%([\w.-]+)")
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
 
-# What takes part in an exchange, and how often a ring of n devices sends the whole of its bytes, in (n-1)/n.
+# Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n.
 _EXCHANGES = {
     "all-reduce": 2.0,
     "all-reduce-start": 2.0,
@@ -27,7 +27,7 @@ _EXCHANGES = {
     "collective-permute": 1.0,
     "collective-permute-start": 1.0,
 }
-# What moves nothing by itself: names of parts, and ends of what was counted at its start.
+# Operations that move nothing: names of parts, and ends of what was counted at its start.
 _STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
 
 

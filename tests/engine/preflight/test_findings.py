@@ -169,15 +169,15 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "layer", "text", "remedy"),
     [
-        ("branches", "sided", "runs Python or NumPy on the values of a batch", "keras.ops"),
-        ("numpy", "sorter", "runs Python or NumPy on the values of a batch", "keras.ops"),
-        ("inner", "deep", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("branches", "sided", "uses Python or NumPy on the values of a batch", "keras.ops"),
+        ("numpy", "sorter", "uses Python or NumPy on the values of a batch", "keras.ops"),
+        ("inner", "deep", "uses Python or NumPy on the values of a batch", "keras.ops"),
         ("masked", "masker", "an output whose shape changes", "keras.ops.where"),
         ("unique", "uniquer", "an output whose shape changes", "fixed size"),
         ("width", "narrower", "an output whose shape changes", "fixed size"),
         ("tensorflow", "flow", "calls TensorFlow", "backend=tensorflow"),
-        ("broken", "breaker", "raised ValueError: the wheel came off", "Correct it there"),
-        ("text", "words", "text or 64-bit numbers", "input pipeline"),
+        ("broken", "breaker", "raised ValueError: the wheel came off", "Fix it there"),
+        ("text", "words", "strings or 64-bit numbers", "input pipeline"),
     ],
 )
 def test_a_refusal_names_the_layer_and_the_remedy(
@@ -201,7 +201,7 @@ def test_a_layer_that_changes_the_width_is_known_before_it_is_compiled(told: dic
 def test_rotation_in_the_model_is_found_by_the_bytes_it_moves(told: dict[str, Any]) -> None:
     (finding,) = told["rotated"]["findings"]
     assert (finding["layer"], finding["severity"], finding["key"]) == ("turner", "warning", "augmentation.placement")
-    assert "GB a step" in finding["text"]
+    assert "GB per step" in finding["text"]
     assert "augmentation.placement=pipeline" in finding["remedy"]
     # The compiler's own count of the whole step.
     assert told["rotated"]["moved"] == pytest.approx(told["rotated"]["counted"], rel=0.1)
@@ -214,26 +214,26 @@ def test_nothing_is_said_of_a_clean_model(told: dict[str, Any]) -> None:
 
 def test_a_layer_that_prints_is_found_to_talk_to_the_host(told: dict[str, Any]) -> None:
     (finding,) = told["printed"]["findings"]
-    assert "talks to the host" in finding["text"]
+    assert "calls the host" in finding["text"]
     assert finding["layer"] in {"talker", ""}
 
 
 def test_a_value_that_outlives_its_step_is_told_with_the_remedy(told: dict[str, Any]) -> None:
     (finding,) = told["remembers"]["findings"]
-    assert "The model keeps a value of one step for a later one" in told["remembers"]["refused"]
+    assert "The model keeps a value from one step for a later one" in told["remembers"]["refused"]
     assert "self.add_weight" in finding["remedy"]
 
 
 def test_a_refusal_for_its_size_carries_the_compilers_figures(told: dict[str, Any]) -> None:
     (finding,) = told["memory"]["findings"]
-    assert told["memory"]["refused"] == "The step uses 101.68 GiB of the 15.75 GiB that a device has."
+    assert told["memory"]["refused"] == "The step needs 101.68 GiB, and a device has 15.75 GiB."
     assert (finding["severity"], finding["key"]) == ("error", "batch_size")
 
 
 def test_data_put_into_another_order_is_told_where_it_is_much(told: dict[str, Any]) -> None:
     (finding,) = told["shuffled"]["findings"]
     assert (finding["severity"], finding["layer"]) == ("info", "turned")
-    assert "only put data into another order, the most for the layer 'turned'" in finding["text"]
+    assert "only change the layout of data, the most for the layer 'turned'" in finding["text"]
 
 
 # What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.

@@ -126,7 +126,7 @@ def test_columns_of_shares_are_counted(tmp_path: Path) -> None:
 def test_a_function_of_ones_own_is_not_called(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text("raise SystemExit('it was loaded')\n", encoding="utf-8")
-    with pytest.raises(UnknownShapesError, match="only when it is called") as caught:
+    with pytest.raises(UnknownShapesError, match="unknown until it is called") as caught:
         batch_of(small_config(dataset=f"{file}:data"))
     assert f"`tpu-console inspect {file}:data`" in caught.value.remedy
     with pytest.raises(UnknownShapesError) as caught:
@@ -186,7 +186,7 @@ def test_a_function_of_ones_own_is_known_by_what_it_gave(
         on_device = [((*shape[1:],), kind.replace("64", "32")) for shape, kind in _real(real)]
         assert on_device == [((*shape[1:],), kind) for shape, kind in _told(batch, config.batch_size, weight)]
     assert batch.signature.classes == 3
-    assert "was last called here" in batch.assumed
+    assert "last call of" in batch.assumed
 
 
 def test_balanced_classes_of_ones_own_function_have_weights(own: str) -> None:
@@ -196,8 +196,8 @@ def test_balanced_classes_of_ones_own_function_have_weights(own: str) -> None:
     assert (batch.weight, batch.validation_weight) == ((), None)
 
 
-@pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU takes")])
-def test_what_no_tpu_takes_is_told(own: str, function: str, says: str) -> None:
+@pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU supports")])
+def test_what_no_tpu_supports_is_refused(own: str, function: str, says: str) -> None:
     config = small_config(dataset=f"{own}{function}")
     load_examples(config, lambda _: None)
     with pytest.raises(UnknownShapesError, match=says):

@@ -131,7 +131,7 @@ def test_a_layer_that_makes_values_of_its_own_is_built_for_real(verdicts: dict[s
 def test_a_layer_that_changes_the_width_is_refused_by_name(verdicts: dict[str, Verdict]) -> None:
     verdict = verdicts["narrows"]
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE
-    assert "The layer 'narrower' (Narrower) gives an output whose shape changes" in verdict.reason
+    assert "The layer 'narrower' (Narrower) has an output whose shape changes" in verdict.reason
     (finding,) = verdict.findings
     assert (finding.severity, finding.layer) == ("error", "narrower")
     assert "pipeline" in finding.remedy
