@@ -1,10 +1,8 @@
-"""The protocol of jobs: what a reporter writes, and how a job's process ends."""
+"""The process of a job: what it reports, and how it ends."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -14,34 +12,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, ROOT
 from tpu_console.engine.jobs.job import JOBS
-from tpu_console.engine.messages import FAILED, INTERRUPTED, Reporter
-
-
-def written(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def test_the_first_and_the_last_of_each_thing_are_told_however_fast_it_goes() -> None:
-    stream = io.StringIO()
-    reporter = Reporter(stream)
-    for what in ("reading", "writing"):
-        for done in range(1001):
-            reporter.progress(what, done, 1000, "images")
-    told = [(record["what"], record["done"]) for record in written(stream)]
-    assert [pair for pair in told if pair[1] in (0, 1000)] == [
-        ("reading", 0),
-        ("reading", 1000),
-        ("writing", 0),
-        ("writing", 1000),
-    ]
-    assert len(told) < 50
-
-
-def test_a_result_stays_one_whatever_it_holds() -> None:
-    stream = io.StringIO()
-    Reporter(stream).result({"kind": "note", "name": os.fsdecode(b"\xff.jpg"), "value": 1.5})
-    assert written(stream) == [{"kind": "result", "name": "\udcff.jpg", "value": 1.5}]
-
+from tpu_console.engine.messages import FAILED, INTERRUPTED
 
 JOB = """
 import os, sys
