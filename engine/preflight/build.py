@@ -91,7 +91,7 @@ def _built_from_shapes(config: RunConfig, batch: Batch) -> Any:
     try:
         with abstract():
             return _built(config, batch)
-    except Exception:  # noqa: BLE001  a layer that makes values of its own says so in many ways
+    except Exception:  # noqa: BLE001  layers that create values fail in many ways
         return _built(config, batch)
 
 

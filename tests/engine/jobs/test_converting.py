@@ -41,7 +41,7 @@ DECODING = Decoding((40, 60))
 
 
 class Listener(Reporter):
-    """Keeps what a job says, and interrupts it where it is told to.
+    """Records what a job reports, and interrupts it at a given point.
 
     Args:
         until: What is being done, and how far, when it is interrupted.

@@ -84,7 +84,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]
         ),
     ],
 )
-def test_a_job_s_end_is_told_and_nothing_else_gets_between(how: str, code: int, last: dict[str, Any]) -> None:
+def test_a_job_reports_its_end_and_native_output_stays_out(how: str, code: int, last: dict[str, Any]) -> None:
     found, said, err = end(start(how))
     assert (found, said) == (code, [{"kind": "note", "text": "at work"}, last])
     assert "native code prints" in err

@@ -105,8 +105,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Process
 
 
 def test_the_command_agrees_with_a_direct_call_of_the_compiler(answers: tuple[_Process, _Process]) -> None:
-    told = json.loads(answers[0].said())
-    (found,) = told["verdicts"]
+    output = json.loads(answers[0].said())
+    (found,) = output["verdicts"]
     direct = json.loads(answers[1].said())
     assert (found["outcome"], found["tpu"], found["replica_batch"]) == ("fits", "v5e-8", BATCH)
     # The seeds are other numbers in the same program.
@@ -119,7 +119,7 @@ def test_the_command_agrees_with_a_direct_call_of_the_compiler(answers: tuple[_P
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list[dict[str, Any]]]:
-    """The preset digits-cnn at 128 a device, on eight devices of two generations and on one; and what the job said."""
+    """The preset digits-cnn at 128 per device, on eight devices of two generations and on one; and its messages."""
     config = find_preset("digits-cnn").config.model_dump(mode="json")
     options = json.dumps({"config": config, "on": ["v5e-8", "v3-8", "v5e-1"], "batches": [BATCH]})
     home = tmp_path_factory.mktemp("home")
@@ -172,7 +172,7 @@ def test_devices_exchange_their_gradients(small: tuple[list[Verdict], list[dict[
 
 
 def _resnet(after_epochs: int) -> Verdict:
-    """Judge a ResNet-50 of which all is trained, at 4,096 images a device."""
+    """Return the verdict on a fully trained ResNet-50 with 4,096 images per device."""
     preset = find_preset("plant-pathology-efficientnet").config
     trainable = {} if after_epochs else {"trainable": "all"}
     config = preset.model_copy(
@@ -195,14 +195,14 @@ def _resnet(after_epochs: int) -> Verdict:
 def test_what_is_much_too_large_does_not_fit() -> None:
     verdict = _resnet(0)
     assert verdict.memory is not None
-    # A direct call of the compiler told 101.68G.
+    # A direct call of the compiler reported 101.68G.
     assert verdict.memory.peak == pytest.approx(101.68 * 2**30, rel=0.02)
     # The photos and their table are not here.
     (classes,) = verdict.findings
     assert "10 are assumed" in classes.text
 
 
-def test_of_two_phases_the_second_is_judged() -> None:
+def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
     verdict = _resnet(15)
     assert verdict.memory is not None
     # All weights have their gradients; batch normalisation stays as it was trained, and keeps nothing.
