@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
 from .layers import all_layers, count, products, shapes_of
-from .traffic import arrays_in
+from .traffic import STILL, arrays_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +47,7 @@ _SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
-# Operations that move nothing: names of parts, and ends of what was counted at its start.
-_STILL = frozenset(
-    ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota")
-)
+_STILL = STILL | {"iota"}
 _FORMATTING = ("copy", "transpose", "reshape")
 
 

@@ -28,7 +28,7 @@ _EXCHANGES = {
     "collective-permute-start": 1.0,
 }
 # Operations that move nothing: names of parts, and ends of what was counted at its start.
-_STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
+STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def hbm_bytes(hlo_text: str) -> float:
             continue
         name, result, operation, operands = parts
         known[name] = sum(array.size for array in arrays_in(result) if array.is_in_hbm)
-        if operation in _STILL or operation.endswith("-done"):
+        if operation in STILL or operation.endswith("-done"):
             continue
         read = sum(known.get(operand, 0.0) for operand in set(operands))
         if operation in {"while", "conditional", "call"}:

@@ -179,7 +179,7 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
         rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
     lines = table(columns, rows, width)
     if any(verdict.memory is not None and verdict.memory.is_lower_bound for verdict in verdicts):
-        lines += textwrap.wrap(_LOWER_BOUND, width or _PIPE_CELLS)
+        lines += textwrap.wrap(_LOWER_BOUND, width or _PIPE_CELLS, break_on_hyphens=False)
     return lines
 
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.data_options import ImageCsvOptions, ImageFolderOptions
 from ...data.images.check import Facts, checkers, examine, pixels
 from ...data.images.examples import named
-from ...data.sources import image_csv, image_folder
 from ...data.tfrecord.sharding import Item, Settings
 from ...errors import DataError, one_line
+from ..image_source import read_image_source
 from .shard_files import read_bytes
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
     Raises:
         DataError: The source cannot be read, or has bad images that may not be skipped.
     """
-    source = _source(dataset, options)
+    source = read_image_source(dataset, options, _ANY_LABELS)
     if options.get("validation_path"):
         reporter.note("Images in data.options.validation_path are not converted: training splits the shards itself.")
     for notice in source.notices:
@@ -95,15 +94,6 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         if not look.facts.problem
     ]
     return Images(source.place, items, source.class_names, "class" if labels.ndim == 1 else "shares", len(bad))
-
-
-def _source(dataset: str, options: dict[str, Any]) -> Source:
-    def quiet(_sentence: str) -> None:
-        """Report nothing: listing is quick, and checking the images has its own progress."""
-
-    if dataset == "image-csv":
-        return image_csv.read_source(ImageCsvOptions.model_validate(options), _ANY_LABELS, quiet)
-    return image_folder.read_source(ImageFolderOptions.model_validate(options), quiet)
 
 
 def _labels(source: Source) -> NDArray[Any]:

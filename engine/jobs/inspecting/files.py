@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
+from ...config.data_options import TfrecordOptions
 from ...data.images.check import checkers, examine
 from ...data.places import locate
-from ...data.sources import image_csv, image_folder
 from ...data.sources.tfrecord import open_schema
 from ...data.tfrecord.schema import join
+from ..image_source import read_image_source
 from .spread import spread
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.images.check import Facts
-    from ...data.images.examples import Source
     from ...messages import Reporter
 
 _NAMED = 10
@@ -63,7 +62,7 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
     Raises:
         DataError: The table or the folders cannot be used.
     """
-    source = _source(config, on_fetch)
+    source = read_image_source(config.dataset, config.data.options, config.loss, on_fetch)
     facts = _examined(source.paths, reporter)
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     good = [fact for fact in facts if not fact.problem]
@@ -98,7 +97,8 @@ def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
         return _encoded_records(locate(TfrecordOptions.model_validate(config.data.options).path))
     if config.dataset not in {"image-csv", "image-folder"}:
         return None
-    facts = _examined(_source(config, lambda _: None).paths[:_MOST_READ], reporter)
+    source = read_image_source(config.dataset, config.data.options, config.loss)
+    facts = _examined(source.paths[:_MOST_READ], reporter)
     # The other formats are decoded with Pillow, and are few.
     plain = [fact for fact in facts if not fact.problem and fact.decoder != "pillow"]
     if not plain:
@@ -123,12 +123,6 @@ def _encoded_records(folder: str) -> Encoded:
     paths = [join(folder, shard.file) for shard in open_schema(folder).shards]
     records = tf.data.TFRecordDataset(paths, num_parallel_reads=tf.data.AUTOTUNE)
     return Encoded(tuple(paths), records.map(parse, num_parallel_calls=tf.data.AUTOTUNE))
-
-
-def _source(config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
-    if config.dataset == "image-csv":
-        return image_csv.read_source(ImageCsvOptions.model_validate(config.data.options), config.loss, on_fetch)
-    return image_folder.read_source(ImageFolderOptions.model_validate(config.data.options), on_fetch)
 
 
 def _examined(paths: Sequence[str], reporter: Reporter) -> list[Facts]:
