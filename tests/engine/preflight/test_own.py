@@ -107,7 +107,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _verdicts(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[str, Verdict]:
-    """Judge configurations for a v5e-8 in one process; look for the largest batch of the one named so.
+    """Return verdicts for a v5e-8 from one process; search the largest batch for the configuration named so.
 
     The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs.
     """
