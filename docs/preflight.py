@@ -1,14 +1,12 @@
-"""Writes what is generated of ``docs/preflight.md``: ``make docs-preflight``, which takes minutes.
+"""Writes the verdicts on a few presets into ``docs/preflight.md``: ``make docs-preflight``, which takes minutes.
 
-That is the errors of the estimate that needs no compiler, and the verdicts on a few presets, each judged by
-`tpu-console preflight` with the batch and precision that it has.
+They come from `tpu-console preflight`, with the batch and precision of each preset.
 """
 
 # ruff: noqa: INP001  a script, not a package
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,16 +21,16 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).with_name("preflight.md")
 PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet", "nmt-transformer")
 TPUS = ("v5e-8", "v3-8", "v6e-8")
-ESTIMATES, VERDICTS = "estimates", "verdicts"
+VERDICTS = "verdicts"
 _HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "ms/step", "examples/s", "whole run")
 _DERIVED = ("global_batch", "headroom", "kaggle", "input")
 
 
-def judge(preset: str) -> list[Verdict]:
-    """Return the verdicts on a preset, one a TPU.
+def verdicts_on(preset: str) -> list[Verdict]:
+    """Return the verdicts on a preset, one per TPU.
 
     Raises:
-        RuntimeError: There are none; the message holds what the command said.
+        RuntimeError: There are none.
     """
     program = Path(sys.executable).parent / "tpu-console"
     command = [str(program), "preflight", preset, "--on", ",".join(TPUS), "--json"]
@@ -43,13 +41,13 @@ def judge(preset: str) -> list[Verdict]:
     return [from_dict({key: value for key, value in one.items() if key not in _DERIVED}) for one in found]
 
 
-def section(judged: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
-    """Write the table of all verdicts and what was found of each preset."""
-    rows = [_row(preset, verdict) for preset, verdicts in judged for verdict in verdicts]
+def section(presets: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
+    """Write the table of all verdicts, and the findings on each preset."""
+    rows = [_row(preset, verdict) for preset, verdicts in presets for verdict in verdicts]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in (_HEADINGS, ["---"] * len(_HEADINGS), *rows))
-    versions = next(verdict.versions for _, verdicts in judged for verdict in verdicts if verdict.versions)
+    versions = next(verdict.versions for _, verdicts in presets for verdict in verdicts if verdict.versions)
     told = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "tpu-console")
-    notes = "".join(f"- `{preset}`: {text}\n" for preset, verdicts in judged for text in _notes(verdicts))
+    notes = "".join(f"- `{preset}`: {text}\n" for preset, verdicts in presets for text in _notes(verdicts))
     return f"With {told}; times are at best.\n\n{table}\n{notes}"
 
 
@@ -64,7 +62,7 @@ def _row(preset: str, verdict: Verdict) -> list[str]:
 
 
 def _notes(verdicts: Sequence[Verdict]) -> Iterable[str]:
-    """Say what else there is to know: reasons of what failed, warnings, and the layer that is padded most."""
+    """Write reasons of failures, warnings, and the layer with the most padding."""
     failed = [f"{verdict.tpu}: {verdict.reason}" for verdict in verdicts if verdict.bound is None]
     found = [
         finding_text(finding) for verdict in verdicts for finding in verdict.findings if finding.severity != "info"
@@ -93,12 +91,9 @@ def filled(page: str, name: str, content: str) -> str:
 
 
 def main() -> None:
-    """Work out the estimates, judge the presets, and write their parts of the page anew."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    from preflight_estimates import table
-
-    page = filled(PAGE.read_text(encoding="utf-8"), ESTIMATES, table())
-    page = filled(page, VERDICTS, section([(preset, judge(preset)) for preset in PRESETS]))
+    """Ask for the verdicts and write them into the page."""
+    verdicts = section([(preset, verdicts_on(preset)) for preset in PRESETS])
+    page = filled(PAGE.read_text(encoding="utf-8"), VERDICTS, verdicts)
     PAGE.write_text(page, encoding="utf-8")
     print(f"Written {PAGE}")
 

@@ -74,7 +74,7 @@ UNKNOWN = replace(
     REFUSED,
     outcome=Outcome.UNKNOWN,
     reason="There is no TPU compiler here: pip install 'tpu-console[tpu]'.",
-    memory=replace(FITS.memory, is_estimate=True),  # type: ignore[type-var]  # it has one
+    memory=replace(FITS.memory, is_lower_bound=True),  # type: ignore[type-var]  # it has one
 )
 
 
@@ -94,7 +94,7 @@ def speaking(code: str) -> Start:
     def start(_name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
         log.parent.mkdir(parents=True, exist_ok=True)
         preamble = "import json, os, sys, time\n"
-        preamble += "from tpu_console.engine.jobs.job import Reporter\nreporter = Reporter(sys.stdout)\n"
+        preamble += "from tpu_console.engine.messages import Reporter\nreporter = Reporter(sys.stdout)\n"
         log.write_text(json.dumps(dict(options)) + "\n")
         with log.open("ab") as errors:
             return subprocess.Popen(

@@ -1,13 +1,10 @@
-"""Work that needs TensorFlow and is no run: converting, inspecting, predicting.
+"""Work that needs TensorFlow and is not a run: converting, inspecting, predicting, preflighting.
 
-`python -P -m tpu_console.engine.jobs.job NAME OPTIONS` does it in its own process and writes JSON objects to standard
-output, one per line, each with a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note``
-(``text``), and at the end ``result`` (whatever the job returns) or ``error`` (``what``, ``why``, ``remedy``,
-``has_log``, whether a traceback went to standard error, and ``needs_trust``, whether the user may choose to trust a
-model). OPTIONS is a JSON object, the keyword arguments of the job's `perform`. Whatever native code prints goes to
-standard error.
+`python -P -m tpu_console.engine.jobs.job NAME OPTIONS` does it in its own process and writes the messages of
+`engine.messages` to standard output; native code prints to standard error. OPTIONS is a JSON object with the keyword
+arguments of the job's function.
 
-SIGINT and SIGTERM end a job with what it finished; a job that can go on later does when it is started again.
+SIGINT and SIGTERM end a job with what it has finished. A job that can be resumed continues there the next time.
 """
 
 from __future__ import annotations
@@ -16,101 +13,42 @@ import json
 import os
 import signal
 import sys
-import time
-import traceback
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConsoleError, UntrustedCodeError, one_line
+from ..messages import report_result, standard_output_reporter
 
 if TYPE_CHECKING:
     from types import FrameType
-    from typing import TextIO
+
+    from ..messages import Reporter
 
 JOBS = {
-    "tfrecord": "tpu_console.engine.jobs.converting.tfrecord",
-    "inspect": "tpu_console.engine.jobs.inspecting.inspect",
-    "predict": "tpu_console.engine.jobs.predicting.predict",
-    "preflight": "tpu_console.engine.jobs.preflighting.preflight",
-    "estimate": "tpu_console.engine.jobs.preflighting.estimate",
+    "tfrecord": "tpu_console.engine.jobs.converting.tfrecord:convert_dataset",
+    "inspect": "tpu_console.engine.jobs.inspecting.inspect:inspect_dataset",
+    "predict": "tpu_console.engine.jobs.predicting.predict:predict_with_run",
+    "preflight": "tpu_console.engine.jobs.preflighting.preflight:preflight_choices",
+    "least-memory": "tpu_console.engine.jobs.preflighting.least_memory:least_memory_of_choices",
 }
-"""Module of each job; its `perform(reporter, **options)` returns the result as plain values."""
-
-FAILED, INTERRUPTED = 1, 130
-_EVERY_S = 0.1
+"""Module and function of each job: ``function(reporter, **options)`` returns the result as plain values."""
 
 
-class Reporter:
-    """Tells how far a job is.
-
-    Args:
-        stream: Where to.
-    """
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._told_at = 0.0
-        self._told = ""
-
-    def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
-        """Tell progress, at most ten times a second; the first and the last of something always.
-
-        Args:
-            what: What is being done, such as ``reading images``.
-            done: How much is done.
-            total: Of how much; None when that is not known.
-            unit: Of what, in the plural.
-        """
-        now = time.monotonic()
-        if what != self._told or done == total or now - self._told_at >= _EVERY_S:
-            self._told_at, self._told = now, what
-            self._write({"kind": "progress", "what": what, "done": done, "total": total, "unit": unit})
-
-    def note(self, text: str) -> None:
-        """Tell something that a person should know."""
-        self._write({"kind": "note", "text": text})
-
-    def result(self, values: dict[str, Any]) -> None:
-        """Tell the result."""
-        self._write({**values, "kind": "result"})
-
-    def error(
-        self, what: str, why: str = "", remedy: str = "", *, has_log: bool = False, needs_trust: bool = False
-    ) -> None:
-        """Tell why there is none."""
-        values = {"what": what, "why": why, "remedy": remedy, "has_log": has_log, "needs_trust": needs_trust}
-        self._write({"kind": "error", **values})
-
-    def _write(self, values: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(values) + "\n")
-        self._stream.flush()
+def run_job(name: str, reporter: Reporter, options: dict[str, Any]) -> dict[str, Any]:
+    """Run the job with a name and return its result."""
+    module, _, function = JOBS[name].partition(":")
+    result: dict[str, Any] = getattr(import_module(module), function)(reporter, **options)
+    return result
 
 
 def main(arguments: list[str]) -> int:
-    """Do the job of a name; return the exit code."""
-    # Standard output is kept for what the job says: whatever prints to it meanwhile goes to standard error.
-    said = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    reporter = Reporter(said)
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell has its background jobs ignore the first
+    """Run a job and report its result; return the exit code."""
+    reporter = standard_output_reporter()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore SIGINT otherwise
         signal.signal(number, _interrupt)
     name, options = arguments
     # Jobs read and feed data with TensorFlow; on TPU runtimes the variable often says jax.
     os.environ["KERAS_BACKEND"] = "tensorflow"
-    try:
-        reporter.result(import_module(JOBS[name]).perform(reporter, **json.loads(options)))
-    except ConsoleError as error:
-        needs_trust = isinstance(error, UntrustedCodeError)
-        reporter.error(error.what, error.why, error.remedy, needs_trust=needs_trust)
-        return FAILED
-    except (KeyboardInterrupt, BrokenPipeError):
-        return INTERRUPTED
-    except Exception as error:  # noqa: BLE001  a bug is told in a sentence, and its traceback goes to the log
-        traceback.print_exc()
-        text = f"The {name} job met a mistake of its own: {type(error).__name__}: {one_line(error)}"
-        reporter.error(text, has_log=True)
-        return FAILED
-    return 0
+    return report_result(reporter, f"{name} job", lambda: run_job(name, reporter, json.loads(options)))
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:

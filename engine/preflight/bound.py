@@ -1,8 +1,8 @@
 """The least time that a compiled step can take on a TPU: a roofline (Williams, Waterman, Patterson 2009).
 
 A step cannot be faster than its operations at the peak of the matrix units, its bytes at the peak of the HBM, or its
-exchange at the peak of the interconnect, even if all three go on at the same time and nothing else is waited for. The
-peak is that of bf16, which a TPU also multiplies float32 numbers in unless told otherwise.
+exchange at the peak of the interconnect, even if all three overlap and nothing else takes time. The peak is that of
+bf16, in which a TPU by default also multiplies float32 numbers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 
 HOST_STEP_S = 0.2e-3
-"""Seconds that Keras takes of the host to start a step on JAX: 0.23 ms a step were measured with a single dense layer
-on the two cores that docs/benchmarks.md names. Faster cores take less."""
+"""Host time that Keras needs to start a step on JAX: 0.23 ms per step were measured with a single dense layer on the
+two cores that docs/benchmarks.md names. Faster cores need less."""
 
 
 def host_pace(bound: Bound) -> list[Finding]:
-    """Say that the host sets the pace on JAX, where starting a step takes longer than the device needs for it."""
+    """Say that the host sets the pace on JAX, if starting a step takes longer than the device needs for it."""
     if bound.step_s >= HOST_STEP_S:
         return []
     device, host = f"{bound.step_s * 1e3:.2g} ms", f"{HOST_STEP_S * 1e3:.1g} ms"
     text = (
-        f"The device needs at best {device} for a step, and Keras about {host} of the host to start one: the host sets "
+        f"The device needs {device} for a step at best, and Keras about {host} on the host to start one: the host sets "
         "the pace, whatever steps_per_execution is."
     )
     return [Finding(Severity.INFO, text, remedy="Use a larger batch, which does more in each step", key="batch_size")]
@@ -45,13 +45,13 @@ def bound_of(
     hlo_text: str,
     exchanged: float | None = None,
 ) -> Bound:
-    """Work out the bound of a compiled step.
+    """Return the bound of a compiled step.
 
     Args:
         config: The configuration, with the batch size of the step.
         topology: The TPU.
-        flops: Operations of a step on one device, by the compiler's count.
-        bytes_accessed: Bytes of a step on one device, by the compiler's count, which includes fast memory.
+        flops: Operations of a step on one device, as the compiler counts them.
+        bytes_accessed: Bytes of a step on one device, as the compiler counts them, fast memory included.
         hlo_text: The optimised program.
         exchanged: Bytes that a device sends to others; None to read them from the program.
     """

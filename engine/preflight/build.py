@@ -1,7 +1,7 @@
-"""Builds and compiles a model that has shapes and no values: no weight is made, fetched or read.
+"""Builds and compiles a model from shapes, without values: no weight is created, downloaded or read.
 
-Keras makes no values for variables inside of a `keras.StatelessScope`, only notes how to; a training step is traced
-from their shapes. A model that cannot be built so, because its code looks at a value, is built for real on the CPU.
+Inside a `keras.StatelessScope`, Keras creates no values for variables; a training step is traced from their shapes. A
+model whose code needs a value is built for real on the CPU.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from .inputs import Batch
 
 _IS_TENSORFLOW = keras.backend.backend() == "tensorflow"
-_ANY_STEPS = 100  # of a dataset whose length is not known: the schedule's length is a number in the program
+_ANY_STEPS = 100  # if the dataset's length is unknown: the length of the schedule is a number in the program
 
 
 def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     """Return the compiled model of a configuration, with its optimizer's and metrics' variables, without values.
 
-    Of a run in two phases it is the model of the second, which trains more layers and so needs more memory.
+    For a run in two phases it is the model of the second, which trains more layers and so needs more memory.
 
     Args:
         config: The configuration.
@@ -39,13 +39,13 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
         devices: Replicas of the run.
 
     Raises:
-        ConsoleError: The model does not fit the examples, or the person's own function failed.
-        Exception: Whatever the person's own layers raise.
+        ConsoleError: The model does not fit the examples, or the user's function failed.
+        Exception: Anything that custom layers raise.
     """
     keras.config.set_dtype_policy(config.precision)
     settings = _without_weights(config)
-    with _nothing_is_fetched():
-        model = _made(settings, batch) if _IS_TENSORFLOW else _made_of_shapes(settings, batch)
+    with _no_downloads():
+        model = _built(settings, batch) if _IS_TENSORFLOW else _built_from_shapes(settings, batch)
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
@@ -54,14 +54,14 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     compile_model(model, phase.config, batch.signature, devices, max(1, steps))
     x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
-        model._symbolic_build(data_batch=(x, y, *weights))  # noqa: SLF001  what `fit` itself does first
+        model._symbolic_build(data_batch=(x, y, *weights))  # noqa: SLF001  as `fit` does first
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
     return model
 
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
-    """Return a scope in which variables have shapes only; on TensorFlow, which traces real ones, none."""
+    """Return a scope in which variables have only shapes; an empty one on TensorFlow, which traces real variables."""
     if _IS_TENSORFLOW:
         return contextlib.nullcontext()
     scope: contextlib.AbstractContextManager[Any] = keras.StatelessScope(initialize_variables=False)
@@ -69,12 +69,12 @@ def abstract() -> contextlib.AbstractContextManager[Any]:
 
 
 def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> tuple[Any, ...]:
-    """Return inputs, labels and perhaps weights of a batch as `jax.ShapeDtypeStruct`.
+    """Return a batch's inputs, labels and weights, if any, as `jax.ShapeDtypeStruct`.
 
     Args:
         batch: What the batches look like.
-        size: Examples of it, over all devices.
-        sharding: How it is dealt out.
+        size: Examples in it, over all devices.
+        sharding: How it is sharded.
         is_training: Whether it is a training batch.
     """
 
@@ -88,18 +88,18 @@ def specification(batch: Batch, size: int, sharding: Any = None, *, is_training:
     return (x, of(batch.label.shape, batch.label.dtype), *weights)
 
 
-def _made_of_shapes(config: RunConfig, batch: Batch) -> Any:
+def _built_from_shapes(config: RunConfig, batch: Batch) -> Any:
     try:
         with abstract():
-            return _made(config, batch)
-    except Exception:  # noqa: BLE001  a layer that makes values of its own says so in many ways
-        return _made(config, batch)
+            return _built(config, batch)
+    except Exception:  # noqa: BLE001  layers that create values fail in many ways
+        return _built(config, batch)
 
 
-def _made(config: RunConfig, batch: Batch) -> Any:
+def _built(config: RunConfig, batch: Batch) -> Any:
     model = build_model(config, batch.signature)
     options = config.augmentation
-    # On a TPU `auto` is the pipeline.
+    # On a TPU `auto` means the pipeline.
     if options.is_active and options.placement == "model":
         from ..input.augmentation.placement import choose_placement, with_augmentation
 
@@ -109,15 +109,15 @@ def _made(config: RunConfig, batch: Batch) -> Any:
 
 
 def _without_weights(config: RunConfig) -> RunConfig:
-    """Leave published weights away: the program does not depend on their values."""
+    """Drop pretrained weights: the program does not depend on their values."""
     if config.model != "application":
         return config
     return config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
 
 
 @contextlib.contextmanager
-def _nothing_is_fetched() -> Iterator[None]:
-    """Keep a person's own function from fetching and reading weights, which a program does not depend on."""
+def _no_downloads() -> Iterator[None]:
+    """Keep the user's function from downloading and reading weights, which a program does not depend on."""
 
     def nothing(*_arguments: object, **_options: object) -> str:
         return ""

@@ -1,8 +1,8 @@
-"""Compiles the training and validation steps of a model for a TPU that is not here.
+"""Compiles the training and validation steps of a model for a TPU that this machine does not have.
 
-`libtpu` makes a mesh of the TPU's devices that can be compiled for and not run on
-(`jax.experimental.topologies`); the step is lowered for it from shapes alone, its batch dealt out over the mesh and
-its state on every device, as `keras.distribution.DataParallel` does.
+`libtpu` describes the TPU's devices, for which a program can be compiled but not run (`jax.experimental.topologies`).
+The step is lowered from shapes alone, with its batch sharded over the devices and its state replicated, as
+`keras.distribution.DataParallel` does.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 
 _AXIS = "batch"
 _SIZE = r"([\d.]+)([KMGTP]?)"
-# The words of libtpu 0.0.42 to 0.0.51, and of versions before them.
+# As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions.
 _REFUSALS = (
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
 )
 _UNREADABLE = "async-update instruction should have"
-"""What jaxlib 0.10.2 says of a program of libtpu 0.0.51, which does not belong to it, where work was moved to a chip's
-SparseCores: table lookups on v5p, v6e and TPU7x, sums of large gradients on TPU7x."""
+"""The error of jaxlib 0.10.2 on programs of libtpu 0.0.51, a version it does not match, that use a chip's SparseCores:
+for table lookups on v5p, v6e and TPU7x, and sums of large gradients on TPU7x."""
 
-_WITHOUT_THEM = {
+_WITHOUT_SPARSE_CORES = {
     "xla_tpu_offload_gather_to_sparsecore": False,
     "xla_tpu_enable_offloading_scatter_to_sparsecore": False,
     "xla_tpu_enable_sparse_core_collective_offload_all_reduce": False,
@@ -50,10 +50,10 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A step that was compiled.
+    """A compiled step.
 
     Args:
-        flops: Operations on one device, by the compiler's count.
+        flops: Operations on one device, as the compiler counts them.
         bytes_accessed: Bytes that its operations read and write on one device, fast memory included.
         memory: HBM of one device.
         hlo_text: The optimised program.
@@ -68,15 +68,15 @@ class Program:
 
 
 class NotPossibleError(Exception):
-    """The installed versions do not allow a step to be compiled, whatever is in it."""
+    """The installed versions cannot compile any such step."""
 
 
 class DoesNotFitError(Exception):
-    """The compiler refused a program for its size.
+    """The compiler refused a program because of its size.
 
     Args:
         memory: Its figures.
-        words: What it said.
+        words: The compiler's message.
     """
 
     def __init__(self, memory: Memory, words: str) -> None:
@@ -97,7 +97,7 @@ class Compiler:
     """
 
     share = ""
-    """What is to be known of a verdict because not the whole run's step was compiled, in a sentence."""
+    """What the compiled step leaves out of the run's step, in a sentence; empty if nothing."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
@@ -107,8 +107,8 @@ class Compiler:
         )
         self.devices: list[Any] = list(described.devices)
         mesh = Mesh(np.array(self.devices), (_AXIS,))
-        self._everywhere = NamedSharding(mesh, PartitionSpec())
-        self._dealt_out = NamedSharding(mesh, PartitionSpec(_AXIS))
+        self._replicated = NamedSharding(mesh, PartitionSpec())
+        self._sharded = NamedSharding(mesh, PartitionSpec(_AXIS))
 
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
         """Trace a step and lower it for the mesh.
@@ -116,18 +116,18 @@ class Compiler:
         Args:
             model: The compiled model.
             batch: What its batches look like.
-            replica_batch: Examples a device.
+            replica_batch: Examples per device.
             is_training: Whether it is the training step, else the validation step.
 
         Raises:
-            Exception: Whatever the person's own layers raise.
+            Exception: Anything that custom layers raise.
         """
         parts = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
         if is_training:
             parts.insert(2, model.optimizer.variables)
         state = tuple(self._state(variables) for variables in parts)
         size = global_batch(replica_batch, len(self.devices))
-        data = specification(batch, size, self._dealt_out, is_training=is_training)
+        data = specification(batch, size, self._sharded, is_training=is_training)
         step = jax.jit(
             model.train_step if is_training else model.test_step,
             donate_argnums=0,
@@ -143,7 +143,7 @@ class Compiler:
             lowered: What `lower` returned.
             model: The model.
             batch: What its batches look like.
-            replica_batch: Examples a device.
+            replica_batch: Examples per device.
 
         Raises:
             DoesNotFitError: It needs more HBM than a device has.
@@ -166,7 +166,7 @@ class Compiler:
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
 
     def _compiled(self, lowered: Any) -> tuple[Any, Any, str]:
-        """Compile, and read back what libtpu wrote: memory, costs and text."""
+        """Compile and return memory, costs and text of the program."""
         if not self.spares_sparse_cores:
             try:
                 return _figures(lowered.compile())
@@ -174,10 +174,10 @@ class Compiler:
                 if _UNREADABLE not in str(error):
                     raise
             self.spares_sparse_cores = True
-        return _figures(lowered.compile(compiler_options=_WITHOUT_THEM))
+        return _figures(lowered.compile(compiler_options=_WITHOUT_SPARSE_CORES))
 
     def exchanged(self, model: Any) -> float | None:  # noqa: ARG002  another compiler needs it
-        """Return the bytes that a device sends to others in a training step; None where the program tells them.
+        """Return the bytes that a device sends to others in a training step; None if the program shows them.
 
         Args:
             model: The model.
@@ -186,7 +186,7 @@ class Compiler:
 
     def _state(self, variables: Iterable[Any]) -> list[Any]:
         return [
-            jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=self._everywhere) for variable in variables
+            jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=self._replicated) for variable in variables
         ]
 
     def _memory(
@@ -195,10 +195,10 @@ class Compiler:
         parameters = bytes_of(model.variables)
         optimizer = bytes_of(model.optimizer.variables)
         parts = jax.tree.leaves(specification(batch, replica_batch))
-        dealt = sum(part.size * part.dtype.itemsize for part in parts)
+        sharded = sum(part.size * part.dtype.itemsize for part in parts)
         if temporaries is None:
-            temporaries = max(0, peak - parameters - optimizer - dealt)
-        return Memory(parameters, optimizer, dealt, temporaries, peak, limit)
+            temporaries = max(0, peak - parameters - optimizer - sharded)
+        return Memory(parameters, optimizer, sharded, temporaries, peak, limit)
 
 
 def _figures(compiled: Any) -> tuple[Any, Any, str]:
@@ -214,13 +214,13 @@ def bytes_of(variables: Iterable[Any]) -> int:
 
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
-    """Read from the compiler's refusal how many bytes of HBM a program needs and how many there are.
+    """Read from the compiler's message how many bytes of HBM a program needs and how many there are.
 
     Args:
-        words: What it said.
+        words: The compiler's message.
 
     Returns:
-        Both; None where it refused for another reason.
+        Both; None if the message is about something else.
     """
     for pattern in _REFUSALS:
         if match := pattern.search(words):

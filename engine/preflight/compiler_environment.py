@@ -9,17 +9,17 @@ if TYPE_CHECKING:
 
 PREFLIGHT = {
     "KERAS_BACKEND": "jax",
-    # The compiler is asked for, no device: not even where there are some, which another process may be using.
+    # Only the compiler is needed: another process may be using the devices, if there are any.
     "JAX_PLATFORMS": "cpu",
     "CUDA_VISIBLE_DEVICES": "",
-    # Off Google Cloud libtpu would wait for a metadata server that is not there.
+    # Off Google Cloud libtpu would wait for a metadata server that does not exist.
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
-    # Else libtpu lets one process at a time load it, for the sake of a TPU that is not touched here.
+    # Otherwise only one process at a time may load libtpu, to protect a TPU that is not used here.
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-"""By name, for a step that Keras makes with JAX."""
+"""The variables for a step on the JAX backend, by name."""
 
 
 def compiler_environment_of(config: RunConfig) -> dict[str, str]:

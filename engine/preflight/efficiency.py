@@ -1,4 +1,4 @@
-"""What a run on a real TPU reached of its best case, so that the bound itself can be judged."""
+"""The share of its best case that a run on a real TPU reached, which also shows how good the bound is."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _LITE = re.compile(r"\s*lite(?:pod)?")
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """The pace of a run beside the least time that its steps could take.
+    """The step time of a run, compared with the least time that its steps could take.
 
     Args:
-        tpu: The TPU that was judged, such as ``v5e-8``.
-        best_step_ms: The least time of a step, as the preflight had it.
-        measured_step_ms: The middle one of the epochs' times of a step.
+        tpu: The TPU, such as ``v5e-8``.
+        best_step_ms: The least time of a step, from the preflight.
+        measured_step_ms: The median of the epochs' step times.
     """
 
     tpu: str
@@ -34,18 +34,18 @@ class Efficiency:
 
     @property
     def share(self) -> float:
-        """What was reached of the best case; above 1 only where the bound is wrong."""
+        """The share of the best case that was reached; above 1 only if the bound is wrong."""
         return self.best_step_ms / self.measured_step_ms
 
 
 def efficiency_of(state: RunState) -> Efficiency | None:
-    """Set a run beside its preflight.
+    """Compare a run with its preflight.
 
     Args:
         state: The run's state.
 
     Returns:
-        The comparison; None for a run that was on no TPU, whose verdict is not remembered, or with no measured step.
+        The comparison; None if the run was not on a TPU, its verdict is not cached, or no step was measured.
     """
     steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
     if not steps or state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:

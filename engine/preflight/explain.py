@@ -1,7 +1,7 @@
-"""Why a step cannot be lowered or compiled, in the words of the person's own model: which layer, which operation.
+"""Explains why a step cannot be lowered or compiled, in terms of the user's model: which layer, which operation.
 
-Keras wraps what a layer raises, and trips over some of JAX's exceptions while it does so; what happened is therefore
-looked for in the whole chain of exceptions, and the layer in the frames that they went through.
+Keras wraps what a layer raises, and fails on some of JAX's exceptions while it does so. The cause is therefore searched
+for in the whole chain of exceptions, and the layer in their stack frames.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _TENSORFLOW_LAYERS = ("TFSMLayer", "KerasLayer", "TorchModuleWrapper")
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of refusal.
+    """A kind of error.
 
     Args:
-        says: What an exception's class or message looks like.
+        says: Pattern of an exception's class or message.
         text: What is wrong, after the layer's name.
         remedy: What to do.
     """
@@ -46,23 +46,23 @@ _KINDS = (
             r"NonConcreteBooleanIndexError|concrete values of integer type|nonzero|jnp\.unique|The size argument of|"
             r"boolean_mask|dynamic shape|DynamicShape|must be (?:a )?static",
         ),
-        "gives an output whose shape changes; a TPU's program is compiled for fixed shapes",
+        "has an output whose shape changes, but a TPU program is compiled for fixed shapes",
         "Keep the shape: keras.ops.where instead of a boolean mask, a fixed size for nonzero and unique, and resizing "
         "in the input pipeline.",
     ),
     _Kind(
         re.compile(r"UnexpectedTracerError|leaked trace"),
-        "keeps a value of one step for a later one in a Python variable, which a compiled step cannot do",
-        "Keep it in a weight of the layer: self.add_weight(..., trainable=False) and assign().",
+        "keeps a value from one step for a later one in a Python variable, which a compiled step cannot do",
+        "Store it in a weight of the layer: self.add_weight(..., trainable=False) and assign().",
     ),
     _Kind(
         re.compile(
             r"TracerBoolConversionError|TracerArrayConversionError|TracerIntegerConversionError|ConcretizationTypeError|"
             r"Attempted boolean conversion of traced",
         ),
-        "runs Python or NumPy on the values of a batch, which are not known when the step is compiled",
-        "Compute with keras.ops: keras.ops.where or keras.ops.cond instead of if, no float(), int(), numpy or print "
-        "on a tensor.",
+        "uses Python or NumPy on the values of a batch, which are unknown when the step is compiled",
+        "Use keras.ops: keras.ops.where or keras.ops.cond instead of if, and no float(), int(), numpy or print on a "
+        "tensor.",
     ),
     _Kind(
         re.compile(
@@ -70,7 +70,7 @@ _KINDS = (
             r"(?:F64|C128|float64|complex128)[^.]*(?:not supported|unsupported|[Uu]nimplemented)|"
             r"(?:not supported|unsupported|[Uu]nimplemented)[^.]*(?:F64|C128|float64|complex128|string)",
         ),
-        "uses a type of number that a TPU does not compute with: text or 64-bit numbers",
+        "uses a data type that a TPU does not support: strings or 64-bit numbers",
         "Turn text into numbers in the input pipeline, and use float32, bfloat16 or int32 in the model.",
     ),
 )
@@ -82,25 +82,25 @@ _TENSORFLOW = _Kind(
 
 
 def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, ...]]:
-    """Say what went wrong when a step was built, lowered or compiled.
+    """Explain why a step could not be built, lowered or compiled.
 
     Args:
         error: What was raised, with its traceback.
-        model: The model; None where it could not be built.
+        model: The model; None if it could not be built.
 
     Returns:
         One sentence, and findings with the layer and the remedy.
     """
-    from .compile import refused_bytes  # JAX is loaded where a step was compiled
+    from .compile import refused_bytes  # JAX is loaded if a step was compiled
 
     if (figures := refused_bytes(str(error))) is not None:
         used, limit = (f"{number / 2**30:,.2f} GiB" for number in figures)
-        text = f"The step uses {used} of the {limit} that a device has."
-        remedy = "Use a smaller batch_size, precision=mixed_bfloat16, or a TPU with more memory a device."
+        text = f"The step needs {used}, and a device has {limit}."
+        remedy = "Use a smaller batch_size, precision=mixed_bfloat16, or a TPU with more memory per device."
         return text, (Finding(Severity.ERROR, text, remedy=remedy, key="batch_size"),)
     chain = list(_chain(error))
     if (found := next(filter(None, (_NO_KERNEL.search(str(one)) for one in chain)), None)) is not None:
-        return _not_of_xla(found[1], found[2], model)
+        return _no_xla_kernel(found[1], found[2], model)
     layer = _layer_of(chain, model)
     kind = _KINDS[0] if layer is not None and _changes_size(layer) else _kind_of(chain, layer)
     name = str(getattr(layer, "name", "") or "")
@@ -114,8 +114,8 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
 def changing_shapes(model: Any) -> tuple[Finding, ...]:
     """Find the layers that change height, width or length from one call to the next.
 
-    Such a layer may well be traced, with whatever size it happens to give then, and be compiled into something that
-    is not the person's model; so it is refused by what Keras knows of its output.
+    Such a layer may be traced with one random size and compiled into something that is not the user's model, so it is
+    refused because of the output shape that Keras reports.
 
     Args:
         model: The built model.
@@ -124,7 +124,7 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
     for layer in all_layers(model):
         if _changes_size(layer):
             text = f"{_subject(layer)} {_KINDS[0].text}."
-            remedy = "Take it out of the model; augmentation.zoom and augmentation.crop in the pipeline keep the size."
+            remedy = "Remove it from the model; augmentation.zoom and augmentation.crop in the pipeline keep the size."
             found.append(Finding(Severity.ERROR, text, layer.name, remedy))
     return tuple(found)
 
@@ -137,18 +137,18 @@ def _changes_size(layer: Any) -> bool:
     return is_fixed_before and any(None in shape[1:] for shape in shapes_of(layer, "output"))
 
 
-def _not_of_xla(operation: str, node: str, model: Any) -> tuple[str, tuple[Finding, ...]]:
-    """Tell of an operation in a graph of TensorFlow; the node's scope is made of layers, numbered where called anew."""
+def _no_xla_kernel(operation: str, node: str, model: Any) -> tuple[str, tuple[Finding, ...]]:
+    """Explain an unsupported TensorFlow operation; the node's scope names layers, with a number if called again."""
     layers = {} if model is None else {layer.name: layer for layer in all_layers(model)}
     parts = [name for part in reversed(node.split("/")) for name in (part, re.sub(r"_\d+$", "", part))]
     layer = next((layers[part] for part in parts if part in layers), None)
     text = f"{_subject(layer)} uses TensorFlow's {operation}, which XLA cannot compile."
-    remedy = "Do it in the input pipeline, or in operations that XLA has, such as those of keras.ops."
+    remedy = "Do it in the input pipeline, or use operations that XLA supports, such as keras.ops."
     return text, (Finding(Severity.ERROR, text, str(getattr(layer, "name", "")), remedy),)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Give an exception, what it came from, and so on back to the first."""
+    """Yield an exception, its cause, and so on back to the first."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -158,7 +158,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def _layer_of(chain: list[BaseException], model: Any) -> Any:
-    """Return the innermost layer that was being called; None where none was."""
+    """Return the innermost layer that was being called, or None."""
     outer = None
     for error in reversed(chain):
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -174,7 +174,7 @@ def _layer_of(chain: list[BaseException], model: Any) -> Any:
 
 
 def _named(chain: list[BaseException], model: Any) -> Any:
-    """Return the layer that Keras's own message names by its class or its name, if there is only one."""
+    """Return the layer that Keras's message names by its class or its name, if there is only one."""
     for error in reversed(chain):
         for word in reversed(_CALLED.findall(str(error))):
             same = [] if model is None else [one for one in all_layers(model) if word in (one.name, type(one).__name__)]
@@ -189,9 +189,9 @@ def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
     is_foreign = type(layer).__name__ in _TENSORFLOW_LAYERS or any(_went_through_tensorflow(error) for error in chain)
     if is_foreign and keras.backend.backend() == "jax":
         return _TENSORFLOW
-    told = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
-    for text in told:
-        # What JAX says of its exceptions names remedies for other cases, so only the beginning counts.
+    texts = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
+    for text in texts:
+        # JAX's messages go on with remedies for other cases, so only the beginning counts.
         if kind := next((kind for kind in _KINDS if kind.says.search(text[:600])), None):
             return kind
     return None
@@ -203,10 +203,10 @@ def _went_through_tensorflow(error: BaseException) -> bool:
 
 
 def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str) -> tuple[str, tuple[Finding, ...]]:
-    """Hand on what was raised, with the layer where it is known."""
-    told = next((one for one in chain if isinstance(one, ConsoleError)), None)
-    if told is not None and layer is None:
-        return told.what, (Finding(Severity.ERROR, f"{told.what} {told.why}".strip(), remedy=told.remedy),)
+    """Pass on what was raised, with the layer if it is known."""
+    known = next((one for one in chain if isinstance(one, ConsoleError)), None)
+    if known is not None and layer is None:
+        return known.what, (Finding(Severity.ERROR, f"{known.what} {known.why}".strip(), remedy=known.remedy),)
     first = chain[-1]
     words = one_line(first) or type(first).__name__
     if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
@@ -214,7 +214,7 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
     else:
         text = f"{_subject(layer)} raised {type(first).__name__}: {words}"
     where = own_line(first)
-    remedy = "Correct it there and try again." if where else ""
+    remedy = "Fix it there and try again." if where else ""
     whole = f"{text.rstrip('.')}. {where}" if where else text
     return text, (Finding(Severity.ERROR, whole, name, remedy),)
 

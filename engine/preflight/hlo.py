@@ -1,7 +1,7 @@
-"""What a compiled step does that its layers do not need: bytes moved many times, data formatted, the host asked.
+"""Finds avoidable work in a compiled step: bytes moved many times, changes of layout, calls to the host.
 
-Read from the compiler's optimised HLO, whose instructions carry the names of the Keras layers they come from. Lines
-that are not understood are passed over.
+It reads the compiler's optimised HLO, whose instructions name the Keras layers they come from. Unknown lines are
+skipped.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
 from .layers import all_layers, count, products, shapes_of
-from .traffic import arrays_in
+from .traffic import STILL, arrays_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _TILE = 4096
-"""Bytes of a tile of 8 × 128 numbers: the least that a gather reads for every slice it takes."""
+"""Bytes of a tile of 8 × 128 numbers, the least that a gather reads per slice."""
 
 _LANES = 128
 
 _FAR_MORE = 30.0
-"""How many times what its layer needs an operation moves before it is told."""
+"""How many times its layer's data an operation must move to be reported."""
 
 _LARGE_SHARE, _LARGE = 0.1, 50e6
-"""Of all bytes, and in bytes, what is worth a word."""
+"""The least share of all bytes, and the least bytes, to report."""
 
 _FORMATTING_SHARE = 0.25
 
@@ -47,10 +47,7 @@ _SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
-# What moves nothing by itself: names of parts, and ends of what was counted at its start.
-_STILL = frozenset(
-    ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "iota")
-)
+_STILL = STILL | {"iota"}
 _FORMATTING = ("copy", "transpose", "reshape")
 
 
@@ -67,9 +64,9 @@ class _Moved:
     """Bytes that a step moves, by layer.
 
     Args:
-        by_layer: Of all operations.
-        formatting: Of those that only put data in another order.
-        host: Operations that the host takes part in.
+        by_layer: Bytes of all operations.
+        formatting: Bytes of operations that only change the layout of data.
+        host: Operations that involve the host.
     """
 
     by_layer: Counter[str] = field(default_factory=Counter)
@@ -77,15 +74,15 @@ class _Moved:
     host: Counter[str] = field(default_factory=Counter)
 
 
-def examine(hlo_text: str, model: Any) -> tuple[Finding, ...]:
-    """Look through a compiled train step.
+def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
+    """Return what to know about a compiled training step.
 
     Args:
         hlo_text: The optimised program of one device.
         model: The model, for the names and sizes of its layers.
 
     Returns:
-        What is to be known, the most severe first.
+        Findings, the most severe first.
     """
     entry, computations = _read(hlo_text)
     layers = {layer.name: layer for layer in all_layers(model)}
@@ -101,11 +98,11 @@ def examine(hlo_text: str, model: Any) -> tuple[Finding, ...]:
 
 
 def bytes_by_layer(hlo_text: str, names: frozenset[str]) -> Counter[str]:
-    """Return the bytes that a step moves for each layer, about as the compiler counts them, fast memory included.
+    """Return the bytes that a step moves per layer, about as the compiler counts them, fast memory included.
 
     Args:
         hlo_text: The optimised program of one device.
-        names: The layers' names; what belongs to none of them stands under an empty one.
+        names: The layers' names; bytes that belong to none of them have an empty name.
     """
     entry, computations = _read(hlo_text)
     moved = _Moved()
@@ -114,7 +111,7 @@ def bytes_by_layer(hlo_text: str, names: frozenset[str]) -> Counter[str]:
 
 
 def _read(text: str) -> tuple[str, dict[str, list[_Instruction]]]:
-    """Split a program into its computations; return the name of the first that is run, and all."""
+    """Split a program into its computations; return the name of the entry computation, and all of them."""
     computations: dict[str, list[_Instruction]] = {}
     entry, current = "", ""
     for line in text.splitlines():
@@ -131,7 +128,7 @@ def _read(text: str) -> tuple[str, dict[str, list[_Instruction]]]:
 def _add(
     moved: _Moved, name: str, computations: dict[str, list[_Instruction]], layers: frozenset[str], times: int
 ) -> None:
-    """Add what a computation moves, and those that it enters."""
+    """Add the bytes that a computation moves, and those it calls."""
     sizes: dict[str, float] = {}
     for one in computations.get(name, ()):
         sizes[one.name] = sum(array.size for array in arrays_in(one.result))
@@ -143,7 +140,7 @@ def _add(
         if one.operation in _STILL or one.operation.endswith("-done"):
             continue
         layer = _layer(one.rest, layers)
-        if _asks_host(one):
+        if _calls_host(one):
             moved.host[layer] += 1
         operands = set(_OPERANDS.findall(_END.split(one.rest, maxsplit=1)[0]))
         size = times * (sizes[one.name] + sum(sizes.get(operand, 0.0) for operand in operands))
@@ -159,7 +156,7 @@ def _entered(rest: str) -> Iterator[str]:
 
 
 def _gathered(one: _Instruction, computations: dict[str, list[_Instruction]]) -> float:
-    """Return the bytes that gathers read: a tile at least for every slice, for padding as well."""
+    """Return the bytes that gathers read: at least a tile per slice, padding included."""
     called = _CALLS.search(one.rest) if one.operation == "fusion" else None
     inside = computations.get(called[1], []) if called else [one]
     total = 0.0
@@ -175,7 +172,7 @@ def _gathered(one: _Instruction, computations: dict[str, list[_Instruction]]) ->
     return total
 
 
-def _asks_host(one: _Instruction) -> bool:
+def _calls_host(one: _Instruction) -> bool:
     if one.operation in {"infeed", "outfeed"}:
         return True
     if one.operation in {"send", "recv"}:
@@ -188,13 +185,13 @@ def _layer(rest: str, names: frozenset[str]) -> str:
     """Return the innermost layer in an instruction's scope, ``jit(step)/transpose(jvp(base))/conv/dot``, or empty."""
     if (scope := _SCOPE.search(rest)) is None:
         return ""
-    # Of an operation that several were made into, the first scope counts.
+    # If several operations were fused into one, the first scope counts.
     parts = re.split(r"[/();]", scope[1].partition(";")[0])
     return next((part for part in reversed(parts) if part in names), "")
 
 
 def _batch(entry: list[_Instruction], model: Any) -> int:
-    """Return the examples a device that a program was compiled for: the first side of the model's input."""
+    """Return the examples per device that a program was compiled for: the first side of the model's input."""
     known = [
         [int(side) for side in shape[1].split(",") if side]
         for one in entry
@@ -212,7 +209,7 @@ def _batch(entry: list[_Instruction], model: Any) -> int:
 
 
 def _needed(layer: Any, batch: int) -> float:
-    """Return the bytes of a layer's step in float32: what comes in and goes out, forward and backward, and weights."""
+    """Return the bytes of a layer's step in float32: input and output, forward and backward, and weights."""
     values = sum(count(shape) for side in ("input", "output") for shape in shapes_of(layer, side))
     values += sum(one.repeats * one.places * (one.contracted + one.columns) for one in products(layer))
     weights: int = sum(math.prod(weight.shape) for weight in layer.weights)
@@ -228,14 +225,14 @@ def _of_bytes(moved: _Moved, layers: dict[str, Any], total: float, batch: int) -
             continue
         kind = type(layers[name]).__name__
         text = (
-            f"The layer '{name}' ({kind}) moves {_bytes(size)} a step on each device, {size / total:.0%} of the whole "
-            f"step's; its data is {_bytes(needed)}."
+            f"The layer '{name}' ({kind}) moves {_bytes(size)} per step on each device, {size / total:.0%} of the "
+            f"whole step; its data is {_bytes(needed)}."
         )
         if kind.startswith(("Random", "AutoContrast", "RandAugment", "AugMix", "CutMix", "MixUp")):
             remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
             yield Finding(Severity.WARNING, text, name, remedy, "augmentation.placement")
         else:
-            remedy = "Take whole rows instead of single numbers (gather, take), or do it in the input pipeline."
+            remedy = "Gather whole rows instead of single numbers, or do it in the input pipeline."
             yield Finding(Severity.WARNING, text, name, remedy)
 
 
@@ -245,18 +242,16 @@ def _of_formatting(moved: _Moved, layers: dict[str, Any], total: float) -> Itera
         return
     name = next((name for name, _ in moved.formatting.most_common() if name in layers), "")
     most = f", the most for the layer '{name}'" if name else ""
-    text = f"{size / total:.0%} of the bytes that a step moves only put data into another order{most}."
-    remedy = (
-        "Batches in multiples of 128 and sizes in multiples of 8 or 128 need less of it; so do fewer transpositions."
-    )
+    text = f"{size / total:.0%} of the bytes that a step moves only change the layout of data{most}."
+    remedy = "Use batches in multiples of 128, sizes in multiples of 8 or 128, and fewer transpositions."
     yield Finding(Severity.INFO, text, name, remedy)
 
 
 def _of_host(moved: _Moved, layers: dict[str, Any]) -> Iterator[Finding]:
     for name in moved.host:
         subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
-        text = f"{subject} talks to the host in every step, and the TPU waits for it."
-        yield Finding(Severity.WARNING, text, name, "Take prints, callbacks and Python functions out of the model.")
+        text = f"{subject} calls the host in every step, and the TPU waits for it."
+        yield Finding(Severity.WARNING, text, name, "Remove prints, callbacks and Python functions from the model.")
 
 
 def _bytes(size: float) -> str:

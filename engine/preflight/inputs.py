@@ -1,8 +1,8 @@
-"""The shapes of a batch, worked out from the configuration without loading any data.
+"""The shapes of a batch, from the configuration and without loading data.
 
 Built-in datasets are in the catalog. For the user's files the options give the sizes, and `engine.data.survey` the
-classes where the files are there; vocabularies are taken as large as the options allow them to be. Of a person's own
-function `engine.data.function_record` tells what it gave before.
+classes if the files exist; vocabularies are assumed to be as large as the options allow. For the user's own function,
+`engine.data.function_record` has the shapes of its last call.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 ASSUMED_CLASSES = 10
-"""Classes of files that are not there: up to 128 take the same room in the matrix unit, so it matters little."""
+"""Classes to assume if the files do not exist; up to 128 take the same room in the matrix unit."""
 
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 
 
 class UnknownShapesError(DataError):
-    """What the examples look like is known only to whoever loads them."""
+    """The shapes of the examples are unknown until they are loaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a training step gets, without the axis of the batch.
+    """What a training step gets, without the batch axis.
 
     Args:
-        signature: What a model has to know of the examples.
+        signature: What a model needs to know about the examples.
         inputs: The model's inputs by name.
-        label: Shape and number format of a label.
+        label: Shape and dtype of a label.
         weight: Shape of an example's weight in training; None without weights.
         validation_weight: Likewise in validation.
-        largest_pixel: The largest value of a pixel as the model gets it.
-        assumed: What was assumed, in a sentence; empty where all is known.
+        largest_pixel: The largest pixel value that the model gets.
+        assumed: What was assumed, in a sentence; empty if everything is known.
     """
 
     signature: Signature
@@ -62,10 +62,10 @@ def batch_of(config: RunConfig) -> Batch:
     """Return what the batches of a configuration look like, as `engine.input.pipeline` makes them.
 
     Raises:
-        UnknownShapesError: Only loading the data would tell.
+        UnknownShapesError: The data has to be loaded first.
     """
     if is_user_reference(config.dataset):
-        return _seen_batch(config)
+        return _recorded_batch(config)
     signature, assumed = _signature(config)
     label, weight = _label(config, signature), None
     if signature.task is Task.TRANSLATION:
@@ -82,8 +82,8 @@ def batch_of(config: RunConfig) -> Batch:
     )
 
 
-def _seen_batch(config: RunConfig) -> Batch:
-    """Take the shapes that a person's own function gave when it was last called: it is not called for this."""
+def _recorded_batch(config: RunConfig) -> Batch:
+    """Use the shapes from the last call of the user's function, which is not called for this."""
     name, seen = config.dataset, recall(config)
     if seen is None:
         given = " ".join(
@@ -92,12 +92,12 @@ def _seen_batch(config: RunConfig) -> Batch:
             if key.startswith("data.options.")
         )
         raise UnknownShapesError(
-            f"What {name} gives is known only when it is called, which may load or download data.",
-            remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: the shapes are remembered.",
+            f"The shapes of {name} are unknown until it is called, which may load or download data.",
+            remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are remembered.",
         )
     if "string" in (seen.example.dtype, seen.label.dtype):
         raise UnknownShapesError(
-            f"{name} gives text, which no TPU takes.", remedy="Make numbers of it in the dataset function."
+            f"{name} returns strings, which no TPU supports.", remedy="Encode them as numbers in the dataset function."
         )
     shares = config.effective_loss == "categorical_crossentropy" and seen.classes and not seen.label.shape
     weights = [None if shape is None else _fixed(name, shape) for shape in (seen.weight, seen.validation_weight)]
@@ -111,7 +111,7 @@ def _seen_batch(config: RunConfig) -> Batch:
         weight=() if is_balanced else weights[0],
         validation_weight=weights[1],
         largest_pixel=_PIXEL_TOP if seen.example.dtype == "uint8" else 1.0,
-        assumed=f"The shapes are those that {name} gave when it was last called here, on {seen.day}.",
+        assumed=f"The shapes are those of the last call of {name} on this machine, on {seen.day}.",
     )
 
 
@@ -119,14 +119,14 @@ def _fixed(name: str, shape: tuple[int | None, ...]) -> tuple[int, ...]:
     sizes = tuple(size for size in shape if size is not None)
     if len(sizes) < len(shape):
         raise UnknownShapesError(
-            f"The examples of {name} differ in size, or their size is not known.",
-            remedy="Bring them to one size in the dataset function, as tf.image.resize or tf.ensure_shape does.",
+            f"The examples of {name} differ in size, or their size is unknown.",
+            remedy="Give them one size in the dataset function, with tf.image.resize or tf.ensure_shape.",
         )
     return sizes
 
 
 def _on_device(dtype: str) -> str:
-    """Return the number format that JAX makes of one: it halves those of 64 bits."""
+    """Return the dtype on JAX, which uses 32 bits instead of 64."""
     return dtype.replace("64", "32")
 
 
@@ -161,13 +161,13 @@ def _pairs(options: Any) -> Signature:
 
 
 def _ratings(config: RunConfig) -> tuple[Signature, str]:
-    """Read the table of ratings, which nothing else can stand in for: its users and items size the embeddings."""
+    """Read the table of ratings: its users and items decide the size of the embeddings."""
     found = survey(config)
     if found is not None and found.problems:
         raise UnknownShapesError(
-            "How many users and items there are is known only from the table of ratings.",
+            "The number of users and items is unknown without the table of ratings.",
             why=str(found.problems[0]),
-            remedy="Put the file where data.options.path says.",
+            remedy="Put the file at data.options.path.",
         )
     from ..data.sources.load import load_examples
 
@@ -175,7 +175,7 @@ def _ratings(config: RunConfig) -> tuple[Signature, str]:
 
 
 def _classes(config: RunConfig, options: Any) -> tuple[int, str]:
-    """Return how many classes there are, and what had to be assumed."""
+    """Return the number of classes, and what had to be assumed."""
     named = getattr(options, "classes", ())
     columns = getattr(options, "label_columns", ())
     if named:
@@ -186,21 +186,21 @@ def _classes(config: RunConfig, options: Any) -> tuple[int, str]:
     if found is not None and found.classes:
         return len(found.classes), ""
     text = (
-        f"The number of classes is not known without the files of {config.dataset}: {ASSUMED_CLASSES} are assumed. "
+        f"The number of classes is unknown without the files of {config.dataset}: {ASSUMED_CLASSES} are assumed. "
         "Up to 128 take the same room in the matrix unit."
     )
     return ASSUMED_CLASSES, text
 
 
 def _image_task(config: RunConfig, options: Any) -> Task:
-    """Tell class numbers from shares: a sparse loss learns the former, whatever the columns hold."""
+    """Return whether labels are class numbers or shares; a sparse loss needs numbers, whatever the columns contain."""
     columns = getattr(options, "label_columns", ())
     has_shares = config.dataset == "image-csv" and len(columns) > 1 and not options.classes
     return Task.PROBABILITIES if has_shares and not config.loss.startswith("sparse_") else Task.CLASSES
 
 
 def _label(config: RunConfig, signature: Signature) -> Input:
-    """Return a label as the loss gets it."""
+    """Return the shape and dtype of a label for the loss."""
     if signature.task is Task.TRANSLATION:
         return Input((signature.sizes["length"],), "int32")
     if signature.task is Task.RATINGS:

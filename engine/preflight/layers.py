@@ -1,4 +1,4 @@
-"""The layers of a built Keras model as the preflight looks at them: which there are, and the products they compute."""
+"""The layers of a built Keras model, and the matrix products that they compute."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Product:
     """One product of matrices in a layer's forward pass: ``(rows, contracted) · (contracted, columns)``, repeated.
 
     Args:
-        places: How often it is done for one example, such as once a pixel.
+        places: How often it is done per example, such as once per pixel.
         contracted: Length of the sums.
-        columns: Numbers it gives for one example and place.
-        feature: The layer's own size that these numbers, or the sums, come from, such as its filters.
-        kernel: Numbers of the kernel a feature: columns a feature where it is contracted in the backward pass.
-        repeats: Independent products of this kind an example: heads, groups.
-        is_alone: Whether each example is multiplied by matrices of its own, as in attention, and not by weights.
+        columns: Numbers in the result per example and place.
+        feature: The layer's size that these numbers, or the sums, come from, such as its filters.
+        kernel: Numbers of the kernel per feature: columns per feature if it is contracted in the backward pass.
+        repeats: Independent products of this kind per example: heads, groups.
+        is_alone: Whether each example is multiplied by its own matrices, as in attention, and not by weights.
     """
 
     places: int
@@ -34,7 +34,7 @@ class Product:
 
 
 def all_layers(model: Any) -> Iterator[Any]:
-    """Give every layer of a model that is no model itself, those of inner models and wrappers included, each once."""
+    """Yield every layer of a model that is not itself a model, including those in inner models and wrappers, once."""
     seen: set[int] = set()
     waiting = list(reversed(model.layers))
     while waiting:
@@ -53,7 +53,7 @@ def inner_layers(layer: Any) -> list[Any]:
     """Return the layers inside an inner model or a wrapper such as `TimeDistributed` or `Bidirectional`."""
     inner = list(getattr(layer, "layers", None) or [])
     for name in ("layer", "forward_layer", "backward_layer"):
-        # Keras's own wrappers name what they wrap so; anything else of that name is not looked at.
+        # Keras's wrappers use these names; anything else with such a name is ignored.
         found = getattr(layer, name, None)
         if found is not None and hasattr(found, "weights"):
             inner.append(found)
@@ -61,7 +61,7 @@ def inner_layers(layer: Any) -> list[Any]:
 
 
 def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
-    """Return the shapes of a layer's inputs or outputs, batch included; empty for layers that were never called.
+    """Return the shapes of a layer's inputs or outputs, batch included; empty if the layer was never called.
 
     Args:
         layer: The layer.
@@ -75,12 +75,12 @@ def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
 
 
 def count(shape: tuple[int | None, ...]) -> int:
-    """Return the numbers of one example in a shape that begins with the batch; an unknown side counts as one."""
+    """Return the numbers per example in a shape that begins with the batch; an unknown side counts as 1."""
     return math.prod(size or 1 for size in shape[1:])
 
 
 def products(layer: Any) -> list[Product]:
-    """Return the products that a layer is made of; empty for layers that multiply no matrices."""
+    """Return the products that a layer computes; empty if it multiplies no matrices."""
     kind = type(layer).__name__
     if kind in {"MultiHeadAttention", "GroupedQueryAttention"}:
         return _attention(layer)
@@ -95,7 +95,7 @@ def products(layer: Any) -> list[Product]:
         columns = math.prod(size or 1 for size in layer.full_output_shape[1:] if size in shape) or shape[-1]
         rows = count(outputs[0]) // columns if outputs else 1
         return [Product(max(1, rows), max(1, math.prod(shape) // columns), columns, columns)]
-    if "Transpose" in kind:  # its kernel is the one of the convolution that it turns around
+    if "Transpose" in kind:  # its kernel is that of the convolution that it reverses
         *window, filters, channels = shape
         inputs = shapes_of(layer, "input")
         places = count(inputs[0]) // channels if inputs else 1
@@ -126,7 +126,7 @@ def _attention(layer: Any) -> list[Product]:
         contracted, columns = (shape[0], shape[1:]) if name != "output_dense" else (math.prod(shape[:-1]), shape[-1:])
         found.append(Product(steps, contracted, math.prod(columns), math.prod(columns)))
     if found:
-        # Places by places, and the sums over them, for each head.
+        # Places × places, and the sums over them, for each head.
         heads = int(getattr(layer, "_num_heads", None) or layer.num_heads)
         for name in ("_key_dim", "_value_dim"):
             size = int(getattr(layer, name, None) or getattr(layer, "head_dim", 0) or found[0].columns // heads)

@@ -1,11 +1,11 @@
-"""How much of each layer's work is padding to the tiles of a TPU.
+"""Finds how much of each layer's work is padding to the tiles of a TPU.
 
 A TPU keeps the two innermost dimensions of an array in tiles of 8 × 128 numbers (16 × 128 of 16 bits), and its matrix
 unit multiplies blocks of 128 × 128 numbers, or 256 × 256 from v6e on (Google Cloud, "Cloud TPU performance guide" and
-"TPU v6e"; JAX, "Pallas TPU", on tiles). Of each product it holds one operand in the unit, whose two sides are padded
-to 128, and streams the other through it, in rows that are padded to 8 or 16. Which one it holds is the compiler's
-choice: the better one is counted here, so what is told is the least that is wasted. Blocks of 128 are counted for every
-TPU; on v6e and later the unit is filled by multiples of 256 only.
+"TPU v6e"; JAX, "Pallas TPU", on tiles). For each product the unit holds one operand, whose two sides are padded to 128,
+and streams the other through in rows that are padded to 8 or 16. The compiler chooses which one to hold: the better one
+is counted here, so the waste is a lower bound. Blocks of 128 are counted for every TPU, although from v6e on only
+multiples of 256 fill the unit.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ LANES = 128
 """Numbers side by side in a tile, and the side of the matrix unit of v2 to v5p."""
 
 _LEAST_SHARE = 0.005
-"""Waste below this share is not worth a line."""
+"""Waste below this share is not reported."""
 
 _FARTHEST = 4096
-"""How far from a size one is looked for that wastes nothing."""
+"""How far from a size to search for one that wastes nothing."""
 
 
 def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, ...]:
-    """Tell which layers compute padding, the worst first by the operations that are lost.
+    """Return the layers that compute padding, sorted by wasted operations.
 
     Args:
-        model: The built model; no data is needed.
-        replica_batch: Examples a step and device.
-        precision: Keras's dtype policy.
+        model: The built model.
+        replica_batch: Examples per step and device.
+        precision: Keras dtype policy.
 
     Returns:
-        At most one entry a layer and dimension; attention has two widths, its own and a head's.
+        At most one entry per layer and dimension; attention has two widths, its own and a head's.
     """
     rows = 16 if precision.endswith(("bfloat16", "float16")) else 8
     found: list[Waste] = []
@@ -54,7 +54,7 @@ def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, .
 
 
 def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[Waste]:
-    """Judge a layer by the products of a step: one forward, and two backward."""
+    """Return the waste of a layer from its products in a step: one forward, and two backward."""
     flops = sum(_cost(one, batch, one.feature, rows) for one in made)
     exact_batch = sum(_cost(one, batch, one.feature, rows, is_batch_exact=True) for one in made)
     found = []
@@ -80,7 +80,7 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
                 for one in made
             ),
         )
-        # The gradients of the weights are sums over the batch, and the unit holds sums of 128.
+        # Weight gradients are sums over the batch, which the unit computes in blocks of 128.
         found.append(Waste(name, "batch", batch, _up(batch, LANES), lost, flops, best))
     return found
 
@@ -88,14 +88,14 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
 def _cost(
     one: Product, batch: int, feature: int, rows: int, *, is_feature_exact: bool = False, is_batch_exact: bool = False
 ) -> float:
-    """Return the operations a step that a product is paid for.
+    """Return the operations per step of a product, padding included.
 
     Args:
         one: The product.
-        batch: Examples a step and device.
-        feature: The layer's size; another one than its own to try it.
-        rows: Rows of a tile.
-        is_feature_exact: Count the layer's own size without padding.
+        batch: Examples per step and device.
+        feature: The layer's size, or another one to try.
+        rows: Rows per tile.
+        is_feature_exact: Count the layer's size without padding.
         is_batch_exact: Count the batch without padding.
     """
     columns = max(1, one.columns * feature // one.feature)
@@ -108,19 +108,19 @@ def _cost(
         held, streamed = [side(s, LANES, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]
         return side(contracted[0], LANES, contracted[1]) * min(held[0] * streamed[1], streamed[0] * held[1])
 
-    # To the matrix unit, a convolution's places are examples as good as any.
+    # To the matrix unit, a convolution's places are like examples.
     many, put = (one.places, "other") if one.is_alone else (batch * one.places, "batch")
     given, made = (one.contracted, "other"), (columns, "feature")
     forward = product(given, (many, put), made)
     weights = product((many, put), given, made)
-    # Backward, the window goes over what is made, and gives the channels of what came in.
+    # Backward, the window goes over the output and produces the input's channels.
     inputs = product((columns * one.kernel, "feature"), (many, put), (max(1, one.contracted // one.kernel), "other"))
     times = one.repeats * (batch if one.is_alone else 1)
     return 2.0 * times * (forward + weights + inputs)
 
 
 def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
-    """A depthwise convolution is no product: the vector unit does it, on tiles of channels and examples."""
+    """A depthwise convolution is not a product: the vector unit computes it, on tiles of channels and examples."""
     outputs = shapes_of(layer, "output")
     kernel = next((weight for weight in layer.weights if len(weight.shape) >= 3), None)
     if not outputs or kernel is None:
@@ -140,7 +140,7 @@ def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
 
 
 def _of_embedding(layer: Any) -> list[Waste]:
-    """An embedding multiplies nothing; what is wasted is the memory that it is read from and written to."""
+    """An embedding multiplies nothing; it wastes memory traffic."""
     width = int(layer.output_dim)
     share = 1 - width / _up(width, LANES)
     if share < _LEAST_SHARE:
@@ -153,7 +153,7 @@ def _is_whole(size: int) -> bool:
 
 
 def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
-    """Return the nearest size that wastes nothing; of two as near, the larger."""
+    """Return the nearest size that wastes nothing, the larger one of two."""
     for distance in range(_FARTHEST):
         for candidate in (size + distance, size - distance):
             if candidate > 0 and is_clean(candidate):

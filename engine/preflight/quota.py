@@ -1,7 +1,7 @@
-"""What a run costs of the free TPU time that a service gives out.
+"""The share of a service's free TPU time that a run takes.
 
-Only Kaggle names figures: 20 hours a week and 9 hours a session for TPUs (https://www.kaggle.com/docs/tpu). Colab's
-free limits are not fixed, and it does not publish them.
+Only Kaggle publishes figures: 20 hours per week and 9 hours per session for TPUs (https://www.kaggle.com/docs/tpu).
+Colab's free limits vary and are not published.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ WEEK_S = 20 * 3600.0
 SESSION_S = 9 * 3600.0
 
 KAGGLE = ("v3-8", "v5e-8")
-"""TPUs that Kaggle lends; v3-8 until 2025."""
+"""TPUs that Kaggle offers; v3-8 until 2025."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What part of Kaggle's free time a run takes.
+    """The share of Kaggle's free time that a run takes.
 
     Args:
-        week: Of a week's, as a fraction; above 1 where it does not suffice.
-        session: Of a session's, likewise.
+        week: Share of a week's time; above 1 if it is not enough.
+        session: Share of a session's time, likewise.
     """
 
     week: float

@@ -1,7 +1,6 @@
-"""What a preflight answers: whether a train step compiles, fits, how fast it can be at best, what it wastes.
+"""The verdict of a preflight: whether a training step compiles, fits, how fast it can be at best, what it wastes.
 
-Everything here is plain: it becomes the ``--json`` of `tpu-console preflight`, is kept in the cache, and is read by
-the console, which loads no framework.
+It becomes the ``--json`` of `tpu-console preflight`, is cached, and is read by the console, which loads no framework.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ class Memory:
 
     Args:
         parameters: The model's weights.
-        optimizer: What the optimizer keeps.
+        optimizer: The optimizer's slots.
         batch: The device's part of a batch.
-        temporaries: Activations and whatever else lives within a step.
+        temporaries: Activations and everything else that exists only within a step.
         peak: The most at once.
-        limit: What the device has for a program.
-        is_estimate: Whether the compiler did not tell, and the figures were worked out.
+        limit: What a program may use of the device.
+        is_lower_bound: Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
     """
 
     parameters: int
@@ -43,11 +42,11 @@ class Memory:
     temporaries: int
     peak: int
     limit: int
-    is_estimate: bool = False
+    is_lower_bound: bool = False
 
     @property
     def headroom(self) -> float:
-        """The share of the limit that stays free; negative where it does not fit."""
+        """The share of the limit that stays free; negative if it does not fit."""
         return 1.0 - self.peak / self.limit
 
 
@@ -64,8 +63,8 @@ class Bound:
         exchange_s: Seconds for the exchange at the interconnect's peak.
         limited_by: ``compute``, ``memory`` or ``exchange``.
         step_s: The largest of the three.
-        images_per_s: Examples a second over all devices at that pace.
-        epoch_s: Seconds of an epoch; None where its length is not known.
+        images_per_s: Examples per second over all devices at that pace.
+        epoch_s: Seconds per epoch; None if its length is unknown.
         run_s: Seconds of the whole run, without compiling and validating; None likewise.
     """
 
@@ -92,7 +91,7 @@ class Waste:
         size: As it is.
         padded: As it is computed.
         share: Share of the layer's work that is padding.
-        flops: Operations a step on one device that the layer is paid for, padding included.
+        flops: Operations of the layer per step on one device, padding included.
         nearest: The nearest size that wastes nothing.
     """
 
@@ -107,25 +106,25 @@ class Waste:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One choice, judged.
+    """The verdict on one choice.
 
     Args:
         tpu: The TPU's name, such as ``v5e-8``.
         devices: Devices of it.
         hosts: Hosts of it.
-        replica_batch: Examples a step and device.
-        precision: Keras's dtype policy.
-        outcome: The verdict.
-        reason: One sentence: what fits, or what went wrong, in the person's own model's terms.
-        memory: HBM of a device; None where nothing compiled.
+        replica_batch: Examples per step and device.
+        precision: Keras dtype policy.
+        outcome: The outcome.
+        reason: One sentence: what fits, or what went wrong, in terms of the user's model.
+        memory: HBM of a device; None if nothing compiled.
         bound: The least time of a step; None likewise.
         wastes: Padding, the worst first.
         findings: What else to know, the most severe first.
-        largest_batch: The largest examples a device that fit; None where it was not searched.
+        largest_batch: The largest batch per device that fits; None if it was not searched.
         compile_s: Seconds that compiling took.
-        is_remembered: Whether the answer comes from the cache.
-        versions: Of jax, libtpu and keras, by name.
-        compiler_says: The compiler's own words, where it refused.
+        is_remembered: Whether the verdict comes from the cache.
+        versions: Versions of jax, libtpu and keras, by name.
+        compiler_says: The compiler's message, if it failed.
     """
 
     tpu: str
@@ -156,7 +155,7 @@ class Verdict:
 
 
 def from_dict(values: dict[str, Any]) -> Verdict:
-    """Make a verdict of plain values.
+    """Return the verdict with these plain values.
 
     Raises:
         TypeError: They are not those of a verdict.

@@ -1,8 +1,8 @@
 """Finds the largest batch that fits, with few compiles.
 
-What a step needs of HBM grows almost in a straight line with the batch. A program that is far too large is refused in a
-fraction of the time that compiling takes, and the refusal names what it would have needed: so the first try is the
-largest batch that makes sense, and the line through its figure and a smaller batch's shows where to look.
+The HBM that a step needs grows almost linearly with the batch. A program that is far too large is refused in a fraction
+of the time that compiling takes, and the message says what it would have needed. So the first try is the largest batch
+that makes sense, and the line through its figure and a smaller batch's shows where to look.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MOST_COMPILES = 6
-"""Compiles of one search at most; the largest batch that is known to fit by then is the answer."""
+"""Most compilations per search; the largest batch that is known to fit by then is the answer."""
 
 LARGEST = 16_384
-"""The largest batch a device that is tried where the number of examples is not known."""
+"""The largest batch per device that is tried if the number of examples is unknown."""
 
 _STEP = 8  # a TPU pads batches to multiples of it
 _CLOSE = 1 / 64  # of the answer: looking closer is not worth a compile
@@ -31,13 +31,13 @@ def largest_batch(
     limit: int,
     largest: int = LARGEST,
 ) -> int:
-    """Return the largest batch a device that fits; 0 when none was found that does.
+    """Return the largest batch per device that fits; 0 if none was found.
 
     Args:
-        probe: Compiles a batch: whether it fits, and how many bytes it needs.
-        known: What was compiled already, by batch.
-        fixed: Bytes that are needed whatever the batch: weights and what the optimizer keeps.
-        limit: Bytes there are.
+        probe: Compiles a batch and returns whether it fits, and how many bytes it needs.
+        known: Results that are known already, by batch.
+        fixed: Bytes that are needed for any batch: weights and optimizer slots.
+        limit: Bytes of a device.
         largest: The largest batch that makes sense.
     """
     if fixed >= limit:
@@ -60,7 +60,7 @@ def _between(low: int, high: int, tried: Mapping[int, tuple[bool, int]], limit: 
     below, above = tried[low][1], tried[high][1]
     share = (limit * _AIM - below) / (above - below) if above > below else 0.5
     wanted = int(low + share * (high - low)) // _STEP * _STEP
-    # A line that leads nowhere new: halve what is left.
+    # If the line leads nowhere new, bisect.
     if not low < wanted < high:
         wanted = (low + high) // 2 // _STEP * _STEP
     return wanted if low < wanted < high else (low + high) // 2

@@ -1,9 +1,9 @@
-"""Compiles the steps of a model that only TensorFlow can make, such as one of TensorFlow Hub, for a TPU.
+"""Compiles the steps of a model that only TensorFlow can build, such as one from TensorFlow Hub, for a TPU.
 
-TensorFlow gives the step as HLO, jaxlib turns that into StableHLO, and libtpu compiles it. All three calls are
-internal ones of their packages; where the installed versions do not have them, or do not understand each other,
-`NotPossibleError` says so. What is compiled is the work of one device on its share of the batch: the exchange of
-gradients, which a strategy of TensorFlow adds, is not in the program and is reckoned beside it.
+TensorFlow gives the step as HLO, jaxlib converts it to StableHLO, and libtpu compiles it. All three calls are internal
+to their packages; if the installed versions lack them, or do not match, `NotPossibleError` says so. The program is the
+work of one device on its share of the batch: the exchange of gradients, which a TensorFlow strategy adds, is not in it
+and is calculated separately.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
     from .inputs import Batch
 
-# The one operation of XLA that TensorFlow uses and StableHLO does not have: it only keeps buffers apart.
+# The one XLA operation that TensorFlow uses and StableHLO lacks: it only keeps buffers apart.
 _COPY = "mhlo.copy"
 
 
 class GraphCompiler(Compiler):
-    """Compiles TensorFlow's steps for one device of a TPU."""
+    """Compiles TensorFlow steps for one device of a TPU."""
 
     share = (
         "TensorFlow's own step was compiled, for one device and its share of the batch: the exchange of gradients is "
-        "reckoned from the size of the weights, and how a strategy of TensorFlow deals out the work is not judged."
+        "calculated from the size of the weights, and the TensorFlow strategy itself is not checked."
     )
 
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
-        """Trace a step and take it over from TensorFlow.
+        """Trace a step and convert it from TensorFlow.
 
         Args:
             model: The compiled model, with its variables.
             batch: What its batches look like.
-            replica_batch: Examples a device.
+            replica_batch: Examples per device.
             is_training: Whether it is the training step, else the validation step.
 
         Raises:
             NotPossibleError: The installed versions do not allow it.
-            Exception: Whatever the person's own layers and TensorFlow raise.
+            Exception: Anything that custom layers and TensorFlow raise.
         """
         step = model.train_step if is_training else model.test_step
         parts, structure = jax.tree.flatten(specification(batch, replica_batch, is_training=is_training))
-        # TensorFlow gives the program of a function of plain tensors only.
+        # TensorFlow gives only the program of a function of plain tensors.
         traced = tf.function(lambda *flat: step(jax.tree.unflatten(structure, flat)), jit_compile=True, autograph=False)
         data = [tf.TensorSpec(part.shape, part.dtype.name) for part in parts]
         if not hasattr(traced, "experimental_get_compiler_ir"):
@@ -60,13 +60,13 @@ class GraphCompiler(Compiler):
         return _Lowered(_stable(program), self.devices[0])
 
     def exchanged(self, model: Any) -> float | None:
-        """Return the bytes that a device sends when all of them sum their gradients in a ring."""
+        """Return the bytes that a device sends when the devices sum their gradients in a ring."""
         count = self.topology.devices
         return 2 * (count - 1) / count * bytes_of(model.trainable_variables)
 
 
 class _Lowered:
-    """A step as StableHLO, with what `Compiler` asks of one that JAX lowered."""
+    """A step as StableHLO, with the methods of a step that JAX lowered."""
 
     def __init__(self, module: Any, device: Any) -> None:
         self._module = module
@@ -87,7 +87,7 @@ class _Lowered:
 
 
 class _Compiled:
-    """A compiled step, with what `Compiler` asks of one that JAX compiled."""
+    """A compiled step, with the methods of one that JAX compiled."""
 
     def __init__(self, executable: Any) -> None:
         self._executable = executable
@@ -104,10 +104,10 @@ class _Compiled:
 
 
 def _stable(program: bytes) -> Any:
-    """Turn XLA's own form of a program into StableHLO.
+    """Convert XLA's form of a program to StableHLO.
 
     Raises:
-        NotPossibleError: jaxlib cannot, or not of this TensorFlow's programs.
+        NotPossibleError: jaxlib cannot do it, or not for this TensorFlow's programs.
     """
     try:
         from jax.interpreters.mlir import make_ir_context
@@ -124,7 +124,7 @@ def _stable(program: bytes) -> Any:
 
 
 def _drop_copies(operation: Any) -> None:
-    """Let what a copy gives be what it was given."""
+    """Replace the result of each copy by its operand."""
     for region in operation.regions:
         for block in region.blocks:
             for inner in list(block.operations):

@@ -1,11 +1,11 @@
-"""The TPUs that can be asked for: the names that Colab, Kaggle and Google Cloud use, and what the compiler calls them.
+"""The TPUs that a preflight knows: their names on Colab, Kaggle and Google Cloud, and for the compiler.
 
 A name is a generation and a number. The number counts chips for v5e and v6e, TensorCores for the others, two a chip
 (https://cloud.google.com/tpu/docs/v4, …/v5e, …/v5p, …/v6e, …/tpu7x; slices and hosts as in their tables). What a
 framework sees as a device is a core of v2, v3 and TPU7x and a whole chip of v4, v5e, v5p and v6e: the two cores of a
-v4 or v5p work as one ("megacore"). The compiler makes two devices of a v4 chip unless it is told so.
+v4 or v5p work as one ("megacore"). The compiler makes two devices of a v4 chip unless it is configured otherwise.
 
-Peak bf16 operations and HBM are of Google's tables on those pages (v4: 1,200 GB/s in the newer ones, 1,228 in the
+Peak bf16 operations and HBM are from Google's tables on those pages (v4: 1,200 GB/s in the newer ones, 1,228 in the
 older; v2: Jouppi et al., "A domain-specific supercomputer for training deep neural networks", CACM 2020). What a
 program may use of HBM is less: the figures are those that libtpu 0.0.51 names when it refuses a program that is too
 large.
@@ -37,15 +37,15 @@ class Generation:
         name: As Google Cloud names it, such as ``v5e``.
         counts_cores: Whether the number in a name counts TensorCores, two a chip, instead of chips.
         devices_per_chip: Devices that a framework sees on a chip.
-        chip_flops: Peak bf16 operations a second of a chip.
+        chip_flops: Peak bf16 operations per second of a chip.
         chip_hbm_gib: HBM of a chip, in GiB.
-        chip_hbm_bytes_per_s: Bytes a second that a chip's HBM gives.
-        chip_link_bytes_per_s: Bytes a second that a chip sends to others, all its links together.
+        chip_hbm_bytes_per_s: HBM bandwidth of a chip, in bytes per second.
+        chip_link_bytes_per_s: Bytes per second that a chip sends over all its links.
         usable_hbm_gib: What a program may use of one device's HBM, in GiB.
-        shapes: The slices that are lent, by the number in their name: chips along each side.
+        shapes: The slices on offer, by the number in their name: chips along each side.
         whole_host: Chips along each side of the largest machine that holds a slice alone.
         part_host: Likewise of each machine of a larger slice.
-        chip_config: How the compiler is told to make one device of a chip; empty where it does of itself.
+        chip_config: The compiler option that makes one device of a chip; empty if that is the default.
     """
 
     name: str
@@ -83,7 +83,7 @@ GENERATIONS: dict[str, Generation] = {
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A TPU that can be asked for.
+    """A TPU.
 
     Args:
         name: Its usual name, such as ``v5e-8``.
@@ -102,12 +102,12 @@ class Topology:
 
     @property
     def chips(self) -> int:
-        """Its chips."""
+        """The number of chips."""
         return _product(self.shape)
 
     @property
     def devices(self) -> int:
-        """Devices that a framework sees: the replicas of a run."""
+        """Devices that a framework sees, which are the replicas of a run."""
         return self.chips * self.generation.devices_per_chip
 
     @property
@@ -119,29 +119,29 @@ class Topology:
 
     @property
     def hosts(self) -> int:
-        """Machines that its chips are in."""
+        """The number of host machines."""
         return self.chips // _product(self.host_shape)
 
     @property
     def compiler_options(self) -> dict[str, object]:
-        """What the compiler is told beside the name."""
+        """Options of the compiler besides the name."""
         bounds = (*self.host_shape, 1)[:3]
         config = {"chip_config_name": self.generation.chip_config} if self.generation.chip_config else {}
         return {"chips_per_host_bounds": bounds, **config}
 
     @property
     def peak_flops(self) -> float:
-        """Peak bf16 operations a second of one device."""
+        """Peak bf16 operations per second of one device."""
         return self.generation.chip_flops / self.generation.devices_per_chip
 
     @property
     def hbm_bytes_per_s(self) -> float:
-        """Bytes a second of one device's HBM."""
+        """HBM bandwidth of one device, in bytes per second."""
         return self.generation.chip_hbm_bytes_per_s / self.generation.devices_per_chip
 
     @property
     def link_bytes_per_s(self) -> float:
-        """Bytes a second that one device can send at most: all links of its chip, as if the other core were silent."""
+        """Most bytes per second that one device can send: all links of its chip, as if the other core were idle."""
         return self.generation.chip_link_bytes_per_s
 
     @property
@@ -170,7 +170,7 @@ TOPOLOGIES: dict[str, Topology] = {
 """Every TPU by its usual name."""
 
 USUAL = ("v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5e-8", "v5p-8", "v6e-1", "v6e-4", "v6e-8", "tpu7x-8")
-"""Those on one host, as they are lent most often."""
+"""The most common ones, on one host each."""
 
 # Google Cloud's accelerator types, the names in JAX's device kinds, and what people write.
 _ALIASES = {
@@ -187,7 +187,7 @@ _ALIASES = {
 
 
 def find_topology(name: str) -> Topology:
-    """Return the TPU of a name, whatever its case, ``_`` for ``-``, and with or without ``tpu`` in front.
+    """Return the TPU with a name, in any case, with ``_`` or ``-``, and with or without ``tpu`` in front.
 
     Args:
         name: Such as ``v5e-8``, ``V3-8``, ``v5litepod-16`` or ``TPU v4-8``.

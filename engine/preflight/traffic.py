@@ -1,6 +1,6 @@
-"""What a compiled program moves, read from its text: over the interconnect, and in and out of HBM.
+"""Reads from a compiled program what it moves over the interconnect, and in and out of HBM.
 
-The text is the compiler's optimised HLO, of one device: every device runs the same. Shapes are written as
+The text is the compiler's optimised HLO for one device: every device runs the same. Shapes are written as
 ``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
 """
 
@@ -16,7 +16,7 @@ _OPERATION = re.compile(r" ([a-z][a-z0-9-]*)\(")
 _OPERAND = re.compile(r"%([\w.-]+)")
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
 
-# What takes part in an exchange, and how often a ring of n devices sends the whole of its bytes, in (n-1)/n.
+# Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n.
 _EXCHANGES = {
     "all-reduce": 2.0,
     "all-reduce-start": 2.0,
@@ -27,8 +27,8 @@ _EXCHANGES = {
     "collective-permute": 1.0,
     "collective-permute-start": 1.0,
 }
-# What moves nothing by itself: names of parts, and ends of what was counted at its start.
-_STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
+# Operations that move nothing: names of parts, and ends of what was counted at its start.
+STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def hbm_bytes(hlo_text: str) -> float:
             continue
         name, result, operation, operands = parts
         known[name] = sum(array.size for array in arrays_in(result) if array.is_in_hbm)
-        if operation in _STILL or operation.endswith("-done"):
+        if operation in STILL or operation.endswith("-done"):
             continue
         read = sum(known.get(operand, 0.0) for operand in set(operands))
         if operation in {"while", "conditional", "call"}:

@@ -1,4 +1,4 @@
-"""Reaches the verdict on one choice of TPU, batch and precision: builds, lowers, compiles, and says what that means."""
+"""Reaches the verdict on one choice: builds the model, lowers and compiles its steps, and says what that means."""
 
 from __future__ import annotations
 
@@ -15,36 +15,38 @@ from .bound import bound_of, host_pace
 from .build import build
 from .cache import versions
 from .compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
+from .compile_memory import shortage
 from .explain import changing_shapes, explain_refusal
-from .hlo import examine
+from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
-from .memory_room import shortage
 from .padding import find_waste
-from .result import Memory, Outcome, Verdict
+from .result import Memory, Outcome
 from .search import LARGEST, largest_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..config.run_config import RunConfig
+    from .choices import Choice
     from .compile import Program
     from .inputs import Batch
+    from .result import Verdict
     from .topologies import Topology
 
 
-_OWN_MISTAKE = "RET_CHECK failure"
-"""How XLA names a check of its own that failed, such as jaxlib's when it reads a program that libtpu has written."""
+_INTERNAL_ERROR = "RET_CHECK failure"
+"""How XLA reports a failed check of its own, such as jaxlib's when it reads a program from libtpu."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
-    """A model that was built, and what it is compiled with."""
+    """A built model, and what it is compiled with."""
 
     config: RunConfig
     batch: Batch
     model: Any
     compiler: Compiler
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
 
 
 class _RefusedError(Exception):
@@ -63,39 +65,29 @@ class _RefusedError(Exception):
         self.model = model
 
 
-def judge(config: RunConfig, topology: Topology, tell: Callable[[str], None], *, search: bool = False) -> Verdict:
-    """Compile a configuration's steps for a TPU and say what came of it.
+def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool = False) -> Verdict:
+    """Compile the steps of a choice and return the verdict.
 
     Args:
-        config: The configuration, with the batch size and the precision in question.
-        topology: The TPU.
-        tell: Called with each phase as it begins, such as ``compiling the training step``.
-        search: Whether to look for the largest batch that fits.
+        choice: The choice.
+        report: Called with each phase as it begins, such as ``compiling the training step``.
+        search: Whether to search for the largest batch that fits.
 
     Raises:
         ConsoleError: The compiler cannot be started.
     """
-    empty = Verdict(
-        tpu=topology.name,
-        devices=topology.devices,
-        hosts=topology.hosts,
-        replica_batch=config.batch_size,
-        precision=config.precision,
-        outcome=Outcome.UNKNOWN,
-        reason="",
-        versions=dict(versions()),
-    )
+    empty, config, topology = choice.undecided(), choice.config, choice.topology
     try:
         batch = batch_of(config)
     except UnknownShapesError as error:
         return replace(empty, reason=str(error))
     compiler = _started(config, topology)
     try:
-        tell("building the model")
+        report("building the model")
         model = _built(config, batch, topology)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
-        return _compiled(empty, _Subject(config, batch, model, compiler, tell), topology, search=search)
+        return _compiled(empty, _Subject(config, batch, model, compiler, report), topology, search=search)
     except NotPossibleError as error:
         return replace(empty, reason=str(error))
     except _RefusedError as refusal:
@@ -121,12 +113,12 @@ def _started(config: RunConfig, topology: Topology) -> Compiler:
 def _built(config: RunConfig, batch: Batch, topology: Topology) -> Any:
     try:
         return build(config, batch, topology.devices)
-    except Exception as error:  # a model of the person's own raises whatever it likes
+    except Exception as error:  # custom models raise anything
         raise _RefusedError("The model", error) from error
 
 
 def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: bool) -> Verdict:
-    """Compile both steps and make the verdict of what is known then."""
+    """Compile both steps and make the verdict."""
     config = subject.config
     lowered = _lowered(subject, "training")
     if reason := shortage(lowered.as_text().count("\n"), free_memory_bytes()):
@@ -145,13 +137,13 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         program.hlo_text,
         subject.compiler.exchanged(subject.model),
     )
-    findings = [*_assumptions(subject), *examine(program.hlo_text, subject.model)]
+    findings = [*_assumptions(subject), *program_findings(program.hlo_text, subject.model)]
     if not config.takes_tensorflow:
         findings += host_pace(bound)
     verdict = replace(
         empty,
         outcome=Outcome.FITS,
-        reason=f"It takes {_gib(memory.peak)} of {_gib(memory.limit)} of each device: {memory.headroom:.0%} stay free.",
+        reason=f"It takes {_gib(memory.peak)} of each device's {_gib(memory.limit)}: {memory.headroom:.0%} stays free.",
         memory=memory,
         bound=bound,
         wastes=find_waste(subject.model, config.batch_size, config.precision),
@@ -179,32 +171,32 @@ def _too_large(
 
 
 def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> Any:
-    subject.tell(f"tracing the {step} step")
+    subject.report(f"tracing the {step} step")
     size = replica_batch or subject.config.batch_size
     try:
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
     except NotPossibleError:
         raise
-    except Exception as error:  # a layer of the person's own raises whatever it likes
+    except Exception as error:  # custom layers raise anything
         raise _RefusedError(f"The {step} step", error, subject.model) from error
 
 
 def _program(subject: _Subject, lowered: Any, step: str, replica_batch: int | None = None) -> Program:
-    subject.tell(f"compiling the {step} step")
+    subject.report(f"compiling the {step} step")
     size = replica_batch or subject.config.batch_size
     try:
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
     except (DoesNotFitError, NotPossibleError):
         raise
-    except Exception as error:  # the compiler has no class of errors of its own
+    except Exception as error:  # the compiler has no error class
         raise _RefusedError(f"The {step} step", error, subject.model) from error
 
 
 def _search(subject: _Subject, memory: Memory, topology: Topology, *, fits: bool) -> int:
-    """Look for the largest batch, warm from the one that was compiled."""
+    """Search for the largest batch that fits, starting from the one that was compiled."""
 
     def probe(size: int) -> tuple[bool, int]:
-        subject.tell(f"looking for the largest batch: {size:,} a device")
+        subject.report(f"searching for the largest batch: {size:,} per device")
         try:
             found = _program(subject, _lowered(subject, "training", size), "training", size).memory
         except DoesNotFitError as error:
@@ -226,10 +218,10 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
         return replace(
             empty, outcome=Outcome.DOES_NOT_COMPILE, reason=f"{cause.what} {cause.why}".strip(), findings=(finding,)
         )
-    if _OWN_MISTAKE in says:
+    if _INTERNAL_ERROR in says:
         of = " and ".join(f"{name} {versions()[name]}" for name in ("jaxlib", "libtpu") if name in versions())
-        reason = f"The compiler met a mistake of its own, which says nothing of the model ({of})."
-        finding = Finding(Severity.WARNING, "Other versions of the two may be able to tell, and so may another TPU.")
+        reason = f"Internal error in the compiler ({of}); it says nothing about the model."
+        finding = Finding(Severity.WARNING, "Try other versions of the two, or another TPU.")
         return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
     text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"
@@ -237,20 +229,20 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
 
 
 def _assumptions(subject: _Subject) -> list[Finding]:
-    """Say what the verdict was reached for, where it is not quite what will be trained."""
+    """Say where the compiled step differs from what will be trained."""
     found = [Finding(Severity.INFO, subject.batch.assumed, key="data.options.path")] if subject.batch.assumed else []
     if subject.compiler.share:
         found.append(Finding(Severity.INFO, subject.compiler.share, key="backend"))
     if subject.compiler.spares_sparse_cores:
         text = (
             "Compiled without the chip's SparseCores, which may take over table lookups and sums of gradients: the "
-            "installed jaxlib cannot read what libtpu makes for them."
+            "installed jaxlib cannot read libtpu's programs for them."
         )
         found.append(Finding(Severity.INFO, text))
     if after := subject.config.fine_tuning.after_epochs:
         text = (
-            f"Judged is the second phase, from epoch {after + 1} on, which trains more layers and needs more; "
-            "the time of the run is that of this phase alone."
+            f"The verdict is about the second phase, from epoch {after + 1} on, which trains more layers and needs "
+            "more memory. The run's time is that of this phase alone."
         )
         found.append(Finding(Severity.INFO, text, key="fine_tuning.after_epochs"))
     return found

@@ -216,11 +216,11 @@ def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
     """Return a verdict with what follows from it."""
-    from tpu_console.engine.preflight.feeding import feeding_of
+    from tpu_console.engine.preflight.input_throughput import input_throughput_of
     from tpu_console.engine.preflight.quota import kaggle_share
 
     share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
-    feeding = feeding_of(config, verdict)
+    feeding = input_throughput_of(config, verdict)
     return {
         **verdict.as_dict(),
         "global_batch": verdict.global_batch,

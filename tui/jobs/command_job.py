@@ -33,7 +33,7 @@ def run_job(
 
     Args:
         name: One of `engine.jobs.job.JOBS`.
-        options: The keyword arguments of the job's `perform`, as JSON can hold them.
+        options: The keyword arguments of the job's function, as JSON can hold them.
         when_interrupted: The sentence that says what is kept when it is interrupted.
         start: Starts the process from name, options and the file for its standard error; `start_job` by default.
         limit_s: Seconds after which it is ended by force; None for no limit.

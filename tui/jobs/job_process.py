@@ -12,8 +12,8 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
-from tpu_console.engine.sanitize import printable_values
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.messages import MessageReader, error_of, exit_cause
 from tpu_console.engine.storage.files import make_private_folder, open_private
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Start = Callable[[str, Mapping[str, Any], Path], subprocess.Popen[bytes]]
 
 _POLL_S = 0.2
-_READ_BYTES = 1 << 16
 
 
 class JobProcess:
@@ -35,7 +34,7 @@ class JobProcess:
 
     Args:
         name: One of `engine.jobs.job.JOBS`.
-        options: The keyword arguments of the job's `perform`, as JSON can hold them.
+        options: The keyword arguments of the job's function, as JSON can hold them.
         limit_s: Seconds after which it is ended by force; None for no limit.
         grace_s: Seconds that it has to end by itself once it was asked to; None for as long as it takes.
         start: Starts the process from name, options and the file for its standard error; `start_job` by default.
@@ -127,29 +126,22 @@ class JobProcess:
             text = f"The {self._name} job had no result after {duration(self._limit_s)} and was ended."
             raise ConsoleError(text, remedy=self._see())
         if kind == "error":
-            kind_of_error = UntrustedCodeError if last.get("needs_trust") else ConsoleError
-            raise kind_of_error(last["what"], why=last["why"], remedy=last["remedy"] or self._remedy(last))
+            raise error_of(last, user_path(self._log))
         text = f"The process of the {self._name} job ended without a result."
-        raise ConsoleError(text, why=_cause(code), remedy=self._see())
+        raise ConsoleError(text, why=exit_cause(code), remedy=self._see())
 
     def _said(self) -> Iterator[dict[str, Any]]:
         """Read what the job says; wakes up now and then, so that signals are heard and limits are kept."""
         assert self._process.stdout is not None  # noqa: S101  it was asked for
-        descriptor = self._process.stdout.fileno()
-        rest = b""
+        reader = MessageReader(self._process.stdout)
         while True:
-            if not select.select([descriptor], [], [], _POLL_S)[0]:
+            if not select.select([reader], [], [], _POLL_S)[0]:
                 yield {}
                 continue
-            data = os.read(descriptor, _READ_BYTES)
-            *lines, rest = (rest + data).split(b"\n")
-            # A job speaks of files and of what is in them; a picture is a long text.
-            yield from (printable_values(json.loads(line), _READ_BYTES << 10, keeps_lines=True) for line in lines)
-            if not data:
+            messages = reader.read()
+            if messages is None:
                 return
-
-    def _remedy(self, error: Mapping[str, Any]) -> str:
-        return self._see() if error.get("has_log") else ""
+            yield from messages
 
     def _see(self) -> str:
         return f"Its log: {user_path(self._log)}"
@@ -183,9 +175,3 @@ def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Po
             )
     except OSError as error:
         raise ConsoleError(f"The process of the {name} job cannot be started: {error.strerror}.") from error
-
-
-def _cause(code: int) -> str:
-    if code == -signal.SIGKILL:
-        return "It was ended by force, as systems do when memory runs out."
-    return f"It was ended by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."

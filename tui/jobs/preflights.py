@@ -10,7 +10,7 @@ from tpu_console.engine.findings import most_severe_first
 from tpu_console.engine.jobs.preflighting.preflight import check_compiler
 from tpu_console.engine.planning.advice import static_advice
 from tpu_console.engine.preflight.cache import versions
-from tpu_console.engine.preflight.cases import cases_of, recall_all
+from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
 from tpu_console.engine.preflight.result import Outcome, from_dict
 from tpu_console.engine.preflight.topologies import TOPOLOGIES, USUAL, find_topology
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
 
 JOB = "preflight"
-ESTIMATE = "estimate"
-"""The job that takes its place where there is no compiler."""
+LEAST_MEMORY = "least-memory"
+"""The job to run if there is no TPU compiler."""
 
 DEFAULT_TPU = "v5e-8"
 """What Kaggle lends."""
@@ -73,7 +73,7 @@ class Choices:
 
         Args:
             config: What is to be judged.
-            missing: Why there is no compiler; then the memory is estimated.
+            missing: Why there is no compiler; the job then gives a lower bound on memory.
         """
         options = {
             "config": config.model_dump(mode="json"),
@@ -82,7 +82,7 @@ class Choices:
             "precisions": list(self.precisions),
         }
         if missing is not None:
-            return ESTIMATE, {**options, "reason": str(missing)}
+            return LEAST_MEMORY, {**options, "reason": str(missing)}
         return JOB, {**options, "search": self.search, "use_cache": self.use_cache}
 
 
@@ -126,8 +126,8 @@ def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
     if not choices.use_cache:
         return None
     topologies = [TOPOLOGIES[name] for name in choices.tpus]
-    cases = cases_of(config, topologies, choices.batches, choices.precisions)
-    verdicts = recall_all(cases, search=choices.search)
+    each = choices_of(config, topologies, choices.batches, choices.precisions)
+    verdicts = cached_verdicts(each, search=choices.search)
     return None if verdicts is None else {"verdicts": [v.as_dict() for v in verdicts], "versions": versions()}
 
 

@@ -8,7 +8,7 @@ from .numbers import duration, plural, size
 
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.feeding import Feeding
+    from tpu_console.engine.preflight.input_throughput import InputThroughput
     from tpu_console.engine.preflight.quota import Share
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
@@ -23,7 +23,7 @@ def pace_text(bound: Bound, unit: str) -> str:
     return ", ".join(parts)
 
 
-def feeding_text(verdict: Verdict, feeding: Feeding) -> str:
+def feeding_text(verdict: Verdict, feeding: InputThroughput) -> str:
     """Say what the input gave here and what a TPU could take."""
     have = f"{feeding.measured_per_s:,.0f}/s measured here on {plural(feeding.cores, 'core')}"
     wants = f"{choice_text(verdict)} could take {feeding.wanted_per_s:,.0f}/s at best"
@@ -66,8 +66,10 @@ def milliseconds(seconds: float) -> str:
 
 
 def headroom(memory: Memory) -> str:
-    """Write what stays free in percent; where nothing does, how much is missing."""
+    """Write what stays free in percent, or how much is missing; a dash if only a lower bound of the peak is known."""
     percent = round(100 * memory.headroom)
+    if memory.is_lower_bound and percent >= 0:
+        return "–"
     return f"{percent} %" if percent >= 0 else f"{-percent} % over"
 
 
@@ -80,22 +82,20 @@ def share_text(share: Share) -> str:
 
 
 def peak_text(memory: Memory) -> str:
-    """Write the most memory at once; an estimate with a ``~`` before it."""
-    return f"{'~' if memory.is_estimate else ''}{gib(memory.peak)}"
+    """Write the peak memory; a lower bound begins with ``>``."""
+    return f"{'>' if memory.is_lower_bound else ''}{gib(memory.peak)}"
 
 
 def memory_text(memory: Memory) -> str:
     """Say what the memory of a device is filled with."""
-    parts = {
-        "parameters": memory.parameters,
-        "optimizer": memory.optimizer,
-        "batch": memory.batch,
-        "activations and the rest of a step": memory.temporaries,
-    }
+    parts = {"parameters": memory.parameters, "optimizer": memory.optimizer, "batch": memory.batch}
+    if not memory.is_lower_bound:
+        parts["activations and the rest of a step"] = memory.temporaries
     text = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
+    if memory.is_lower_bound:
+        return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}; the compiler was not asked"
     free = " free" if memory.headroom >= 0 else ""
-    peak = f"peak {gib(memory.peak)} of {gib(memory.limit)}, {headroom(memory)}{free}"
-    return f"{'Estimated, not compiled: ' if memory.is_estimate else ''}{peak}: {text}"
+    return f"peak {gib(memory.peak)} of {gib(memory.limit)}, {headroom(memory)}{free}: {text}"
 
 
 def bound_text(bound: Bound) -> str:

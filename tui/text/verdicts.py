@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING, TypeVar
 
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.preflight.feeding import feeding_of
+from tpu_console.engine.preflight.input_throughput import input_throughput_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.findings import Finding
-    from tpu_console.engine.preflight.feeding import Feeding
+    from tpu_console.engine.preflight.input_throughput import InputThroughput
     from tpu_console.engine.preflight.result import Verdict, Waste
 
 T = TypeVar("T")
@@ -44,7 +44,9 @@ _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _MOST_SAID = 6  # lines of the compiler's own words
 _NAMED = 4  # choices that a sentence names
-_ESTIMATED = "~ is an estimate from the model's layers, up to half off either way; only the compiler knows."
+_LOWER_BOUND = (
+    "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install tpu-console[tpu]."
+)
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 
@@ -106,13 +108,13 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
         width: Cells of a line; None in a pipe.
     """
     room = width or _PIPE_CELLS
-    fastest: dict[str, tuple[Verdict, Feeding | None]] = {}
+    fastest: dict[str, tuple[Verdict, InputThroughput | None]] = {}
     for verdict in verdicts:
         if verdict.bound is None:
             continue
         there = fastest.get(verdict.tpu)
         if there is None or there[0].bound is None or verdict.bound.images_per_s > there[0].bound.images_per_s:
-            fastest[verdict.tpu] = (verdict, feeding_of(config, verdict))
+            fastest[verdict.tpu] = (verdict, input_throughput_of(config, verdict))
     if not fastest:
         return []
     known = [(verdict, feeding) for verdict, feeding in fastest.values() if feeding is not None]
@@ -176,8 +178,8 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
         remark = "remembered" if verdict.is_remembered else ""
         rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
     lines = table(columns, rows, width)
-    if any(verdict.memory is not None and verdict.memory.is_estimate for verdict in verdicts):
-        lines += textwrap.wrap(_ESTIMATED, width or _PIPE_CELLS)
+    if any(verdict.memory is not None and verdict.memory.is_lower_bound for verdict in verdicts):
+        lines += textwrap.wrap(_LOWER_BOUND, width or _PIPE_CELLS, break_on_hyphens=False)
     return lines
 
 

@@ -1,1 +1,1 @@
-"""Converting an image dataset into TFRecord shards, in steps that an interrupted job can resume."""
+"""Converting an image dataset into TFRecord shards; an interrupted job can be resumed."""

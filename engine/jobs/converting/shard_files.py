@@ -1,6 +1,6 @@
-"""Writes shard files and reads them back; the paths may be remote ones.
+"""Writes shard files and reads them back; the paths may be remote.
 
-A file is written under another name, read back, and only then given its own: a file of that name is whole.
+A file is written under a temporary name, read back and then renamed, so a file with its own name is complete.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from ...data.tfrecord.sharding import Item
 
 _READERS = 8
-"""Files that are fetched at once: a bucket answers after a while, but many at a time."""
+"""Files that are read in parallel: a bucket is slow to answer, but answers many requests at a time."""
 
 _AHEAD = 4 * _READERS
 _PNG = b"\x89PNG"
 
 
 class DamagedShardError(Exception):
-    """A shard file does not hold what it should; the message says why."""
+    """A shard file does not contain what it should; the message says why."""
 
 
 def read_bytes(path: str) -> bytes:
@@ -52,7 +52,7 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file whole or not at all.
+    """Write a file completely or not at all.
 
     Raises:
         ConsoleError: It cannot be written.
@@ -62,7 +62,7 @@ def write_text(path: str, text: str) -> None:
 
 
 def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
-    """Write a shard, and read it back before it gets its name.
+    """Write a shard and read it back before renaming it.
 
     Args:
         path: The shard.
@@ -70,8 +70,8 @@ def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) 
         on_image: Called after each image that was written, and after each that was read back.
 
     Raises:
-        DataError: A file of the source has changed since it was looked at.
-        ConsoleError: The shard cannot be written, as on a full disk; nothing of its name is there then.
+        DataError: A source file has changed since it was checked.
+        ConsoleError: The shard cannot be written, for example because the disk is full; there is no partial shard then.
     """
     with _replacing(path) as part:
         with tf.io.TFRecordWriter(part) as writer:
@@ -82,9 +82,9 @@ def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) 
             check_records(part, items, on_image)
         except DamagedShardError as error:
             raise ConsoleError(
-                f"{path} was not written: reading it back gave something else.",
+                f"{path} was not written: reading it back gave different data.",
                 why=f"{error}.",
-                remedy="The disk or its driver is at fault; write elsewhere.",
+                remedy="The disk or its driver may be faulty; write to another disk.",
             ) from error
 
 
@@ -112,7 +112,7 @@ def check_records(path: str, items: Sequence[Item], on_image: Callable[[], None]
         on_image: Called after each record.
 
     Raises:
-        DamagedShardError: It is damaged, or holds something else.
+        DamagedShardError: It is damaged, or contains other images.
     """
     read = 0
     try:
@@ -142,15 +142,15 @@ def _check_record(raw: bytes, item: Item) -> None:
     if label != (item.label if isinstance(item.label, int) else _as_stored(item.label)):
         raise DamagedShardError(f"{item.name} has another label")
     if orientation != item.orientation:
-        raise DamagedShardError(f"{item.name} is turned otherwise")
+        raise DamagedShardError(f"{item.name} has another orientation")
     if not item.is_recoded and zlib.crc32(image) != item.crc32:
-        raise DamagedShardError(f"{item.name} is another image")
+        raise DamagedShardError(f"{item.name} has other contents")
     if item.is_recoded and not image.startswith(_PNG):
-        raise DamagedShardError(f"{item.name} is no PNG")
+        raise DamagedShardError(f"{item.name} is not a PNG")
 
 
 def _images(items: Sequence[Item]) -> Iterator[bytes]:
-    """Read the images to store, some of them before they are asked for."""
+    """Read the images to store, some of them ahead of time."""
     with ThreadPoolExecutor(_READERS, "image reader") as pool:
         ahead: deque[Future[bytes]] = deque()
         try:
@@ -166,16 +166,16 @@ def _images(items: Sequence[Item]) -> Iterator[bytes]:
 
 
 def _image(item: Item) -> bytes:
-    """Read the image to store; refuse one whose file is not as it was."""
+    """Read the image to store; refuse it if its file has changed."""
     content = read_bytes(item.path)
     if zlib.crc32(content) != item.crc32:
-        raise DataError(f"{item.path} changed while the shards were written.", remedy="Start again.")
+        raise DataError(f"{item.path} changed while the shards were written.", remedy="Start the conversion again.")
     return plain_contents(Facts(item.path, decoder="pillow")) if item.is_recoded else content
 
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Give another name to write under, which becomes the file's own when nothing went wrong.
+    """Yield a temporary name to write to; rename the file if nothing went wrong.
 
     Raises:
         ConsoleError: The file cannot be written.
@@ -184,16 +184,15 @@ def _replacing(path: str) -> Iterator[str]:
     try:
         yield part
         if not is_remote(path):
-            sync(part)  # so that after a power failure the name stands for a whole file
+            sync(part)  # so that after a power failure a file with this name is complete
         tf.io.gfile.rename(part, path, overwrite=True)
     except BaseException as error:
-        with suppress(tf.errors.OpError):  # what it failed for counts, not that there is nothing to clear away
+        with suppress(tf.errors.OpError):  # the first error counts, not that there is nothing to remove
             tf.io.gfile.remove(part)
         if isinstance(error, tf.errors.OpError | OSError) and not isinstance(error, BrokenPipeError):
             raise ConsoleError(
                 f"{path} cannot be written: {_reason(error)}.",
-                remedy="No half file is left there. Free space or check the folder, then start again: "
-                "whole shards are kept.",
+                remedy="Free space or check the folder, then start again: complete shards are kept.",
             ) from error
         raise
 
@@ -205,12 +204,12 @@ def _reason(error: Any) -> str:
 
 
 def _as_stored(shares: tuple[float, ...]) -> tuple[float, ...]:
-    """Round shares as a list of floats of a `tf.train.Example` does."""
+    """Round shares to float32, as a `tf.train.Example` does."""
     return tuple(float(np.float32(share)) for share in shares)
 
 
 def _encoded(name: str) -> bytes:
-    """Return the bytes of a file's name, of one that is no UTF-8 too."""
+    """Return the bytes of a file's name, even if it is not UTF-8."""
     return name.encode("utf-8", "surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""Reads the images and labels that are to be converted, and looks at every file."""
+"""Reads the images and labels to convert, and checks every file."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.data_options import ImageCsvOptions, ImageFolderOptions
 from ...data.images.check import Facts, checkers, examine, pixels
 from ...data.images.examples import named
-from ...data.sources import image_csv, image_folder
 from ...data.tfrecord.sharding import Item, Settings
 from ...errors import DataError, one_line
+from ..image_source import read_image_source
 from .shard_files import read_bytes
 
 if TYPE_CHECKING:
@@ -23,16 +22,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...data.images.examples import Source
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _CHECKERS = 8
 _ANY_LABELS = "categorical_crossentropy"
-"""The loss that takes class numbers and shares."""
+"""A loss that accepts both class numbers and shares."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was found of an image file.
+    """What the check of an image file found.
 
     Args:
         facts: What it is, and what is wrong with it.
@@ -54,7 +53,7 @@ class Images:
         items: The images, without bad ones.
         class_names: Names of the classes, by number.
         label: What their labels are: ``class`` or ``shares``.
-        left_out: How many bad ones there were.
+        left_out: How many bad images there were.
     """
 
     place: str
@@ -64,32 +63,30 @@ class Images:
     left_out: int
 
     def settings(self, shard_bytes: int, seed: int) -> Settings:
-        """Return what their shards depend on beside them."""
+        """Return what their shards depend on besides the images."""
         return Settings(self.class_names, self.label, shard_bytes, seed)
 
 
 def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Images:
-    """Read a dataset's table or folders, and look at every image.
+    """Read a dataset's table or folders, and check every image.
 
     Args:
         dataset: ``image-csv`` or ``image-folder``.
         options: Its options, as in a configuration's ``data.options``.
-        reporter: Told how far it is, and what a person should know.
+        reporter: Gets the progress and notes.
 
     Raises:
-        DataError: The source cannot be read, or has bad images that may not be left out.
+        DataError: The source cannot be read, or has bad images that may not be skipped.
     """
-    source = _source(dataset, options)
+    source = read_image_source(dataset, options, _ANY_LABELS)
     if options.get("validation_path"):
-        reporter.note(
-            "Images of data.options.validation_path are not converted: the shards are split anew in training."
-        )
+        reporter.note("Images in data.options.validation_path are not converted: training splits the shards itself.")
     for notice in source.notices:
         reporter.note(notice)
     looks = look_at_all(source.paths, reporter)
     bad = [(name, look.facts.problem) for name, look in zip(source.names, looks, strict=True) if look.facts.problem]
     if bad:
-        _judge(bad, source, reporter, skip_bad=bool(options.get("skip_bad")))
+        _handle_bad(bad, source, reporter, skip_bad=bool(options.get("skip_bad")))
     labels = _labels(source)
     items = [
         _item(name, look, label)
@@ -99,23 +96,14 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
     return Images(source.place, items, source.class_names, "class" if labels.ndim == 1 else "shares", len(bad))
 
 
-def _source(dataset: str, options: dict[str, Any]) -> Source:
-    def quiet(_sentence: str) -> None:
-        """Say nothing: listing is soon over, and looking at the images has its own progress."""
-
-    if dataset == "image-csv":
-        return image_csv.read_source(ImageCsvOptions.model_validate(options), _ANY_LABELS, quiet)
-    return image_folder.read_source(ImageFolderOptions.model_validate(options), quiet)
-
-
 def _labels(source: Source) -> NDArray[Any]:
-    """Return class numbers wherever each image is of one class wholly, which goes with every loss; else shares."""
+    """Return class numbers if each image has exactly one class, which works with every loss; else shares."""
     is_shares = source.labels.ndim == 2 and not np.isin(source.labels, (0.0, 1.0)).all()
     return source.labels if is_shares else source.numbers
 
 
 def look_at_all(paths: Sequence[str], reporter: Reporter) -> list[Look]:
-    """Look at image files, several at a time and in order."""
+    """Check image files in parallel, and return the results in order."""
     looks = []
     with checkers(_CHECKERS) as pool:
         for look in pool.map(look_at, paths):
@@ -125,14 +113,14 @@ def look_at_all(paths: Sequence[str], reporter: Reporter) -> list[Look]:
 
 
 def look_at(path: str) -> Look:
-    """Look at an image file, and decode it: whatever is stored in a shard can be read."""
+    """Check an image file and decode it, so that everything in a shard can be read."""
     facts = examine(path)
     if facts.problem:
         return Look(facts)
     try:
         content = read_bytes(path)
         if facts.decoder == "jpeg":
-            tf.io.decode_jpeg(content, channels=3, ratio=8)  # all of it is read, at a fraction of the memory
+            tf.io.decode_jpeg(content, channels=3, ratio=8)  # reads all of it, with a fraction of the memory
         else:
             pixels(path)
     except (DataError, OSError, tf.errors.OpError) as error:
@@ -140,13 +128,11 @@ def look_at(path: str) -> Look:
     return Look(facts, len(content), zlib.crc32(content))
 
 
-def _judge(bad: list[tuple[str, str]], source: Source, reporter: Reporter, *, skip_bad: bool) -> None:
-    """Refuse bad images, or say that they are left out."""
+def _handle_bad(bad: list[tuple[str, str]], source: Source, reporter: Reporter, *, skip_bad: bool) -> None:
+    """Refuse bad images, or note that they are skipped."""
     found = f"{len(bad):,} of {len(source.paths):,} images in {source.place}"
     if not skip_bad:
-        raise DataError(
-            f"{found} cannot be used: {named(bad)}.", remedy="Replace them, or leave them out with --skip-bad."
-        )
+        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy="Replace them, or skip them with --skip-bad.")
     if len(bad) == len(source.paths):
         raise DataError(f"None of the {len(bad):,} images in {source.place} can be used: {named(bad)}.")
     reporter.note(f"{found} are left out: {named(bad)}.")

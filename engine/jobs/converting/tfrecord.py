@@ -1,4 +1,4 @@
-"""Converts an image dataset into shards, and goes on where an earlier start was interrupted."""
+"""Converts an image dataset into shards, and resumes an interrupted conversion."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ from .shard_files import DamagedShardError, check_records, read_bytes, write_sha
 from .shard_source import read_images
 
 if TYPE_CHECKING:
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _OVERHEAD_BYTES = 200
-"""What a record and its line in the manifest and the schema take beside the image, about."""
+"""About what a record, with its lines in the manifest and the schema, takes besides the image."""
 
 
-def perform(
+def convert_dataset(
     reporter: Reporter, dataset: str, options: dict[str, Any], destination: str, shard_mb: float, seed: int = 0
 ) -> dict[str, Any]:
-    """Convert a dataset.
+    """Convert a dataset into TFRecord shards.
 
     Args:
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         dataset: ``image-csv`` or ``image-folder``.
         options: Its options, as in a configuration's ``data.options``.
-        destination: Folder of the shards; it is made.
-        shard_mb: Wanted size of a shard, in millions of bytes.
-        seed: Of the order of the images.
+        destination: Folder of the shards; it is created.
+        shard_mb: Target size of a shard, in millions of bytes.
+        seed: Seed of the order of the images.
 
     Returns:
-        Where the shards are, how many were written and how many were there, images, bytes and class counts.
+        Where the shards are, how many there are and how many were written, images, bytes and class counts.
 
     Raises:
-        DataError: The source cannot be read, has bad images, or is not the one that the destination was begun with.
+        DataError: The source cannot be read, has bad images, or the destination belongs to another source.
         ConsoleError: The destination cannot be written.
     """
-    with suppress(RuntimeError):  # where TensorFlow is at work already, it stays as it is
-        tf.config.set_visible_devices([], "GPU")  # nothing here needs one, and a run may be using it
+    with suppress(RuntimeError):  # TensorFlow is initialised already
+        tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     images = read_images(dataset, options, reporter)
     plan = plan_shards(images.items, images.settings(round(shard_mb * 1e6), seed))
     _prepare(destination, plan)
@@ -80,25 +80,25 @@ def perform(
 
 
 def _prepare(destination: str, plan: ShardPlan) -> None:
-    """Make the destination, or check that it was begun with the same images."""
+    """Create the destination, or check that it was started with the same images."""
     manifest = join(destination, MANIFEST_NAME)
     try:
         tf.io.gfile.makedirs(destination)
         there = tf.io.gfile.listdir(destination)
     except tf.errors.OpError as error:
-        raise ConsoleError(f"{destination} cannot be made or read: {error.message}.") from error
+        raise ConsoleError(f"{destination} cannot be created or read: {error.message}.") from error
     if MANIFEST_NAME in there:
         changes = differences(read_bytes(manifest).decode("utf-8", "replace"), manifest, plan)
         if changes:
             raise DataError(
-                f"{destination} was begun with other images or options: {'; '.join(changes)}.",
+                f"{destination} was started with other images or options: {'; '.join(changes)}.",
                 remedy="Write to another folder, or delete this one and start again.",
             )
         return
     foreign = next((name for name in sorted(there) if name == SCHEMA_NAME or name.endswith(".tfrecord")), None)
     if foreign is not None:
         raise DataError(
-            f"{destination} already holds {foreign}, of which there is no {MANIFEST_NAME}.",
+            f"{destination} already contains {foreign} but no {MANIFEST_NAME}.",
             remedy="Write to another folder.",
         )
     write_text(manifest, write_manifest(plan))
@@ -109,21 +109,21 @@ def _path(destination: str, plan: ShardPlan, index: int) -> str:
 
 
 def _kept(destination: str, plan: ShardPlan, reporter: Reporter) -> set[int]:
-    """Return the shards that are there and hold what they should."""
+    """Return the existing shards that are intact."""
     there = [index for index in range(len(plan.shards)) if tf.io.gfile.exists(_path(destination, plan, index))]
-    count = _Count(reporter, "checking shards that are there", sum(len(plan.shards[index]) for index in there))
+    count = _Count(reporter, "checking existing shards", sum(len(plan.shards[index]) for index in there))
     kept = set()
     for index in there:
         try:
             check_records(_path(destination, plan, index), plan.shards[index], count.one)
             kept.add(index)
         except DamagedShardError as error:
-            reporter.note(f"{_path(destination, plan, index)} is damaged and written again: {error}.")
+            reporter.note(f"{_path(destination, plan, index)} is damaged and will be written again: {error}.")
     return kept
 
 
 def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
-    """Refuse to begin what the disk has no room for; of a remote folder that is not known.
+    """Refuse to start if the disk has too little room; for a remote folder that is unknown.
 
     Raises:
         ConsoleError: There is too little.
@@ -135,17 +135,17 @@ def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
     if needed > free:
         raise ConsoleError(
             f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
-            remedy="Free space, or write elsewhere.",
+            remedy="Free space, or choose another folder.",
         )
 
 
 def _write(destination: str, plan: ShardPlan, missing: list[int], reporter: Reporter) -> None:
-    """Write the shards that are missing; an image counts half when it is written and half when it is read back."""
+    """Write the missing shards; an image counts half when it is written and half when it is read back."""
     total = sum(len(plan.shards[index]) for index in missing)
     count = _Count(reporter, "writing and reading back", total, share=2)
     for index in missing:
         write_shard(_path(destination, plan, index), plan.shards[index], count.one)
-    # An interrupted start may have left what this one had no reason to write again.
+    # An interrupted conversion may have left partial files that this one did not write again.
     for name in tf.io.gfile.listdir(destination):
         if name.endswith(".tfrecord.part"):
             tf.io.gfile.remove(join(destination, name))
@@ -191,9 +191,9 @@ class _Count:
     """Counts images for the reporter.
 
     Args:
-        reporter: Told.
+        reporter: Gets the progress.
         what: What is done with them.
-        total: Images.
+        total: How many there are.
         share: How many times each is counted.
     """
 

@@ -1,1 +1,1 @@
-"""Looking at a dataset: counts, classes, sizes, damaged files, samples, and the speed of its pipeline."""
+"""Inspecting a dataset: counts, classes, sizes, damaged files, samples, and the speed of its pipeline."""

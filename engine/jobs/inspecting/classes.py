@@ -1,4 +1,4 @@
-"""How often each class occurs in the two parts of a dataset."""
+"""Counts the examples of each class in the two parts of a dataset."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
     """Count the examples of each class.
 
     Args:
-        examples: The dataset. Where its record says how many there are of each class, nothing is read.
+        examples: The dataset. If its record holds the class counts, nothing is read.
 
     Returns:
-        The name of each class and its examples by part, in the order of their numbers; empty without classes.
+        The name of each class and its examples per part, in the order of the class numbers; empty without classes.
     """
     classes = examples.signature.classes
     if not classes or examples.signature.task not in {Task.CLASSES, Task.PROBABILITIES, Task.OWN}:
@@ -39,7 +39,7 @@ def class_balance(examples: Examples) -> list[dict[str, Any]]:
 def _count(dataset: Any, classes: int) -> list[int]:
     counts = np.zeros(classes, np.int64)
     if dataset is not None:
-        # Without the pictures: batches of labels are small, whatever the examples are.
+        # Labels only: their batches are small, whatever the examples are.
         for batch in dataset.map(lambda _, label, *_weight: label).batch(_BATCH):
             labels = batch.numpy()
             numbers = labels.argmax(axis=-1) if labels.ndim > 1 else labels.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The files that images are in: their sizes and formats, what is wrong with them, and their bytes as they are."""
+"""Image files: their sizes and formats, what is wrong with them, and their encoded bytes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
+from ...config.data_options import TfrecordOptions
 from ...data.images.check import checkers, examine
 from ...data.places import locate
-from ...data.sources import image_csv, image_folder
 from ...data.sources.tfrecord import open_schema
 from ...data.tfrecord.schema import join
+from ..image_source import read_image_source
 from .spread import spread
 
 if TYPE_CHECKING:
@@ -24,23 +24,22 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.images.check import Facts
-    from ...data.images.examples import Source
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _NAMED = 10
-"""Most bad files that are named."""
+"""Bad files that are named at most."""
 
-_AT_ONCE = 8
+_CHECKERS = 8
 _MOST_READ = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Images as they are on the disk.
+    """Encoded images, as they are on the disk.
 
     Args:
         paths: The files.
-        contents: A `tf.data.Dataset` of (the bytes of an encoded image, how it is to be turned as EXIF counts).
+        contents: A `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation).
     """
 
     paths: tuple[str, ...]
@@ -48,22 +47,22 @@ class Encoded:
 
 
 def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[str], None]) -> dict[str, Any]:
-    """Look at every file of an `image-csv` or `image-folder`.
+    """Check every file of an `image-csv` or `image-folder`.
 
     Args:
         config: The configuration.
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         on_fetch: Called with a sentence before the files are listed.
 
     Returns:
-        ``images``: how many are ``usable``, their ``bytes`` in all, the spread of ``height`` and ``width``, how many
-        of each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
-        used, and of the ``first`` ones ``file`` and ``problem``.
+        ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
+        each of the ``formats``, and how many are ``turned`` upright; ``bad``: the ``count`` of files that cannot be
+        used, and ``file`` and ``problem`` of the ``first`` ones.
 
     Raises:
         DataError: The table or the folders cannot be used.
     """
-    source = _source(config, on_fetch)
+    source = read_image_source(config.dataset, config.data.options, config.loss, on_fetch)
     facts = _examined(source.paths, reporter)
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     good = [fact for fact in facts if not fact.problem]
@@ -88,17 +87,18 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
 
 
 def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
-    """Return some images of a dataset as they are on the disk; None when they are not files.
+    """Return some encoded images of a dataset; None if they are not files.
 
     Args:
         config: The configuration.
-        reporter: Told what is being read.
+        reporter: Gets the progress.
     """
     if config.dataset == "tfrecord":
         return _encoded_records(locate(TfrecordOptions.model_validate(config.data.options).path))
     if config.dataset not in {"image-csv", "image-folder"}:
         return None
-    facts = _examined(_source(config, lambda _: None).paths[:_MOST_READ], reporter)
+    source = read_image_source(config.dataset, config.data.options, config.loss)
+    facts = _examined(source.paths[:_MOST_READ], reporter)
     # The other formats are decoded with Pillow, and are few.
     plain = [fact for fact in facts if not fact.problem and fact.decoder != "pillow"]
     if not plain:
@@ -125,15 +125,9 @@ def _encoded_records(folder: str) -> Encoded:
     return Encoded(tuple(paths), records.map(parse, num_parallel_calls=tf.data.AUTOTUNE))
 
 
-def _source(config: RunConfig, on_fetch: Callable[[str], None]) -> Source:
-    if config.dataset == "image-csv":
-        return image_csv.read_source(ImageCsvOptions.model_validate(config.data.options), config.loss, on_fetch)
-    return image_folder.read_source(ImageFolderOptions.model_validate(config.data.options), on_fetch)
-
-
 def _examined(paths: Sequence[str], reporter: Reporter) -> list[Facts]:
     facts = []
-    with checkers(_AT_ONCE) as pool:
+    with checkers(_CHECKERS) as pool:
         for fact in pool.map(examine, paths):
             facts.append(fact)
             reporter.progress("checking images", len(facts), len(paths), "images")

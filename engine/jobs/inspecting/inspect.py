@@ -1,4 +1,4 @@
-"""Looks at a dataset: how many examples, of what, how they are spread, what is wrong with them, how fast they come."""
+"""Inspects a dataset: its examples, their classes and sizes, bad files, and the speed of the pipeline."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
-    from ..job import Reporter
+    from ...messages import Reporter
 
 _PICTURES = 12
 
 
-def perform(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
-    """Look at the dataset of a configuration.
+def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) -> dict[str, Any]:
+    """Inspect the dataset of a configuration.
 
-    Files that cannot be used are found and told, and so is what would keep a run from starting.
+    Files that cannot be used are reported, and so is anything that would keep a run from starting.
 
     Args:
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         config: The configuration as plain values.
         speed: Also measure the input pipeline.
 
     Returns:
         ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
-        ``unknown_words``, ``notices``, the files themselves (``images``, ``bad``, ``texts``, ``ratings``, where there
-        are such), ``speed`` when it was asked for, and as ``trouble`` why the dataset cannot be loaded, or None.
+        ``unknown_words``, ``notices``, the files themselves (``images``, ``bad``, ``texts``, ``ratings``, if there are
+        any), ``speed`` if it was asked for, and as ``trouble`` why the dataset cannot be loaded, or None.
     """
     import tensorflow as tf
 
-    tf.config.set_visible_devices([], "GPU")  # nothing here needs one, and a run may be using it
+    tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     settings = parse_config(config)
     found: dict[str, Any] = {"trouble": None}
-    told = _once(reporter.note)
+    note = _once(reporter.note)
     try:
         if settings.dataset in {"image-csv", "image-folder"}:
-            found |= describe_images(settings, reporter, told)
+            found |= describe_images(settings, reporter, note)
         if settings.dataset in {"text-csv", "text-pairs"}:
             found["texts"] = describe_texts(settings)
-        examples = load_examples(_tolerant(settings), told)
+        examples = load_examples(_skipping_bad(settings), note)
         found |= _describe(examples)
         if speed:
             from .speed import measure
@@ -64,20 +64,20 @@ def perform(reporter: Reporter, config: Mapping[str, Any], speed: bool = False) 
     return found
 
 
-def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that tells each sentence once: files are looked at more than once."""
-    told: set[str] = set()
+def _once(note: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that notes each sentence once: files are checked more than once."""
+    noted: set[str] = set()
 
-    def tell_new(text: str) -> None:
-        if text not in told:
-            told.add(text)
-            tell(text)
+    def note_new(text: str) -> None:
+        if text not in noted:
+            noted.add(text)
+            note(text)
 
-    return tell_new
+    return note_new
 
 
-def _tolerant(config: RunConfig) -> RunConfig:
-    """Leave out bad files, as far as the dataset can: showing them is the purpose."""
+def _skipping_bad(config: RunConfig) -> RunConfig:
+    """Skip bad files if the dataset can, since the inspection reports them."""
     section = DATA_OPTIONS.get(config.dataset)
     if section is None or "skip_bad" not in section.model_fields:
         return config

@@ -1,4 +1,4 @@
-"""What ratings are like: how many rated how much, and how the ratings are spread."""
+"""Describes ratings: how many there are per user and item, and how they are distributed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BATCH = 1 << 16
 
 
 def describe_ratings(examples: Examples) -> dict[str, Any]:
-    """Describe ratings, those for training and those for validation together.
+    """Describe ratings, training and validation together.
 
     Args:
-        examples: A dataset of the inputs ``user`` and ``item``, in which 0 is whom no training rating is of.
+        examples: A dataset of the inputs ``user`` and ``item``, where 0 means no training ratings.
 
     Returns:
-        How many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated, ``density``; how many
-        ratings a user gave and an item got, ``by_user`` and ``by_item``; the ``mean`` rating, and a ``histogram``.
+        How many ``ratings``, ``users`` and ``items``; the share of all pairs that is rated, ``density``; the number of
+        ratings per user and per item, ``by_user`` and ``by_item``; the ``mean`` rating, and a ``histogram``.
     """
     parts = [part for part in (examples.train, examples.validation) if part is not None]
     batches = [(inputs["user"].numpy(), inputs["item"].numpy(), ratings.numpy())

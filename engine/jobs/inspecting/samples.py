@@ -1,4 +1,4 @@
-"""A few examples of a dataset of pictures, small enough to be drawn in a terminal."""
+"""A few example images of a dataset, small enough to draw in a terminal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _LARGEST = 48
 """Longest side of a picture, in pixels."""
 
 _LOOKED_AT = 40
-"""Examples that are looked at for each picture, to find one of every class."""
+"""Examples to search per image, to find one of every class."""
 
 
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
-    """Return some training examples as pictures, of as many different classes as can be found soon.
+    """Return some training examples as images, of as many classes as a short search finds.
 
     Args:
         examples: The dataset.
         count: How many.
 
     Returns:
-        For each its class as ``caption``, ``height``, ``width``, and ``rgb``: three bytes a pixel, in base64.
+        For each its class as ``caption``, ``height``, ``width``, and ``rgb``: three bytes per pixel, in base64.
     """
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
@@ -40,7 +40,7 @@ def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
         by_class.setdefault(_caption(label.numpy(), examples), []).append(image.numpy())
         if len(by_class) >= wanted and sum(map(len, by_class.values())) >= count:
             break
-    # One of each class, then a second one of each, and so on.
+    # One of each class, then a second one of each class, and so on.
     rounds = max(map(len, by_class.values()), default=0)
     taken = [(name, by_class[name][turn]) for turn in range(rounds) for name in sorted(by_class)
              if turn < len(by_class[name])]  # fmt: skip

@@ -1,4 +1,4 @@
-"""How fast the input pipeline is on this machine: each part apart, and all of it."""
+"""Measures the input pipeline on this machine: each part alone, and all of it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from ...config.run_config import RunConfig
     from ...data.examples import Examples
-    from ..job import Reporter
+    from ...messages import Reporter
     from .files import Encoded
 
 SECONDS = 3.0
-"""About how long each part is measured."""
+"""How long each part is measured, about."""
 
 _SAMPLE_BYTES = 256 << 20
-"""Most memory for the examples that are held to measure one part without the others."""
+"""Most memory for examples that are held to measure one part alone."""
 
 _MOST_READ = 4000
 _SHORT_S = 0.5
@@ -39,12 +39,12 @@ _BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast one part is.
+    """The speed of one part.
 
     Args:
         name: ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs).
         what: The same in words.
-        per_s: Examples a second.
+        per_s: Examples per second.
         examples: How many were measured.
     """
 
@@ -60,7 +60,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     Args:
         config: The configuration.
         examples: Its dataset.
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         seconds: About how long each part is measured.
 
     Returns:
@@ -70,7 +70,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     Raises:
         DataError: The pipeline cannot be built with this configuration.
     """
-    # What is measured is one pass of the examples, whatever else the configuration makes of an epoch.
+    # One pass over the examples is measured, whatever an epoch of the configuration is.
     config = config.model_copy(update={"steps_per_epoch": "all", "class_weight": "none"})
     watch = _Stopwatch(reporter, seconds)
     rates = _source_rates(encoded_images(config, reporter), config, watch)
@@ -97,7 +97,7 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
 
 
 def _source_rates(source: Encoded | None, config: RunConfig, watch: _Stopwatch) -> list[Rate]:
-    """Measure what comes before decoded images: reading their files, and decoding what was read."""
+    """Measure reading image files, and decoding what was read."""
     if source is None:
         return []
     _forget(source.paths)
@@ -118,7 +118,7 @@ def _source_rates(source: Encoded | None, config: RunConfig, watch: _Stopwatch) 
 
 
 def _held(examples: Examples, config: RunConfig) -> Examples:
-    """Return some training examples that are in memory already."""
+    """Return some training examples, held in memory."""
     each = sum(
         (part.shape.num_elements() or 1) * part.dtype.size for part in tf.nest.flatten(examples.train.element_spec)
     )
@@ -131,7 +131,7 @@ def _held(examples: Examples, config: RunConfig) -> Examples:
 
 
 def _part(examples: Examples, config: RunConfig, count: int) -> Examples:
-    """Return the first so many training examples, at least a batch and at most all, without any for validation."""
+    """Return the first ``count`` training examples, at least a batch and at most all, and none for validation."""
     count = max(count, config.batch_size)
     if examples.train_count is not None:
         count = min(count, examples.train_count)
@@ -143,11 +143,11 @@ def _with_cache(config: RunConfig, cache: str) -> RunConfig:
 
 
 class _Stopwatch:
-    """Counts what datasets give in a time.
+    """Counts the examples that datasets give in some time.
 
     Args:
-        reporter: Told.
-        seconds: The time.
+        reporter: Gets the progress.
+        seconds: How long to count.
     """
 
     def __init__(self, reporter: Reporter, seconds: float) -> None:
@@ -161,9 +161,9 @@ class _Stopwatch:
             name: Of the part.
             what: The part in words.
             batches: A dataset of batches.
-            batch: Examples a batch; the last one may have fewer.
-            again: Whether to go over it again while there is time; the first batch, before which a dataset sets itself
-                up, is then left out.
+            batch: Examples per batch; the last batch may have fewer.
+            again: Whether to repeat the dataset while there is time; the first batch, which includes the set-up,
+                is then not counted.
         """
         elements = iter((batches.repeat() if again else batches).with_options(_options()))
         if again:
@@ -172,26 +172,26 @@ class _Stopwatch:
         return Rate(name, what, counted / seconds, counted)
 
     def epochs(self, batches: Any, steps: int, batch: int, *, keeps: bool) -> list[Rate]:
-        """Measure the first epoch, and the ones that follow as long as there is time.
+        """Measure the first epoch, and later ones while there is time.
 
         Args:
             batches: An endless dataset of batches.
-            steps: Batches an epoch.
-            batch: Examples a batch.
-            keeps: Whether later epochs come from what the first one kept.
+            steps: Batches per epoch.
+            batch: Examples per batch.
+            keeps: Whether later epochs come from a cache.
         """
         elements = iter(batches)
         counted, seconds = self._count("first epoch", islice(elements, steps), batch, steps)
         first = Rate("first", "first epoch", counted / seconds, counted)
         if counted < steps * batch or not keeps:
             return [first]
-        # The second epoch's beginning was fetched ahead during the first one's end.
+        # The start of the second epoch was prefetched while the first one ended.
         self._count("later epochs", islice(elements, steps), batch, None)
         counted, seconds = self._count("later epochs", elements, batch, None)
         return [first, Rate("later", "later epochs", counted / seconds, counted)]
 
     def _count(self, what: str, elements: Any, batch: int, steps: int | None) -> tuple[int, float]:
-        """Count examples until there are no more or time is over; a first epoch gets three times as long."""
+        """Count examples until they end or time is up; a first epoch gets three times as long."""
         began = now = time.perf_counter()
         ends_at = began + self._seconds * (3 if steps else 1)
         counted = 0
@@ -207,21 +207,21 @@ class _Stopwatch:
 
 
 def _options() -> Any:
-    """Return the options of the run's own pipeline: nothing tunes itself."""
+    """Return the options of a run's pipeline: no autotuning."""
     options = tf.data.Options()
     options.autotune.enabled = False
     return options
 
 
 def _forget(paths: Sequence[str]) -> None:
-    """Ask the system to drop files from memory, so that they are read from the disk; without it they may not be."""
+    """Ask the system to drop files from memory, so that they are read from the disk."""
     if not hasattr(os, "posix_fadvise"):
         return
     for path in paths:
         try:
             descriptor = os.open(path, os.O_RDONLY)
         except OSError:
-            continue  # a remote one
+            continue  # a remote file
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
 
@@ -231,18 +231,20 @@ def _advice(rates: Sequence[Rate], slowest: Rate, cache: str, config: RunConfig)
     by_name = {rate.name: rate.per_s for rate in rates}
     advice = [f"The first epoch is limited by {slowest.what}: {slowest.per_s:,.0f}/s."]
     if next(rate.examples / rate.per_s for rate in rates if rate.name == "first") < _SHORT_S:
-        advice = ["The first epoch is so short that setting the pipeline up takes much of it."]
+        advice = ["The first epoch is so short that setting up the pipeline takes much of it."]
     if slowest.name == "reading" and config.dataset != "tfrecord":
-        advice.append("Shards are read faster than single files, above all from a bucket: tpu-console tfrecord.")
+        advice.append(
+            "TFRecord shards are read faster than single files, above all from a bucket: tpu-console tfrecord."
+        )
     if cache == "off" and "decoding" in by_name:
-        advice.append("Every epoch reads and decodes anew; data.cache=disk keeps what was decoded beside the run.")
+        advice.append(
+            "Every epoch reads and decodes again; data.cache=disk keeps decoded examples in the run's folder."
+        )
     if "later" in by_name:
-        place = {"memory": "memory", "disk": "a file beside the run"}[cache]
+        place = {"memory": "memory", "disk": "a file in the run's folder"}[cache]
         times = by_name["later"] / by_name["first"]
         faster = f", {times:.1f} times as fast" if times >= 1.1 else ""
         advice.append(f"Later epochs come from {place}{faster}.")
         if "augmenting" in by_name and slowest.name != "augmenting":
-            advice.append(
-                "They are limited by augmenting; fewer kinds of changes, or augmentation.placement=model, help."
-            )
+            advice.append("They are limited by augmentation: use fewer kinds, or augmentation.placement=model.")
     return advice

@@ -1,4 +1,4 @@
-"""Numbers that say how other numbers are spread."""
+"""Summary statistics and histograms."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _BINS = 10
 
 
 def spread(values: NDArray[Any]) -> dict[str, float]:
-    """Return the smallest, the middle and the largest of some values, as ``min``, ``median``, ``max``."""
+    """Return the ``min``, ``median`` and ``max`` of some values."""
     return {"min": float(values.min()), "median": float(np.median(values)), "max": float(values.max())}
 
 
 def histogram(values: NDArray[Any]) -> list[dict[str, float]]:
-    """Count values in bins of equal width, the last of which takes all that are far from the others.
+    """Count values in bins of equal width; the last bin takes all outliers above.
 
     Args:
         values: At least one value.
 
     Returns:
-        For each bin its ends ``low`` and ``high`` and how many values lie in it, ``count``. Both ends are among the
-        values of a bin of whole numbers. Few different values are counted one by one, and both ends are the value.
+        ``low``, ``high`` and ``count`` of each bin. A bin of whole numbers includes both ends. If there are few
+        different values, each gets a bin, and both ends are the value.
     """
     different, counts = np.unique(values, return_counts=True)
     if len(different) <= _BINS:

@@ -1,4 +1,4 @@
-"""What texts are like: examples, how many words they have, and how many of those a model would not know."""
+"""Describes texts: samples, their number of words, and the share of words outside the vocabulary."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _BATCH = 1024
 
 
 def describe_texts(config: RunConfig) -> dict[str, Any]:
-    """Describe the texts of a `text-csv` or `text-pairs` as they stand in the file.
+    """Describe the texts in the file of a `text-csv` or `text-pairs`.
 
     Args:
         config: The configuration.
 
     Returns:
         Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
-        a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length that stays.
+        a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.
 
     Raises:
         DataError: The file cannot be read.
@@ -64,7 +64,7 @@ def _described(texts: Mapping[str, Sequence[str]], cut_at: int, labels: Sequence
 
 
 def unknown_share(examples: Examples) -> dict[str, dict[str, float]]:
-    """Return the share of words that are not in the vocabulary, by part of the dataset and then by input."""
+    """Return the share of words that are not in the vocabulary, per part of the dataset and input."""
     parts = {"train": examples.train, "validation": examples.validation}
     return {part: _unknown(dataset) for part, dataset in parts.items() if dataset is not None}
 

@@ -1,4 +1,4 @@
-"""Predicts images given as numbers, for runs on the built-in datasets: NumPy files, or a CSV of one image a row."""
+"""Predicts images given as numbers, for runs on built-in datasets: NumPy files, or a CSV with one image per row."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 
 _KEYS = ("images", "x", "x_test", "arr_0")
 
 
-def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+def predict_arrays(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Predict images given as numbers; rows are counted from 0.
 
     Args:
         trained: The run.
-        request: What is to be predicted.
-        reporter: Told how far it is.
+        request: What to predict.
+        reporter: Gets the progress.
 
     Raises:
-        DataError: They cannot be read, or have another shape or range than the dataset's.
+        DataError: They cannot be read, or their shape or range differs from the dataset's.
     """
     info = DATASETS[trained.config.dataset]
     images = _read(request.only(), info.input_shape)
@@ -54,11 +54,11 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     values = _from_numpy(place, path) if place.suffix in {".npy", ".npz"} else _from_csv(path, shape)
     size = int(np.prod(shape))
     if values.dtype.kind not in "biuf":
-        raise DataError(f"{shown(path)} holds no numbers but {values.dtype}.")
+        raise DataError(f"{shown(path)} contains {values.dtype}, not numbers.")
     if values.ndim < 2 or not len(values) or values[0].size != size or not _fits(values.shape[1:], shape):
         sides = "×".join(map(str, shape))
         raise DataError(
-            f"{shown(path)} has shape {values.shape}; each image is to have {sides} numbers.",
+            f"{shown(path)} has shape {values.shape}; each image needs {sides} numbers.",
             remedy=f"Give an array of shape (images, {', '.join(map(str, shape))}), or (images, {size}).",
         )
     images = values.reshape(-1, *shape).astype(np.float32)
@@ -69,7 +69,7 @@ def _read(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
 
 def _fits(given: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Tell whether only sides of one cell differ, or all sides were made one."""
+    """Whether the shapes differ only in sides of length 1, or the given one is flat."""
     return len(given) == 1 or [side for side in given if side > 1] == [side for side in wanted if side > 1]
 
 
@@ -77,7 +77,7 @@ def _from_numpy(place: Path, path: str) -> NDArray[Any]:
     try:
         content = np.load(place, allow_pickle=False)
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"{shown(path)} is not a NumPy file that can be read.", why=one_line(error, 200)) from error
+        raise DataError(f"{shown(path)} cannot be read as a NumPy file.", why=one_line(error, 200)) from error
     if isinstance(content, np.ndarray):
         return content
     with content as archive:
@@ -86,7 +86,7 @@ def _from_numpy(place: Path, path: str) -> NDArray[Any]:
         if key is None:
             raise DataError(
                 f"{shown(path)} has {len(names)} arrays: {', '.join(names[:10])}.",
-                remedy="Name the one with the images 'images', or save it alone as .npy.",
+                remedy="Name the array with the images 'images', or save it alone as .npy.",
             )
         try:
             array: NDArray[Any] = archive[key]
@@ -96,7 +96,7 @@ def _from_numpy(place: Path, path: str) -> NDArray[Any]:
 
 
 def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
-    """Read one image a row, with or without a head; a column of labels before the pixels is left out."""
+    """Read one image per row, with or without a header; a label column before the pixels is dropped."""
     import pandas as pd
 
     text = read_text(path)
@@ -108,7 +108,9 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
     numbers = table.apply(pd.to_numeric, errors="coerce")
     rows = np.flatnonzero(numbers.isna().any(axis=1).to_numpy())
     if len(rows):
-        raise DataError(f"{shown(path)}: row {rows[0] + 1:,} (counted without the head) has a cell without a number.")
+        raise DataError(
+            f"{shown(path)}: row {rows[0] + 1:,} (not counting the header) has a cell that is not a number."
+        )
     values: NDArray[np.float32] = numbers.to_numpy(np.float32)
     return values
 
@@ -125,8 +127,8 @@ def _check_range(images: NDArray[np.float32], largest: float, name: str, reporte
     least, most = float(images.min()), float(images.max())
     if least < 0 or most > largest:
         raise DataError(
-            f"The values go from {least:g} to {most:g}; those of {name} go from 0 to {largest:g}.",
-            remedy="Give the pixels as the dataset has them; the run's own scaling is applied here.",
+            f"The values range from {least:g} to {most:g}, but {name} ranges from 0 to {largest:g}.",
+            remedy="Give unscaled pixels; the run's scaling is applied here.",
         )
     if most <= 1:
-        reporter.note(f"No value is above 1, but those of {name} go up to {largest:g}: were they scaled already?")
+        reporter.note(f"No value is above 1, but {name} goes up to {largest:g}: are these values scaled already?")

@@ -1,4 +1,4 @@
-"""Predicts images: those that a table names, those of a folder, or single files."""
+"""Predicts images from a table, a folder or single files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...data.images.check import Facts
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 
@@ -39,7 +39,7 @@ class _Images:
     """Images to predict.
 
     Args:
-        names: What each row is called in the result.
+        names: Name of each row in the result.
         paths: The files.
         column: Heading of the names.
     """
@@ -49,15 +49,15 @@ class _Images:
     column: str
 
 
-def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Predict images.
 
-    A run on a table of images gets the columns of that table: one a class where it had one a class, else the label.
+    A run on a table of images gets that table's columns: one per class if it had those, else the label.
 
     Args:
         trained: The run.
-        request: What is to be predicted.
-        reporter: Told how far it is.
+        request: What to predict.
+        reporter: Gets the progress.
 
     Raises:
         DataError: There are none, or some cannot be read.
@@ -82,7 +82,7 @@ def _find(trained: TrainedRun, request: Request) -> _Images:
     files = [name for name in files_below(first) if is_image_name(name)]
     if not files:
         raise DataError(f"There is no image in {shown(first)}.")
-    ending = trained.record.get("suffix") or ""  # what the names in the training table left out
+    ending = trained.record.get("suffix") or ""  # which the names in the training table did not have
     return _Images([name.removesuffix(ending) for name in files], [joined(first, name) for name in files], column)
 
 
@@ -92,7 +92,7 @@ def _in_table(trained: TrainedRun, request: Request, path: str) -> _Images:
     try:
         table = read_ids(path, column)
     except DataError as error:
-        wanted = f" The run's own table has its images in the column '{column}'." if column else ""
+        wanted = f" The run's table has its images in the column '{column}'." if column else ""
         raise DataError(error.what, why=error.why, remedy=f"Correct the table.{wanted}") from error
     names = table.iloc[:, 0].tolist()
     folder = _folder(trained, request, path)
@@ -100,7 +100,7 @@ def _in_table(trained: TrainedRun, request: Request, path: str) -> _Images:
 
 
 def _folder(trained: TrainedRun, request: Request, table: str) -> str:
-    """Return the folder of a table's images: the one given, the one beside it as in training, or its own."""
+    """Return the folder of a table's images: the one given, the one beside the table as in training, or the table's."""
     if request.images is not None:
         folder = locate(request.images)
         if not tf.io.gfile.isdir(folder):
@@ -111,7 +111,7 @@ def _folder(trained: TrainedRun, request: Request, table: str) -> str:
 
 
 def _checked(images: _Images, request: Request, reporter: Reporter) -> list[Facts]:
-    """Look at every file before the first is predicted; refuse bad ones unless they may be skipped."""
+    """Check every file before the first is predicted; refuse bad ones unless they may be skipped."""
     facts: list[Facts] = []
     for start in range(0, len(images.paths), _CHECKED_AT_ONCE):
         facts += check_images(images.paths[start : start + _CHECKED_AT_ONCE], lambda _: None)
@@ -119,10 +119,10 @@ def _checked(images: _Images, request: Request, reporter: Reporter) -> list[Fact
     bad = [(name, fact.problem) for name, fact in zip(images.names, facts, strict=True) if fact.problem]
     if not bad:
         return facts
-    told = f"{len(bad):,} of {len(facts):,} images cannot be used: {named(bad)}"
+    found = f"{len(bad):,} of {len(facts):,} images cannot be used: {named(bad)}"
     if not request.skip_bad or len(bad) == len(facts):
-        raise DataError(f"{told}.", remedy="Replace them, or leave them unpredicted with --skip-bad.")
-    reporter.note(f"{told}. For them every class gets the same probability.")
+        raise DataError(f"{found}.", remedy="Replace them, or skip them with --skip-bad.")
+    reporter.note(f"{found}. They get the same probability for every class.")
     return facts
 
 
@@ -150,7 +150,7 @@ def _answers(
     names: tuple[str, ...],
     with_label: bool,
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Go through the images: the name, and its label and probability or a probability a class."""
+    """Yield each image's name, with its label and probability or a probability per class."""
     unknown = np.full(len(names), 1 / len(names), np.float32)
     for name, fact in zip(images.names, facts, strict=True):
         shares = unknown if fact.problem else probabilities(next(outputs))
@@ -158,4 +158,4 @@ def _answers(
             yield name, tuple(map(number, shares))
         else:
             yield name, ("", number(shares[0])) if fact.problem else chosen(shares, names)
-    next(outputs, None)  # the last progress is told after the last output was taken
+    next(outputs, None)  # the last progress is reported after the last output

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def check_there(path: str) -> None:
-    """Check that a file is there.
+    """Check that a file exists.
 
     Raises:
-        DataError: It is not.
+        DataError: It does not.
     """
     place = locate(path)
     if not is_remote(place) and not Path(place).is_file():
-        what = "is a folder, not a file" if Path(place).is_dir() else "is not there"
+        what = "is a folder, not a file" if Path(place).is_dir() else "does not exist"
         raise DataError(f"{shown(path)} {what}.")
 
 
@@ -36,12 +36,12 @@ def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFra
         settings: How to read it, for pandas.
 
     Raises:
-        DataError: It cannot be read, or has not these columns.
+        DataError: It cannot be read, or lacks one of these columns.
     """
     check_there(path)
     table = read_table(path, read_text(path), {}, **settings)
     for name in columns:
         if name not in table.columns:
             nearest = did_you_mean(name, [str(column) for column in table.columns])
-            raise DataError(f"{shown(path)} has no column '{name}', as the run was trained on; {nearest}")
+            raise DataError(f"{shown(path)} has no column '{name}', which the run was trained on; {nearest}")
     return table

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ...config.catalog import DATASETS
 from ...errors import ConsoleError
 from ...storage.paths import user_path
-from .readers import predict
 from .table import Request, write_table
 from .trained import open_trained
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..job import Reporter
+    from ...messages import Reporter
+    from .table import Table
     from .trained import Checkpoint
 
+_PREDICTORS = {
+    **dict.fromkeys(DATASETS, ("arrays", "predict_arrays")),
+    **dict.fromkeys(("image-csv", "image-folder", "tfrecord"), ("images", "predict_images")),
+    "text-csv": ("texts", "predict_texts"),
+    "text-pairs": ("sentences", "translate_sentences"),
+    "ratings-csv": ("ratings", "predict_ratings"),
+}
+"""Module and function for runs on each dataset, which predict data of the same kind."""
 
-def perform(
+
+def predict_with_run(
     reporter: Reporter,
     run: str | None,
     data: Sequence[str],
@@ -33,38 +44,42 @@ def perform(
     force: bool = False,
     trust: bool = False,
 ) -> dict[str, Any]:
-    """Predict.
+    """Predict new data with a trained run and write a CSV file.
 
     Args:
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         run: The run's name, a part of it, or the path of its folder; None for the newest.
         data: Files or folders of new data.
         out: The CSV file to write.
         checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
         images: Folder of the images that a table names.
-        skip_bad: Whether images that cannot be read get no prediction, instead of ending it all.
-        force: Whether a file that is there may be replaced.
-        trust: Whether code in a model that no run of the user's own saved may run.
+        skip_bad: Whether to skip images that cannot be read instead of failing.
+        force: Whether an existing file may be replaced.
+        trust: Whether to run code in a model that was not saved by one of the user's runs.
 
     Returns:
-        The run, the model and the file, the columns, rows, and how many rows got no prediction.
+        The run, the model and the file, the columns, the number of rows, and how many rows got no prediction.
 
     Raises:
         UntrustedCodeError: The model holds code that may not run.
         ConsoleError: The run has no model, the data cannot be read, or the file cannot be written.
     """
-    with suppress(RuntimeError):  # TensorFlow has begun in this process: it is too late, and nothing depends on it
+    with suppress(RuntimeError):  # TensorFlow is initialised already
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
     path = Path(out)
     if path.exists() and not force:
         raise ConsoleError(
-            f"{user_path(path)} is there already.", remedy="Choose another file, or replace it: --force."
+            f"{user_path(path)} exists already.", remedy="Choose another file, or replace it with --force."
         )
     if not path.parent.is_dir():
-        raise ConsoleError(f"There is no folder {user_path(path.parent)}.", remedy="Make it, or choose another --out.")
+        raise ConsoleError(
+            f"There is no folder {user_path(path.parent)}.", remedy="Create it, or choose another --out."
+        )
     trained = open_trained(run, checkpoint, trust=trust)
-    table = predict(trained, Request(tuple(data), images, skip_bad), reporter)
+    module, function = _PREDICTORS[trained.config.dataset]
+    predict = getattr(import_module(f"..{module}", __name__), function)
+    table: Table = predict(trained, Request(tuple(data), images, skip_bad), reporter)
     rows = write_table(table, path)
     return {
         "run": trained.run.run_id,

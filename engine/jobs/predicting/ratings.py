@@ -1,4 +1,4 @@
-"""Predicts ratings: of pairs of a user and an item, or the best of the items that each user has not rated yet."""
+"""Predicts ratings of user-item pairs, or the best items that each user has not rated yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 
@@ -30,16 +30,16 @@ _AT_ONCE = 4096
 _UNKNOWN = 0
 
 
-def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
-    """Predict the rating of each pair in a table, or the best items where it has users only.
+def predict_ratings(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict the rating of each pair in a table, or the best items if the table has users only.
 
-    Users and items that were not in the training data get what is usual. What a user rated in the file that the run was
-    trained on, for training or validation, is not among the best.
+    Users and items that were not in the training data get an average rating. Items that a user rated in the run's data,
+    for training or validation, are not among the best.
 
     Args:
         trained: The run.
-        request: What is to be predicted.
-        reporter: Told how far it is.
+        request: What to predict.
+        reporter: Gets the progress.
 
     Raises:
         DataError: The table cannot be read, or has no column of users.
@@ -50,7 +50,7 @@ def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     for column in wanted:
         empty = np.flatnonzero(table[column].isna().to_numpy())
         if len(empty):
-            raise DataError(f"{shown(path)}: row {empty[0] + 1:,} has nothing in column '{column}'.")
+            raise DataError(f"{shown(path)}: row {empty[0] + 1:,} is empty in column '{column}'.")
     users = _numbered(table[columns["user"]], trained.record["users"], "user", reporter)
     model = trained.load_model()
     if len(wanted) == 1:
@@ -81,14 +81,14 @@ def _pairs(users: NDArray[np.int32], items: NDArray[np.int32]) -> Iterator[dict[
 
 
 def _rated(trained: TrainedRun, reporter: Reporter) -> list[NDArray[np.int32]]:
-    """Return what each user rated, by the number of the user; nothing for number 0, which is of unknown users.
+    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users.
 
     Raises:
-        DataError: What the run noted is damaged.
+        DataError: The run's record is damaged.
     """
     nothing, users = np.empty(0, np.int32), len(trained.record["users"])
     if "rated" not in trained.record:
-        reporter.note("This run did not note what its users rated: that can be among their best items.")
+        reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")
         return [nothing] * (users + 1)
     try:
         return [nothing, *unpacked(trained.record["rated"], users)]

@@ -70,10 +70,10 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
         dataset: The run's dataset.
 
     Returns:
-        What it says; empty when an image dataset has none, whose configuration says it all.
+        The record; empty for an image dataset without one, whose configuration says everything.
 
     Raises:
-        DataError: It is missing, is not a regular file, is too large, or does not say what the dataset needs.
+        DataError: It is missing, not a regular file, too large, or lacks what the dataset needs.
     """
     shown = user_path(path)
     try:
@@ -81,9 +81,7 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
     except FileNotFoundError:
         if dataset in IMAGE_DATASETS:
             return {}
-        raise DataError(
-            f"The run {path.parent.name} has no {path.name}, which says how its words are numbered."
-        ) from None
+        raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
     except NotAFileError as error:
         raise DataError(f"{shown} is not a file.") from error
     except TooLargeError as error:

@@ -1,4 +1,4 @@
-"""Translates a text file of one sentence a line."""
+"""Translates a text file with one sentence per line."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from .table import BATCH, Table, inputs_fit
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 
 
-def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
-    """Translate sentences; of a line with tabs only what stands before the first.
+def translate_sentences(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Translate sentences; of a line with tabs, only the part before the first tab.
 
     Args:
         trained: The run.
-        request: What is to be translated.
-        reporter: Told how far it is.
+        request: What to translate.
+        reporter: Gets the progress.
 
     Raises:
-        DataError: The file cannot be read, or holds no sentence.
+        DataError: The file cannot be read, or has no sentence.
     """
     path = request.only()
     check_there(path)
     sentences = [line.partition("\t")[0].strip() for line in read_text(path).splitlines()]
     sentences = [sentence for sentence in sentences if sentence]
     if not sentences:
-        raise DataError(f"{shown(path)} holds no sentence.")
+        raise DataError(f"{shown(path)} has no sentences.")
     translator = Translator(trained.load_model(), trained.record)
     return Table(("source", "translation"), _translated(translator, sentences, reporter))
 
@@ -42,7 +42,7 @@ def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
 def _translated(translator: Translator, sentences: Sequence[str], reporter: Reporter) -> Iterator[tuple[str, str]]:
     for start in range(0, len(sentences), BATCH):
         part = sentences[start : start + BATCH]
-        # The last batch is filled up: its shape stays that of the others, and nothing is compiled anew.
+        # The last batch is padded to the shape of the others, so that nothing is compiled again.
         filled = [*part, *[""] * (BATCH - len(part))] if start else part
         with inputs_fit():
             translations = translator.translate(filled)

@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ..job import Reporter
+    from ...messages import Reporter
 
 BATCH = 64
-"""Examples predicted at once."""
+"""Examples per batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be predicted.
+    """What to predict.
 
     Args:
-        data: Files or folders, as the person wrote them.
+        data: Files or folders, as the user wrote them.
         images: Folder of the images that a table names; None to look beside the table.
-        skip_bad: Whether images that cannot be read get no prediction, instead of ending it all.
+        skip_bad: Whether to skip images that cannot be read instead of failing.
     """
 
     data: tuple[str, ...]
@@ -47,7 +47,8 @@ class Request:
         """
         if len(self.data) > 1:
             raise DataError(
-                f"{len(self.data)} files are given; only images can be several.", remedy="Predict one after another."
+                f"Only images can be predicted from several files, and {len(self.data)} are given.",
+                remedy="Predict one file at a time.",
             )
         return self.data[0]
 
@@ -58,8 +59,8 @@ class Table:
 
     Args:
         columns: Names of the columns.
-        rows: One text or number a column; computed as they are asked for.
-        skipped: Rows without a prediction of their own.
+        rows: One text or number per column, computed lazily.
+        skipped: Rows without a prediction.
     """
 
     columns: tuple[str, ...]
@@ -68,16 +69,16 @@ class Table:
 
 
 def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
-    """Go through what a model says of each example, predicting a batch at a time.
+    """Yield a model's output for each example, predicting in batches.
 
     Args:
         model: The model.
         batches: Batches of inputs.
         total: How many examples there are.
-        reporter: Told how far it is.
+        reporter: Gets the progress.
 
     Raises:
-        DataError: An input cannot be read or does not fit, or the model says what is no number.
+        DataError: An input cannot be read or does not fit, or an output is not a number.
     """
     import keras
     import tensorflow as tf
@@ -91,8 +92,8 @@ def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporte
                 outputs = keras.ops.convert_to_numpy(step(inputs)).astype(np.float32)
             if not np.isfinite(outputs).all():
                 raise DataError(
-                    "The model's answers are not numbers (NaN).",
-                    why="Its training went wrong: the loss was no number at the end.",
+                    "The model's predictions are NaN.",
+                    why="The loss was NaN at the end of training.",
                     remedy="Try --checkpoint best, or train again with a lower learning rate.",
                 )
             yield from outputs
@@ -104,10 +105,10 @@ def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporte
 
 @contextmanager
 def inputs_fit() -> Iterator[None]:
-    """Run a model on inputs, for which it may not be made: a run's files can come from two different runs.
+    """Run a model on inputs that may not fit it: a run's files can come from two different runs.
 
     Raises:
-        DataError: It does not take such inputs, or returns something else than a run of this kind.
+        DataError: The model does not take such inputs, or its output is not that of such a run.
     """
     try:
         yield
@@ -115,15 +116,15 @@ def inputs_fit() -> Iterator[None]:
         raise DataError(
             "The model does not fit the run's configuration and inputs.json.",
             why=one_line(error, 300),
-            remedy="Use a run's folder as training left it.",
+            remedy="Use an unchanged run folder.",
         ) from error
 
 
 def class_count(model: Any) -> int:
-    """Return how many classes a model tells apart.
+    """Return how many classes a model distinguishes.
 
     Raises:
-        DataError: It does not say, or tells none apart.
+        DataError: Its output is not one value per class.
     """
     try:
         shape = model.output_shape
@@ -134,7 +135,7 @@ def class_count(model: Any) -> int:
             f"The model's output has shape {shape}, which is not a value for each class.",
             remedy="Predict by hand with keras.models.load_model.",
         )
-    return max(shape[1], 2)  # a single value is the probability of the second of two classes
+    return max(shape[1], 2)  # a single value is the probability of the second class
 
 
 def number(value: float) -> str:
@@ -143,21 +144,21 @@ def number(value: float) -> str:
 
 
 def chosen(output: NDArray[np.float32], names: Sequence[str]) -> tuple[str, str]:
-    """Return the likeliest class and its probability."""
+    """Return the most likely class and its probability."""
     best = int(np.argmax(output))
     return names[best], number(output[best])
 
 
 def probabilities(output: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a probability a class, also of a model that only says that of the second of two."""
+    """Return a probability per class, also for a binary model with a single output."""
     return np.array([1 - output[0], output[0]], np.float32) if len(output) == 1 else output
 
 
 def write_table(table: Table, path: Path) -> int:
-    """Write a table as CSV, whole or not at all; return the number of rows.
+    """Write a table as CSV, completely or not at all; return the number of rows.
 
     Raises:
-        ConsoleError: The file cannot be written; one that was there is untouched.
+        ConsoleError: The file cannot be written; an existing one is unchanged.
     """
     count = 0
     try:

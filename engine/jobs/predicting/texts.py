@@ -13,18 +13,18 @@ from .input_tables import open_table
 from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
 
 if TYPE_CHECKING:
-    from ..job import Reporter
+    from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 
 
-def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
-    """Predict labels; the table's other columns are kept, and rows are numbered from 1 where it has none.
+def predict_texts(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict labels. The table's other columns are kept; if there are none, rows are numbered from 1.
 
     Args:
         trained: The run.
-        request: What is to be predicted.
-        reporter: Told how far it is.
+        request: What to predict.
+        reporter: Gets the progress.
 
     Raises:
         DataError: The table cannot be read, or has no column of texts.
@@ -34,7 +34,7 @@ def predict(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     table = open_table(path, [text_column])
     empty = np.flatnonzero(table[text_column].isna().to_numpy())
     if len(empty):
-        raise DataError(f"{shown(path)}: row {empty[0] + 1:,} has nothing in column '{text_column}'.")
+        raise DataError(f"{shown(path)}: row {empty[0] + 1:,} is empty in column '{text_column}'.")
     texts = [without_markup(text) for text in table[text_column]]
     kept = table.drop(columns=[text_column, *({label_column} & set(table.columns))]).fillna("")
     if not len(kept.columns):

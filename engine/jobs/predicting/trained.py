@@ -1,4 +1,4 @@
-"""A run that was trained: its model, and what it was told of its data."""
+"""A trained run: its model, and the record of its data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Checkpoint = Literal["last", "best"]
 
 _LARGEST = 512 << 20  # bytes; it may hold a large vocabulary
-_BY_HAND = "keras.models.load_model('{path}').predict(…), on data made as your function makes it."
+_BY_HAND = "keras.models.load_model('{path}').predict(…), on data from your function."
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +34,9 @@ class TrainedRun:
     Args:
         run: Its folder.
         config: Its configuration.
-        record: Its ``inputs.json``; empty where it has none.
-        architecture: What the saved model says of itself, with the run's own SavedModel in it.
-        runs_code: Whether loading it runs code in it, which was saved by a run of the user's own or is trusted.
+        record: Its ``inputs.json``; empty if it has none.
+        architecture: The saved model's architecture, which refers to the run's own SavedModel.
+        runs_code: Whether loading it may run code in it: one of the user's runs saved it, or it is trusted.
     """
 
     run: RunDirectory
@@ -54,7 +54,7 @@ class TrainedRun:
         """Load the model.
 
         Raises:
-            ConsoleError: It is damaged, or needs code that is not there.
+            ConsoleError: It is damaged, or needs code that is missing.
         """
         import keras
 
@@ -69,30 +69,32 @@ class TrainedRun:
                 f"{user_path(self.model_path)} cannot be loaded.",
                 why=one_line(error, 300),
                 remedy=(
-                    "It has layers of your own: load it with keras.models.load_model(…, custom_objects=…)."
+                    "It has custom layers: load it with keras.models.load_model(…, custom_objects=…)."
                     if own
-                    else "Try the other one of --checkpoint last and best."
+                    else "Try the other --checkpoint: last or best."
                 ),
             ) from error
         if not isinstance(model, keras.Model):
-            raise ConsoleError(f"{user_path(self.model_path)} holds no model, but a {type(model).__name__}.")
+            raise ConsoleError(f"{user_path(self.model_path)} contains a {type(model).__name__}, not a model.")
         return model
 
     def class_names(self, classes: int) -> tuple[str, ...]:
-        """Return the names of the model's classes, as the data had them when it was trained.
+        """Return the names of the model's classes, from its training data.
 
         Args:
-            classes: How many the model tells apart.
+            classes: How many the model distinguishes.
 
         Raises:
-            DataError: What the run noted does not fit its model.
+            DataError: The run's record does not fit its model.
         """
         names = tuple(map(str, self.record.get("classes") or self.record.get("class_names") or ()))
         if not names:
             report = read_report(self.run)
             names = tuple(one.name for one in report.classes) if report is not None else ()
         if names and len(names) != classes:
-            raise DataError(f"The run {self.run.run_id} has {len(names)} classes, but its model tells {classes} apart.")
+            raise DataError(
+                f"The run {self.run.run_id} has {len(names)} classes, but its model distinguishes {classes}."
+            )
         return names or tuple(map(str, range(classes)))
 
     def scale(self) -> float:
@@ -103,17 +105,17 @@ class TrainedRun:
 
 
 def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
-    """Find a run and its model, which is not loaded yet. Nothing that the run's files name is imported.
+    """Find a run and its model without loading it. No code that the run's files name is imported.
 
     Args:
         name: Its name, a part of it, or the path of its folder; None for the newest.
         checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
-        trust: Whether code in a model that no run of the user's own saved may run.
+        trust: Whether to run code in a model that was not saved by one of the user's runs.
 
     Raises:
-        UntrustedCodeError: The model holds code that may not run.
-        ConsoleError: There is no such run, it has no model or a damaged one, or its data was made by a function of the
-            user's.
+        UntrustedCodeError: The model contains code that may not run.
+        ConsoleError: There is no such run, its model is missing or damaged, or its data comes from a function of the
+            user.
     """
     run = find_run(name)
     path = run.model if checkpoint == "last" else run.checkpoints / "best.keras"
@@ -122,14 +124,16 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
         use = "best" if checkpoint == "last" else "last"
         raise ConsoleError(
             f"The run {run.run_id} has no {path.relative_to(run.path)}.",
-            why="It trains still, or it failed before it could save." if checkpoint == "last" else "None was kept.",
+            why="It is still training, or it failed before it could save."
+            if checkpoint == "last"
+            else "No checkpoint was saved.",
             remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console show` says how it ended.",
         )
     config = _config(run, path)
     if is_user_reference(config.dataset):
         raise DataError(
             f"The data of {run.run_id} comes from your function {config.dataset}.",
-            why="How it makes inputs of new data is not known here.",
+            why="How new data becomes its inputs is not known here.",
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(path))}",
         )
     record = read_record(run.inputs, config.dataset)
@@ -137,18 +141,18 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
     if config.model == "hub":
         if not has_graph(run.hub):
             raise ConsoleError(
-                f"{user_path(run.hub)} is not there, the SavedModel that this run's model needs.",
-                remedy="Move or copy a run's folder as a whole.",
+                f"{user_path(run.hub)} does not exist; this run's model needs that SavedModel.",
+                remedy="Copy or move the whole run folder.",
             )
         move_graphs(architecture, run.hub)
     return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, trust=trust))
 
 
 def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
-    """Return whether a model has code, all of which may run.
+    """Return whether a model has code that may run.
 
     Raises:
-        UntrustedCodeError: It has code that may not run.
+        UntrustedCodeError: It has code that may not be run.
     """
     code = find_code(architecture)
     if not code or trust or is_own(architecture):
@@ -161,16 +165,13 @@ def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
         else ""
     )
     raise UntrustedCodeError(
-        f"{code[0]}, and no run of yours on this machine saved it.{more}",
-        remedy="If you trust whoever made the run, let its code run: add --trust.",
+        f"{code[0]}, and none of your runs on this machine saved it.{more}",
+        remedy="If you trust the run's author, add --trust to run its code.",
     )
 
 
 def _with_saved_model(architecture: Architecture, *, safe_mode: bool) -> Any:
-    """Load a model whose SavedModel may have moved since it was saved.
-
-    Keras notes the SavedModel's full path in the file, and would look there.
-    """
+    """Load a model whose SavedModel may have moved: Keras would look at the path that was saved."""
     import keras
 
     model = keras.saving.deserialize_keras_object(architecture.config, safe_mode=safe_mode)
@@ -186,6 +187,6 @@ def _config(run: RunDirectory, model: Path) -> RunConfig:
             raise
         raise DataError(
             f"The run {run.run_id} was trained by a notebook or script.",
-            why="How it makes inputs of new data is not known here.",
+            why="How new data becomes its inputs is not known here.",
             remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(model))}",
         ) from error

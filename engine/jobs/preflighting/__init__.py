@@ -1,1 +1,1 @@
-"""The preflight as a job: compiling in worker processes, or the estimate where there is no TPU compiler."""
+"""The preflight as a job: compiling in worker processes, or a lower bound on memory without the TPU compiler."""

@@ -1,4 +1,4 @@
-"""Says what a run would do on TPUs that are not here, by the TPU's own compiler."""
+"""Asks the TPU compiler what a run would do on TPUs that this machine does not have."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ...accelerators.backend import is_installed
 from ...config.reading import parse_config
 from ...errors import ConsoleError
 from ...preflight.cache import versions
-from ...preflight.cases import cases_of, recall_all
+from ...preflight.choices import cached_verdicts, choices_of
 from ...preflight.topologies import find_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..job import Reporter
+    from ...messages import Reporter
 
 INSTALL = "pip install 'tpu-console[tpu]'"
-"""The line that installs the compiler."""
+"""The command that installs the compiler."""
 
 
-def perform(
+def preflight_choices(
     reporter: Reporter,
     config: Mapping[str, Any],
     on: Sequence[str],
@@ -32,33 +32,33 @@ def perform(
     search: bool = False,
     use_cache: bool = True,
 ) -> dict[str, Any]:
-    """Judge a configuration.
+    """Return the verdict on every choice of TPU, batch and precision.
 
     Args:
-        reporter: Told how far it is.
+        reporter: Gets the progress.
         config: The configuration as plain values.
         on: Names of TPUs, such as ``v5e-8``.
-        batches: Examples a device; empty takes the configuration's.
-        precisions: Keras's dtype policies; empty takes the configuration's.
-        search: Whether to look for the largest batches that fit.
-        use_cache: Whether verdicts that were kept are taken.
+        batches: Examples per device; empty for the configuration's.
+        precisions: Keras dtype policies; empty for the configuration's.
+        search: Whether to search for the largest batches that fit.
+        use_cache: Whether to use cached verdicts.
 
     Returns:
-        ``verdicts``, each as `Verdict.as_dict` gives it: every precision and batch of the first TPU, then of the next;
-        and ``versions`` of the packages that were asked.
+        ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and the
+        ``versions`` of the packages that a verdict depends on.
 
     Raises:
-        ConsoleError: There is no such TPU, or no compiler for them here.
+        ConsoleError: There is no such TPU, or no TPU compiler on this machine.
     """
     settings = parse_config(config)
-    cases = cases_of(settings, [find_topology(name) for name in on], batches, precisions)
-    verdicts = recall_all(cases, search=search) if use_cache else None
+    choices = choices_of(settings, [find_topology(name) for name in on], batches, precisions)
+    verdicts = cached_verdicts(choices, search=search) if use_cache else None
     if verdicts is None:
         check_compiler()
-        from ...preflight.worker_pool import judge_all  # not for an answer that was kept
+        from ...preflight.worker_pool import reach_verdicts  # not needed for cached verdicts
 
-        verdicts = judge_all(
-            cases,
+        verdicts = reach_verdicts(
+            choices,
             lambda what, seconds: reporter.progress(what, seconds, None, "seconds"),
             search=search,
             use_cache=use_cache,
@@ -67,16 +67,15 @@ def perform(
 
 
 def check_compiler() -> None:
-    """Check that the TPU compiler can be had here, without loading it.
+    """Check that the TPU compiler is installed, without loading it.
 
     Raises:
-        ConsoleError: It is not installed, or there is none for this machine.
+        ConsoleError: It is not installed, or does not exist for this machine.
     """
     if not sys.platform.startswith("linux") or platform.machine() not in {"x86_64", "AMD64"}:
         raise ConsoleError(
-            f"There is no TPU compiler for {platform.system()} on {platform.machine()}: libtpu is made for Linux on "
-            "x86-64.",
-            remedy="Preflight on such a machine; Colab, Kaggle and a TPU VM are.",
+            f"There is no TPU compiler for {platform.system()} on {platform.machine()}: libtpu needs Linux on x86-64.",
+            remedy="Run the preflight on such a machine, for example on Colab, Kaggle or a TPU VM.",
         )
     missing = [name for name in ("jax", "libtpu") if not is_installed(name)]
     if missing:

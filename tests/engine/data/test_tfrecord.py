@@ -16,8 +16,8 @@ from tests.images import PLANT_CLASSES, write_image_folder, write_plant_patholog
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.jobs.converting.tfrecord import perform
-from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.jobs.converting.tfrecord import convert_dataset
+from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.events import DataReady, EpochEnded, RunFailed
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ PER_CLASS = 40
 
 def convert(source: Path, to: Path) -> Path:
     dataset = "image-csv" if source.suffix == ".csv" else "image-folder"
-    perform(Reporter(io.StringIO()), dataset, {"path": str(source)}, str(to), 0.02)
+    convert_dataset(Reporter(io.StringIO()), dataset, {"path": str(source)}, str(to), 0.02)
     return to
 
 

@@ -7,8 +7,8 @@ import io
 import json
 from typing import TYPE_CHECKING, Any
 
-from tpu_console.engine.jobs.job import Reporter
-from tpu_console.engine.jobs.predicting.predict import perform
+from tpu_console.engine.jobs.predicting.predict import predict_with_run
+from tpu_console.engine.messages import Reporter
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.stop_token import StopToken
@@ -40,7 +40,7 @@ class Job:
 
     def __call__(self, run: RunDirectory, *data: Path | str, **options: Any) -> list[dict[str, str]]:
         settings = {"run": str(run.path), "data": [str(path) for path in data], "out": str(self.out), **options}
-        self.result = perform(Reporter(self.said), **settings)
+        self.result = predict_with_run(Reporter(self.said), **settings)
         return self.rows()
 
     def rows(self) -> list[dict[str, str]]:

@@ -29,8 +29,8 @@ from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.jobs.converting.shard_files import DamagedShardError, check_records, write_shard
 from tpu_console.engine.jobs.converting.shard_source import read_images
-from tpu_console.engine.jobs.converting.tfrecord import perform
-from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.jobs.converting.tfrecord import convert_dataset
+from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ DECODING = Decoding((40, 60))
 
 
 class Listener(Reporter):
-    """Keeps what a job says, and interrupts it where it is told to.
+    """Records what a job reports, and interrupts it at a given point.
 
     Args:
         until: What is being done, and how far, when it is interrupted.
@@ -66,7 +66,7 @@ def convert(
     source: Path, to: Path | str, reporter: Reporter | None = None, shard_mb: float = SHARD_MB, **options: Any
 ) -> dict[str, Any]:
     dataset = "image-csv" if source.suffix == ".csv" else "image-folder"
-    return perform(reporter or Listener(), dataset, {"path": str(source), **options}, str(to), shard_mb)
+    return convert_dataset(reporter or Listener(), dataset, {"path": str(source), **options}, str(to), shard_mb)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -233,7 +233,7 @@ def test_what_is_complete_is_checked_and_not_written_again(
     assert convert(flowers, tmp_path / "once", listener)["written"] == 0
     assert content(tmp_path / "once") == once
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "once").glob("*.tfrecord")} == before
-    assert ("checking shards that are there", 60, 60) in listener.steps
+    assert ("checking existing shards", 60, 60) in listener.steps
 
 
 def test_a_shard_that_was_damaged_meanwhile_is_written_again(
@@ -246,7 +246,7 @@ def test_a_shard_that_was_damaged_meanwhile_is_written_again(
     listener = Listener()
     assert convert(flowers, tmp_path / "once", listener)["written"] == 2
     assert content(tmp_path / "once") == once
-    assert [f"{path} is damaged and written again" for path in shards[:2]] == [
+    assert [f"{path} is damaged and will be written again" for path in shards[:2]] == [
         note.partition(":")[0] for note in listener.notes
     ]
 
@@ -274,7 +274,7 @@ def test_another_shard_size_is_refused_in_a_folder_that_was_begun(
 def test_shards_of_unknown_origin_are_not_written_over(flowers: Path, tmp_path: Path, name: str) -> None:
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / name).write_text("mine")
-    with pytest.raises(DataError, match=f"already holds {name}"):
+    with pytest.raises(DataError, match=f"already contains {name}"):
         convert(flowers, tmp_path / "shards")
     assert content(tmp_path / "shards") == {name: b"mine"}
 
@@ -313,7 +313,7 @@ def test_a_device_without_room_is_said_to_be_full(flowers: Path, tmp_path: Path,
     with pytest.raises(ConsoleError) as caught:
         convert(flowers, folder)
     assert caught.value.what == f"{folder}/{shard_name(1, 3)} cannot be written: the disk is full."
-    assert "whole shards are kept" in caught.value.remedy
+    assert "complete shards are kept" in caught.value.remedy
     assert sorted(content(folder)) == ["manifest.json", shard_name(0, 3)]
     convert(flowers, folder)
     assert content(folder) == once
@@ -331,7 +331,7 @@ def test_too_little_room_is_found_before_anything_is_written(
 
 def test_a_folder_that_cannot_be_made_is_named(flowers: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConsoleError, match=f"^{tmp_path}/file/shards cannot be made"):
+    with pytest.raises(ConsoleError, match=f"^{tmp_path}/file/shards cannot be created"):
         convert(flowers, tmp_path / "file" / "shards")
 
 
@@ -378,8 +378,8 @@ def test_reading_back_finds_whatever_is_not_as_it_should_be(flowers: Path, tmp_p
         ((*images, third), "3 records instead of 4"),
         ((first, third, second), "is not where it should be"),
         ((first, second, replace(third, label=2)), "another label"),
-        ((first, second, replace(third, crc32=1)), "another image"),
-        ((first, second, replace(third, orientation=6)), "turned otherwise"),
+        ((first, second, replace(third, crc32=1)), "other contents"),
+        ((first, second, replace(third, orientation=6)), "has another orientation"),
     ):
         with pytest.raises(DamagedShardError, match=reason):
             check(*items)

@@ -16,7 +16,7 @@ from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for
 from tpu_console.engine.jobs.inspecting.speed import measure
 from tpu_console.engine.jobs.inspecting.spread import histogram, spread
-from tpu_console.engine.jobs.job import Reporter
+from tpu_console.engine.messages import Reporter
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def measured(config: RunConfig) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What was measured in a short time, and what was told meanwhile."""
+    """A short measurement, and the messages during it."""
     stream = io.StringIO()
     examples = load_examples(config, lambda _: None)
     found = measure(config, examples, Reporter(stream), seconds=0.2)
@@ -44,7 +44,7 @@ def config(photos: Path) -> RunConfig:
 
 def test_every_part_of_a_pipeline_of_files_is_measured(config: RunConfig) -> None:
     augmented = with_changes(config, [("augmentation.flip", "horizontal"), ("augmentation.brightness", 0.1)])
-    found, told = measured(augmented)
+    found, messages = measured(augmented)
     parts = {part["name"]: part for part in found["parts"]}
     assert list(parts) == ["reading", "decoding", "augmenting", "first", "later"]
     assert all(part["per_s"] > 0 and part["examples"] > 0 for part in parts.values())
@@ -54,7 +54,7 @@ def test_every_part_of_a_pipeline_of_files_is_measured(config: RunConfig) -> Non
     assert found["limit"] == slowest
     assert (found["unit"], found["cache"]) == ("images", "memory")
     assert any("Later epochs come from memory" in text for text in found["advice"])
-    assert {line["what"] for line in told} >= {"measuring reading files", "measuring first epoch"}
+    assert {line["what"] for line in messages} >= {"measuring reading files", "measuring first epoch"}
 
 
 def test_without_a_cache_there_are_no_faster_epochs(config: RunConfig) -> None:

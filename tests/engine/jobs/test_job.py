@@ -1,56 +1,25 @@
-"""The protocol of jobs: what a reporter writes, and how a job's process ends."""
+"""The process of a job: what it reports, and how it ends."""
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.helpers import LIMIT_S, ROOT
-from tpu_console.engine.jobs.job import FAILED, INTERRUPTED, JOBS, Reporter
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-def written(stream: io.StringIO) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in stream.getvalue().splitlines()]
-
-
-def test_the_first_and_the_last_of_each_thing_are_told_however_fast_it_goes() -> None:
-    stream = io.StringIO()
-    reporter = Reporter(stream)
-    for what in ("reading", "writing"):
-        for done in range(1001):
-            reporter.progress(what, done, 1000, "images")
-    told = [(record["what"], record["done"]) for record in written(stream)]
-    assert [pair for pair in told if pair[1] in (0, 1000)] == [
-        ("reading", 0),
-        ("reading", 1000),
-        ("writing", 0),
-        ("writing", 1000),
-    ]
-    assert len(told) < 50
-
-
-def test_a_result_stays_one_whatever_it_holds() -> None:
-    stream = io.StringIO()
-    Reporter(stream).result({"kind": "note", "name": os.fsdecode(b"\xff.jpg"), "value": 1.5})
-    assert written(stream) == [{"kind": "result", "name": "\udcff.jpg", "value": 1.5}]
-
+from tpu_console.engine.jobs.job import JOBS
+from tpu_console.engine.messages import FAILED, INTERRUPTED
 
 JOB = """
 import os, sys
 from tpu_console.engine.jobs import job
 from tpu_console.engine.errors import DataError
 
-def perform(reporter, how):
+def work(reporter, how):
     os.write(1, b"native code prints\\n")
     print("so does Python")
     reporter.note("at work")
@@ -64,7 +33,7 @@ def perform(reporter, how):
     return {"how": how}
 
 sys.modules["its_module"] = sys.modules["__main__"]
-job.JOBS["inspect"] = "its_module"
+job.JOBS["inspect"] = "its_module:work"
 sys.exit(job.main(sys.argv[1:]))
 """
 
@@ -106,7 +75,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]
             FAILED,
             {
                 "kind": "error",
-                "what": "The inspect job met a mistake of its own: RuntimeError: two lines",
+                "what": "Internal error in the inspect job: RuntimeError: two lines",
                 "why": "",
                 "remedy": "",
                 "has_log": True,
@@ -115,7 +84,7 @@ def end(process: subprocess.Popen[str]) -> tuple[int, list[dict[str, Any]], str]
         ),
     ],
 )
-def test_a_job_s_end_is_told_and_nothing_else_gets_between(how: str, code: int, last: dict[str, Any]) -> None:
+def test_a_job_reports_its_end_and_native_output_stays_out(how: str, code: int, last: dict[str, Any]) -> None:
     found, said, err = end(start(how))
     assert (found, said) == (code, [{"kind": "note", "text": "at work"}, last])
     assert "native code prints" in err
@@ -145,9 +114,7 @@ def test_a_job_ends_when_nobody_listens_any_more() -> None:
 
 
 def test_every_job_has_its_module() -> None:
-    missing = [module for module in JOBS.values() if not _source(module).is_file()]
-    assert missing == []
-
-
-def _source(module: str) -> Path:
-    return ROOT / f"{module.replace('.', '/')}.py"
+    for place in JOBS.values():
+        module, _, function = place.partition(":")
+        source = ROOT / f"{module.replace('.', '/')}.py"
+        assert f"def {function}(" in source.read_text(encoding="utf-8"), place

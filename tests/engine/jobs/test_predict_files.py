@@ -15,10 +15,10 @@ from tests.engine.jobs.predicting import train
 from tests.helpers import small_config
 from tests.images import write_image_folder
 from tpu_console.engine.errors import ConsoleError, DataError, RunNotFoundError, UntrustedCodeError
-from tpu_console.engine.jobs.job import Reporter
-from tpu_console.engine.jobs.predicting.predict import perform
+from tpu_console.engine.jobs.predicting.predict import predict_with_run
 from tpu_console.engine.jobs.predicting.table import Table, write_table
 from tpu_console.engine.jobs.predicting.trained import open_trained
+from tpu_console.engine.messages import Reporter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match=r"no checkpoints/best\.keras.*--checkpoint last"):
         job(run, "x.csv", checkpoint="best")
     with pytest.raises(RunNotFoundError):
-        perform(Reporter(job.said), run=str(tmp_path / "nowhere"), data=["x"], out=str(job.out))
+        predict_with_run(Reporter(job.said), run=str(tmp_path / "nowhere"), data=["x"], out=str(job.out))
 
 
 @pytest.mark.parametrize("own", [True, False])
@@ -73,7 +73,7 @@ def test_a_model_whose_answers_are_no_numbers(job: Job, small_digits: RunDirecto
     model.set_weights([np.full_like(weight, np.nan) for weight in model.get_weights()])
     model.save(run.model)
     np.save(tmp_path / "x.npy", np.zeros((1, 8, 8)))
-    with pytest.raises(DataError, match="not numbers"):
+    with pytest.raises(DataError, match="are NaN"):
         job(run, tmp_path / "x.npy")
     assert not job.out.exists()
 
@@ -81,7 +81,7 @@ def test_a_model_whose_answers_are_no_numbers(job: Job, small_digits: RunDirecto
 def test_a_file_that_is_there_is_kept_unless_forced(job: Job, small_digits: RunDirectory) -> None:
     np.save(job.out.parent / "x.npy", np.zeros((2, 8, 8)))
     job.out.write_text("mine")
-    with pytest.raises(ConsoleError, match=r"out\.csv is there already.*--force"):
+    with pytest.raises(ConsoleError, match=r"out\.csv exists already.*--force"):
         job(small_digits, job.out.parent / "x.npy")
     assert job.out.read_text() == "mine"
     assert len(job(small_digits, job.out.parent / "x.npy", force=True)) == 2
@@ -157,10 +157,10 @@ def test_a_run_with_a_saved_model_predicts_the_same_when_it_was_moved(
 
 def test_a_run_without_its_saved_model_says_so(job: Job, hub_run: RunDirectory, tmp_path: Path) -> None:
     hub_run.hub.rename(tmp_path / "kept")
-    with pytest.raises(ConsoleError, match="hub is not there, the SavedModel that this run's model needs"):
+    with pytest.raises(ConsoleError, match="hub does not exist; this run's model needs that SavedModel"):
         job(hub_run, tmp_path / "flowers")
     hub_run.hub.mkdir()
-    with pytest.raises(ConsoleError, match="hub is not there"):
+    with pytest.raises(ConsoleError, match="hub does not exist"):
         job(hub_run, tmp_path / "flowers")
 
 

@@ -123,7 +123,7 @@ def test_whose_ratings_are_not_known_gets_the_best_of_all(job: Job, films: RunDi
     unknown = job(run, tmp_path / "users.csv", force=True)
     assert unknown[:10] == known[:10]
     assert unknown[10:] != known[10:]
-    assert "did not note what its users rated" in job.notes
+    assert "no record of what its users rated" in job.notes
     for broken in ("eJxjYGBgAAAABAAB", "what?", 3, ""):
         run.inputs.write_text(json.dumps(record | {"rated": broken}))
         with pytest.raises(DataError, match=r"inputs\.json is damaged"):

@@ -11,10 +11,10 @@ import pytest
 from tests.helpers import private_mode, run_python, small_config
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.findings import Finding, Severity
-from tpu_console.engine.jobs.preflighting.preflight import perform
+from tpu_console.engine.jobs.preflighting.preflight import preflight_choices
 from tpu_console.engine.preflight.cache import keep, recall
-from tpu_console.engine.preflight.cases import cases_of, recall_all
-from tpu_console.engine.preflight.memory_room import needed_bytes, shortage
+from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
+from tpu_console.engine.preflight.compile_memory import needed_bytes, shortage
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.storage.paths import cache_folder
@@ -116,14 +116,14 @@ def test_a_damaged_file_is_no_answer() -> None:
 
 
 def test_all_or_nothing_is_recalled() -> None:
-    cases = cases_of(small_config(), [find_topology("v5e-8")], [32, 64], ["float32", "mixed_bfloat16"])
-    assert [case.label for case in cases][:2] == ["v5e-8, 32 a device, float32", "v5e-8, 64 a device, float32"]
-    assert len(cases) == 4
-    for case in cases[:3]:
-        keep(case.config, VERDICT)
-    assert recall_all(cases) is None
-    keep(cases[3].config, VERDICT)
-    assert recall_all(cases) is not None
+    choices = choices_of(small_config(), [find_topology("v5e-8")], [32, 64], ["float32", "mixed_bfloat16"])
+    assert [choice.label for choice in choices][:2] == ["v5e-8, batch 32, float32", "v5e-8, batch 64, float32"]
+    assert len(choices) == 4
+    for choice in choices[:3]:
+        keep(choice.config, VERDICT)
+    assert cached_verdicts(choices) is None
+    keep(choices[3].config, VERDICT)
+    assert cached_verdicts(choices) is not None
 
 
 class _Silent:
@@ -132,15 +132,15 @@ class _Silent:
 
 def test_an_unknown_tpu_is_refused_before_anything_starts() -> None:
     with pytest.raises(ConsoleError, match="no TPU 'v5e-7'"):
-        perform(_Silent(), small_config().model_dump(mode="json"), ["v5e-7"])  # type: ignore[arg-type]
+        preflight_choices(_Silent(), small_config().model_dump(mode="json"), ["v5e-7"])  # type: ignore[arg-type]
 
 
 def test_the_job_answers_from_what_was_kept_without_a_framework(tmp_path: Path, private_home: Path) -> None:
     config = small_config()
     keep(config, VERDICT)
     code = (
-        "import json, sys; from tpu_console.engine.jobs.preflighting.preflight import perform\n"
-        "found = perform(None, json.loads(sys.argv[1]), ['v5e-8'])\n"
+        "import json, sys; from tpu_console.engine.jobs.preflighting.preflight import preflight_choices\n"
+        "found = preflight_choices(None, json.loads(sys.argv[1]), ['v5e-8'])\n"
         "loaded = [name for name in ('tensorflow', 'keras', 'jax', 'numpy') if name in sys.modules]\n"
         "print(json.dumps([found['verdicts'][0]['reason'], loaded]))"
     )

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers import LIMIT_S, run_python
-from tpu_console.engine.preflight.cases import cases_of
+from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import judge_all
+from tpu_console.engine.preflight.worker_pool import reach_verdicts
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Process
 
 
 def test_the_command_agrees_with_a_direct_call_of_the_compiler(answers: tuple[_Process, _Process]) -> None:
-    told = json.loads(answers[0].said())
-    (found,) = told["verdicts"]
+    output = json.loads(answers[0].said())
+    (found,) = output["verdicts"]
     direct = json.loads(answers[1].said())
     assert (found["outcome"], found["tpu"], found["replica_batch"]) == ("fits", "v5e-8", BATCH)
     # The seeds are other numbers in the same program.
@@ -119,7 +119,7 @@ def test_the_command_agrees_with_a_direct_call_of_the_compiler(answers: tuple[_P
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list[dict[str, Any]]]:
-    """The preset digits-cnn at 128 a device, on eight devices of two generations and on one; and what the job said."""
+    """The preset digits-cnn at 128 per device, on eight devices of two generations and on one; and its messages."""
     config = find_preset("digits-cnn").config.model_dump(mode="json")
     options = json.dumps({"config": config, "on": ["v5e-8", "v3-8", "v5e-1"], "batches": [BATCH]})
     home = tmp_path_factory.mktemp("home")
@@ -172,7 +172,7 @@ def test_devices_exchange_their_gradients(small: tuple[list[Verdict], list[dict[
 
 
 def _resnet(after_epochs: int) -> Verdict:
-    """Judge a ResNet-50 of which all is trained, at 4,096 images a device."""
+    """Return the verdict on a fully trained ResNet-50 with 4,096 images per device."""
     preset = find_preset("plant-pathology-efficientnet").config
     trainable = {} if after_epochs else {"trainable": "all"}
     config = preset.model_copy(
@@ -183,7 +183,7 @@ def _resnet(after_epochs: int) -> Verdict:
             "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": after_epochs, "from_layer": 0}),
         }
     )
-    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
@@ -195,14 +195,14 @@ def _resnet(after_epochs: int) -> Verdict:
 def test_what_is_much_too_large_does_not_fit() -> None:
     verdict = _resnet(0)
     assert verdict.memory is not None
-    # A direct call of the compiler told 101.68G.
+    # A direct call of the compiler reported 101.68G.
     assert verdict.memory.peak == pytest.approx(101.68 * 2**30, rel=0.02)
     # The photos and their table are not here.
     (classes,) = verdict.findings
     assert "10 are assumed" in classes.text
 
 
-def test_of_two_phases_the_second_is_judged() -> None:
+def test_the_verdict_on_two_phases_is_that_of_the_second() -> None:
     verdict = _resnet(15)
     assert verdict.memory is not None
     # All weights have their gradients; batch normalisation stays as it was trained, and keeps nothing.
@@ -215,7 +215,7 @@ def test_of_two_phases_the_second_is_judged() -> None:
 def graph() -> Verdict:
     """The same preset, to be trained by TensorFlow."""
     config = find_preset("digits-cnn").config.model_copy(update={"batch_size": BATCH, "backend": "tensorflow"})
-    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
     return verdict
 
 

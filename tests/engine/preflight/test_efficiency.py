@@ -36,7 +36,7 @@ def state_of(kind: str = "TPU v5 lite", devices: int = 8, accelerator: str = "tp
     return state
 
 
-def test_a_run_on_the_tpu_that_was_judged_is_set_beside_its_best_case() -> None:
+def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
     keep(CONFIG, FITS)
     efficiency = efficiency_of(state_of())
     assert efficiency is not None

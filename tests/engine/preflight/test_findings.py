@@ -1,4 +1,4 @@
-"""What the real TPU compiler makes of models with something wrong, and how it is told."""
+"""Models with something wrong, and what the preflight says about them with the real TPU compiler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENV = {
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
-# Traces, and where a model is asked for, compiles; prints what is told of each as JSON.
+# Traces models, compiles some, and prints what is found in each as JSON.
 SCRIPT = """
 import dataclasses, json, sys
 import jax, keras
@@ -32,7 +32,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.explain import changing_shapes, explain_refusal
-from tpu_console.engine.preflight.hlo import bytes_by_layer, examine
+from tpu_console.engine.preflight.hlo import bytes_by_layer, program_findings
 from tpu_console.engine.preflight.layers import all_layers
 sys.path.insert(0, ".")
 import models
@@ -68,7 +68,7 @@ for name in sys.argv[1].split(","):
         text, findings = explain_refusal(error, model)
         found[name] = found.get(name, {}) | {"refused": text}
     else:
-        text, findings = compiled.as_text(), examine(compiled.as_text(), model)
+        text, findings = compiled.as_text(), program_findings(compiled.as_text(), model)
         moved = bytes_by_layer(text, frozenset(layer.name for layer in all_layers(model)))
         found[name] |= {"moved": sum(moved.values()), "counted": compiled.cost_analysis()["bytes accessed"]}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
@@ -81,7 +81,7 @@ import numpy as np
 from keras import layers
 
 class _Same(layers.Layer):
-    """Keras is told that the shape stays, so that only compiling calls it with values."""
+    """Says that the shape stays, so that only compiling calls it with values."""
     def compute_output_spec(self, x, **_):
         return keras.KerasTensor(x.shape, x.dtype)
 
@@ -156,8 +156,8 @@ def text(): return _dense(layers.Lambda(lambda x: keras.ops.convert_to_tensor(["
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What is told of each model, by its name."""
+def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is found in each model, by its name."""
     folder: Path = tmp_path_factory.mktemp("findings")
     (folder / "models.py").write_text(MODELS)
     names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
@@ -169,22 +169,22 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("name", "layer", "text", "remedy"),
     [
-        ("branches", "sided", "runs Python or NumPy on the values of a batch", "keras.ops"),
-        ("numpy", "sorter", "runs Python or NumPy on the values of a batch", "keras.ops"),
-        ("inner", "deep", "runs Python or NumPy on the values of a batch", "keras.ops"),
+        ("branches", "sided", "uses Python or NumPy on the values of a batch", "keras.ops"),
+        ("numpy", "sorter", "uses Python or NumPy on the values of a batch", "keras.ops"),
+        ("inner", "deep", "uses Python or NumPy on the values of a batch", "keras.ops"),
         ("masked", "masker", "an output whose shape changes", "keras.ops.where"),
         ("unique", "uniquer", "an output whose shape changes", "fixed size"),
         ("width", "narrower", "an output whose shape changes", "fixed size"),
         ("tensorflow", "flow", "calls TensorFlow", "backend=tensorflow"),
-        ("broken", "breaker", "raised ValueError: the wheel came off", "Correct it there"),
-        ("text", "words", "text or 64-bit numbers", "input pipeline"),
+        ("broken", "breaker", "raised ValueError: the wheel came off", "Fix it there"),
+        ("text", "words", "strings or 64-bit numbers", "input pipeline"),
     ],
 )
 def test_a_refusal_names_the_layer_and_the_remedy(
-    told: dict[str, Any], name: str, layer: str, text: str, remedy: str
+    results: dict[str, Any], name: str, layer: str, text: str, remedy: str
 ) -> None:
-    refused = told[name]["refused"]
-    (finding,) = told[name]["findings"]
+    refused = results[name]["refused"]
+    (finding,) = results[name]["findings"]
     assert f"'{layer}'" in refused
     assert text in refused
     assert (finding["layer"], finding["severity"]) == (layer, "error")
@@ -192,48 +192,48 @@ def test_a_refusal_names_the_layer_and_the_remedy(
     assert "models.py, line " in finding["text"]
 
 
-def test_a_layer_that_changes_the_width_is_known_before_it_is_compiled(told: dict[str, Any]) -> None:
-    (finding,) = told["width"]["changing"]
+def test_a_layer_that_changes_the_width_is_known_before_it_is_compiled(results: dict[str, Any]) -> None:
+    (finding,) = results["width"]["changing"]
     assert (finding["layer"], finding["severity"]) == ("narrower", "error")
-    assert [name for name, found in told.items() if found.get("changing")] == ["width"]
+    assert [name for name, found in results.items() if found.get("changing")] == ["width"]
 
 
-def test_rotation_in_the_model_is_found_by_the_bytes_it_moves(told: dict[str, Any]) -> None:
-    (finding,) = told["rotated"]["findings"]
+def test_rotation_in_the_model_is_found_by_the_bytes_it_moves(results: dict[str, Any]) -> None:
+    (finding,) = results["rotated"]["findings"]
     assert (finding["layer"], finding["severity"], finding["key"]) == ("turner", "warning", "augmentation.placement")
-    assert "GB a step" in finding["text"]
+    assert "GB per step" in finding["text"]
     assert "augmentation.placement=pipeline" in finding["remedy"]
     # The compiler's own count of the whole step.
-    assert told["rotated"]["moved"] == pytest.approx(told["rotated"]["counted"], rel=0.1)
-    assert told["rotated"]["moved"] > 100 * told["clean"]["moved"]
+    assert results["rotated"]["moved"] == pytest.approx(results["rotated"]["counted"], rel=0.1)
+    assert results["rotated"]["moved"] > 100 * results["clean"]["moved"]
 
 
-def test_nothing_is_said_of_a_clean_model(told: dict[str, Any]) -> None:
-    assert told["clean"]["findings"] == []
+def test_a_clean_model_has_no_findings(results: dict[str, Any]) -> None:
+    assert results["clean"]["findings"] == []
 
 
-def test_a_layer_that_prints_is_found_to_talk_to_the_host(told: dict[str, Any]) -> None:
-    (finding,) = told["printed"]["findings"]
-    assert "talks to the host" in finding["text"]
+def test_a_layer_that_prints_calls_the_host(results: dict[str, Any]) -> None:
+    (finding,) = results["printed"]["findings"]
+    assert "calls the host" in finding["text"]
     assert finding["layer"] in {"talker", ""}
 
 
-def test_a_value_that_outlives_its_step_is_told_with_the_remedy(told: dict[str, Any]) -> None:
-    (finding,) = told["remembers"]["findings"]
-    assert "The model keeps a value of one step for a later one" in told["remembers"]["refused"]
+def test_a_value_that_outlives_its_step_has_a_remedy(results: dict[str, Any]) -> None:
+    (finding,) = results["remembers"]["findings"]
+    assert "The model keeps a value from one step for a later one" in results["remembers"]["refused"]
     assert "self.add_weight" in finding["remedy"]
 
 
-def test_a_refusal_for_its_size_carries_the_compilers_figures(told: dict[str, Any]) -> None:
-    (finding,) = told["memory"]["findings"]
-    assert told["memory"]["refused"] == "The step uses 101.68 GiB of the 15.75 GiB that a device has."
+def test_a_refusal_for_its_size_carries_the_compilers_figures(results: dict[str, Any]) -> None:
+    (finding,) = results["memory"]["findings"]
+    assert results["memory"]["refused"] == "The step needs 101.68 GiB, and a device has 15.75 GiB."
     assert (finding["severity"], finding["key"]) == ("error", "batch_size")
 
 
-def test_data_put_into_another_order_is_told_where_it_is_much(told: dict[str, Any]) -> None:
-    (finding,) = told["shuffled"]["findings"]
+def test_many_changes_of_layout_are_reported(results: dict[str, Any]) -> None:
+    (finding,) = results["shuffled"]["findings"]
     assert (finding["severity"], finding["layer"]) == ("info", "turned")
-    assert "only put data into another order, the most for the layer 'turned'" in finding["text"]
+    assert "only change the layout of data, the most for the layer 'turned'" in finding["text"]
 
 
 # What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
@@ -251,7 +251,7 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
     outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
     assert outcome == "could not tell"
-    assert reason.startswith("The compiler met a mistake of its own")
+    assert reason.startswith("Internal error in the compiler")
     assert "libtpu" in reason
     assert "hlo_instruction.cc:390" in says
 

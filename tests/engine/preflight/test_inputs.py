@@ -1,4 +1,4 @@
-"""Shapes of batches that are told without loading anything, against those of the real pipeline."""
+"""Shapes of batches without loading data, compared with those of the real pipeline."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from tpu_console.engine.preflight.inputs import Batch
 
 
-def _told(batch: Batch, size: int, weight: tuple[int, ...] | None) -> list[tuple[tuple[int | None, ...], str]]:
+def _expected(batch: Batch, size: int, weight: tuple[int, ...] | None) -> list[tuple[tuple[int | None, ...], str]]:
     parts = [*batch.inputs.values(), batch.label]
-    told = [((size, *part.shape), part.dtype) for part in parts]
-    return told if weight is None else [*told, ((size, *weight), "float32")]
+    shapes = [((size, *part.shape), part.dtype) for part in parts]
+    return shapes if weight is None else [*shapes, ((size, *weight), "float32")]
 
 
 def _real(dataset: Any) -> list[tuple[tuple[int | None, ...], str]]:
@@ -32,13 +32,13 @@ def _real(dataset: Any) -> list[tuple[tuple[int | None, ...], str]]:
 
 
 def _check(config: RunConfig) -> Batch:
-    """Compare what is told with what the pipeline gives; the order of inputs is that of their names."""
+    """Compare the expected shapes with those of the pipeline; inputs are in the order of their names."""
     data = build_pipeline(load_examples(config, lambda _: None), config, 1)
     batch = batch_of(config)
     size = config.batch_size
-    assert sorted(_told(batch, size, batch.weight)) == sorted(_real(data.train))
+    assert sorted(_expected(batch, size, batch.weight)) == sorted(_real(data.train))
     validation = sorted((shape[1:], kind) for shape, kind in _real(data.validation))
-    assert validation == sorted((shape[1:], kind) for shape, kind in _told(batch, size, batch.validation_weight))
+    assert validation == sorted((shape[1:], kind) for shape, kind in _expected(batch, size, batch.validation_weight))
     return batch
 
 
@@ -123,10 +123,10 @@ def test_columns_of_shares_are_counted(tmp_path: Path) -> None:
     assert (named.signature.task, named.signature.classes, named.assumed) == (Task.PROBABILITIES, 2, "")
 
 
-def test_a_function_of_ones_own_is_not_called(tmp_path: Path) -> None:
+def test_a_dataset_function_is_not_called(tmp_path: Path) -> None:
     file = tmp_path / "own.py"
     file.write_text("raise SystemExit('it was loaded')\n", encoding="utf-8")
-    with pytest.raises(UnknownShapesError, match="only when it is called") as caught:
+    with pytest.raises(UnknownShapesError, match="unknown until it is called") as caught:
         batch_of(small_config(dataset=f"{file}:data"))
     assert f"`tpu-console inspect {file}:data`" in caught.value.remedy
     with pytest.raises(UnknownShapesError) as caught:
@@ -176,7 +176,7 @@ def own(tmp_path: Path) -> str:
     ],
     ids=["plain", "bytes", "one-hot", "smoothed", "weighted", "augmented"],
 )
-def test_a_function_of_ones_own_is_known_by_what_it_gave(
+def test_a_dataset_function_has_the_shapes_of_its_last_call(
     own: str, options: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     config = small_config(dataset=f"{own}data", model="cnn", model_options={}, data={"options": options}, **changes)
@@ -184,20 +184,20 @@ def test_a_function_of_ones_own_is_known_by_what_it_gave(
     batch = batch_of(config)
     for real, weight in ((data.train, batch.weight), (data.validation, batch.validation_weight)):
         on_device = [((*shape[1:],), kind.replace("64", "32")) for shape, kind in _real(real)]
-        assert on_device == [((*shape[1:],), kind) for shape, kind in _told(batch, config.batch_size, weight)]
+        assert on_device == [((*shape[1:],), kind) for shape, kind in _expected(batch, config.batch_size, weight)]
     assert batch.signature.classes == 3
-    assert "was last called here" in batch.assumed
+    assert "last call of" in batch.assumed
 
 
-def test_balanced_classes_of_ones_own_function_have_weights(own: str) -> None:
+def test_balanced_classes_of_a_dataset_function_have_weights(own: str) -> None:
     config = small_config(dataset=f"{own}data", class_weight="balanced")
     load_examples(config, lambda _: None)
     batch = batch_of(config)
     assert (batch.weight, batch.validation_weight) == ((), None)
 
 
-@pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU takes")])
-def test_what_no_tpu_takes_is_told(own: str, function: str, says: str) -> None:
+@pytest.mark.parametrize(("function", "says"), [("varied", "differ in size"), ("words", "no TPU supports")])
+def test_what_no_tpu_supports_is_refused(own: str, function: str, says: str) -> None:
     config = small_config(dataset=f"{own}{function}")
     load_examples(config, lambda _: None)
     with pytest.raises(UnknownShapesError, match=says):

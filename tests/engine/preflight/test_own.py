@@ -1,4 +1,4 @@
-"""Models of a person's own, and of TensorFlow Hub, judged by the real TPU compiler: what is wrong with them is told."""
+"""Custom models, and models from TensorFlow Hub, with the real TPU compiler."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from tests import saved_models
 from tests.helpers import run_python, small_config
-from tpu_console.engine.preflight.cases import cases_of
+from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import judge_all
+from tpu_console.engine.preflight.worker_pool import reach_verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
 
-# Judges in one process what a preflight judges in one each.
-JUDGE = """
+# Reaches all verdicts in one process; a preflight has a process for each.
+REACH_VERDICTS = """
 import json, sys
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.preflight.verdict import judge
+from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.verdict import reach_verdict
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
 for name, (values, search) in json.loads(sys.argv[1]).items():
     if name == "unreadable":
         import jaxlib._jax
         del jaxlib._jax.mlir.hlo_to_stablehlo
-    verdict = judge(parse_config(values), find_topology("v5e-8"), lambda _: None, search=search)
+    verdict = reach_verdict(Choice(parse_config(values), find_topology("v5e-8")), lambda _: None, search=search)
     found[name] = verdict.as_dict()
 print(json.dumps(found))
 """
@@ -105,13 +106,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
-def _judged(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[str, Verdict]:
-    """Judge configurations for a v5e-8 in one process; look for the largest batch of the one named so.
+def _verdicts(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[str, Verdict]:
+    """Return verdicts for a v5e-8 from one process; search the largest batch for the configuration named so.
 
     The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs.
     """
     asked = {name: [config.model_dump(mode="json"), name == "searched"] for name, config in configs.items()}
-    said = run_python(JUDGE, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)
+    said = run_python(REACH_VERDICTS, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
 
 
@@ -120,7 +121,7 @@ def verdicts(own: Path) -> dict[str, Verdict]:
     names = ("with_values", "narrows", "wrong")
     configs = {name: small_config(model=f"{own}:{name}", model_options={}) for name in names}
     configs["searched"] = small_config(accelerator="auto")
-    return _judged(configs, own.parent)
+    return _verdicts(configs, own.parent)
 
 
 def test_a_layer_that_makes_values_of_its_own_is_built_for_real(verdicts: dict[str, Verdict]) -> None:
@@ -130,13 +131,13 @@ def test_a_layer_that_makes_values_of_its_own_is_built_for_real(verdicts: dict[s
 def test_a_layer_that_changes_the_width_is_refused_by_name(verdicts: dict[str, Verdict]) -> None:
     verdict = verdicts["narrows"]
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE
-    assert "The layer 'narrower' (Narrower) gives an output whose shape changes" in verdict.reason
+    assert "The layer 'narrower' (Narrower) has an output whose shape changes" in verdict.reason
     (finding,) = verdict.findings
     assert (finding.severity, finding.layer) == ("error", "narrower")
     assert "pipeline" in finding.remedy
 
 
-def test_a_mistake_in_ones_own_function_is_told(verdicts: dict[str, Verdict]) -> None:
+def test_a_mistake_in_a_model_function_is_named(verdicts: dict[str, Verdict]) -> None:
     verdict = verdicts["wrong"]
     assert verdict.outcome is Outcome.DOES_NOT_COMPILE
     assert "own.py" in verdict.reason
@@ -154,7 +155,7 @@ def graphs(own: Path) -> dict[str, Verdict]:
     python = {"model": f"{own}:asks_python", "model_options": {}, "backend": "tensorflow"}
     configs = {"hub": small_config(**hub), "python": small_config(**python)}
     configs["unreadable"] = small_config(backend="tensorflow")
-    return _judged(configs, own.parent, KERAS_BACKEND="tensorflow")
+    return _verdicts(configs, own.parent, KERAS_BACKEND="tensorflow")
 
 
 def test_a_saved_model_is_compiled_as_tensorflow_runs_it(graphs: dict[str, Verdict]) -> None:
@@ -178,7 +179,7 @@ def test_what_xla_cannot_compile_of_tensorflow_is_named(graphs: dict[str, Verdic
     assert "pipeline" in verdict.findings[0].remedy
 
 
-def test_a_jaxlib_that_cannot_read_the_graph_is_told(graphs: dict[str, Verdict]) -> None:
+def test_a_jaxlib_that_cannot_read_the_graph_is_named(graphs: dict[str, Verdict]) -> None:
     verdict = graphs["unreadable"]
     assert verdict.outcome is Outcome.UNKNOWN
     assert "cannot be compiled for a TPU by the installed versions: jaxlib no longer reads" in verdict.reason
@@ -186,7 +187,7 @@ def test_a_jaxlib_that_cannot_read_the_graph_is_told(graphs: dict[str, Verdict])
 
 
 def _by_worker(config: RunConfig, limit_s: float = 300.0) -> Verdict:
-    (verdict,) = judge_all(cases_of(config, [find_topology("v5e-1")], [], []), lambda *_: None, limit_s=limit_s)
+    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-1")], [], []), lambda *_: None, limit_s=limit_s)
     return verdict
 
 
@@ -213,10 +214,10 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "keras").rglob("*.h5"))
 
 
-def test_a_crash_is_told(own: Path) -> None:
+def test_a_crash_names_the_phase_and_the_log(own: Path) -> None:
     verdict = _by_worker(small_config(model=f"{own}:crashes", model_options={}))
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "crashed while building the model: it was ended by SIGSEGV" in verdict.reason
+    assert "crashed while building the model. It was ended by SIGSEGV." in verdict.reason
     assert "preflight.log" in verdict.reason
 
 

@@ -48,7 +48,7 @@ def test_the_worst_comes_first_and_inner_models_are_looked_into() -> None:
     assert {waste.layer for waste in found} == {"inside", "head"}
 
 
-def test_each_kind_of_layer_is_judged_by_its_own_size() -> None:
+def test_each_kind_of_layer_has_its_own_size() -> None:
     sequence = keras.Input((16, 128))
     attended = layers.MultiHeadAttention(4, 32, name="attention")(sequence, sequence)
     wrapped = layers.TimeDistributed(layers.Dense(100, name="each"))(attended)
@@ -58,7 +58,7 @@ def test_each_kind_of_layer_is_judged_by_its_own_size() -> None:
     assert {("attention", 32), ("each", 100), ("lstm", 100)} <= found
 
 
-def test_depthwise_convolutions_and_embeddings_are_judged_too() -> None:
+def test_depthwise_convolutions_and_embeddings_waste_too() -> None:
     (depthwise,) = wastes([keras.Input((8, 8, 20)), layers.DepthwiseConv2D(3, name="deep")])
     assert (depthwise.layer, depthwise.size, depthwise.padded) == ("deep", 20, 128)
     assert depthwise.share == pytest.approx(1 - 20 / 24)

@@ -86,6 +86,6 @@ def test_a_step_shorter_than_its_start_is_paced_by_the_host() -> None:
     v5e = find_topology("v5e-1")
     short, long = (bound_of(config, v5e, 197e12 * HOST_STEP_S * times, 1e3, PROGRAM) for times in (0.1, 1.1))
     (found,) = host_pace(short)
-    assert "at best 0.02 ms for a step, and Keras about 0.2 ms of the host" in found.text
+    assert "0.02 ms for a step at best, and Keras about 0.2 ms on the host" in found.text
     assert (found.severity, found.key) == ("info", "batch_size")
     assert host_pace(long) == []

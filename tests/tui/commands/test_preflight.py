@@ -157,14 +157,14 @@ def no_compiler() -> None:
 
 
 @pytest.mark.slow
-def test_without_the_compiler_there_are_an_estimate_advice_and_the_line_to_install(
+def test_without_the_compiler_there_are_a_lower_bound_advice_and_the_line_to_install(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", no_compiler)
     code, out, err = call("preflight", "digits-cnn", "--batch-size", "17", "--on", "v5e-8,v3-8")
     assert code == 1
-    assert out.count("could not tell  ~") == 2
-    assert "~ is an estimate" in out
+    assert out.count("could not tell  >") == 2
+    assert "> means at least" in out
     assert "17 a replica" in out
     assert err.splitlines()[-2:] == [
         "Error: The TPU compiler is not installed: libtpu is missing.",

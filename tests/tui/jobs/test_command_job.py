@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PREAMBLE = (
-    "import os, signal, sys, time\nfrom tpu_console.engine.jobs.job import Reporter\nreporter = Reporter(sys.stdout)\n"
+    "import os, signal, sys, time\nfrom tpu_console.engine.messages import Reporter\nreporter = Reporter(sys.stdout)\n"
 )
 
 

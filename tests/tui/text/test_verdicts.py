@@ -47,12 +47,13 @@ def test_reasons_of_what_fails_stand_with_the_compiler_s_words() -> None:
     assert "refused      v3-8, 128 a replica, mixed_bfloat16: random_width" in text
 
 
-def test_an_estimate_is_marked_as_one() -> None:
+def test_a_lower_bound_is_marked_as_one() -> None:
     text = "\n".join(verdict_lines([UNKNOWN], 80))
-    assert "~0.31 GiB" in text
-    assert "~ is an estimate" in text
-    assert "Estimated, not compiled: peak 0.31 GiB" in text
-    assert "~" not in "\n".join(verdict_lines([FITS], 80))
+    assert ">0.31 GiB" in text
+    assert "> means at least" in text
+    assert "install tpu-console[tpu]" in " ".join(text.split())
+    assert "needs at least 0.31 GiB of 15.75 GiB" in text
+    assert ">" not in "\n".join(verdict_lines([FITS], 80))
 
 
 def test_many_layers_show_the_worst() -> None:

@@ -1,0 +1,84 @@
+"""The preflight without the TPU compiler: builds the model and adds up the memory that it needs at least."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...config.reading import parse_config
+from ...preflight.choices import choices_of
+from ...preflight.inputs import UnknownShapesError, batch_of
+from ...preflight.least_memory import least_memory
+from ...preflight.result import Outcome
+from ...preflight.topologies import find_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...config.run_config import RunConfig
+    from ...data.examples import Signature
+    from ...messages import Reporter
+
+
+def least_memory_of_choices(
+    reporter: Reporter,
+    config: Mapping[str, Any],
+    on: Sequence[str],
+    batches: Sequence[int],
+    precisions: Sequence[str],
+    reason: str,
+) -> dict[str, Any]:
+    """Add up the least memory of every choice.
+
+    Args:
+        reporter: Gets the progress.
+        config: The configuration as plain values.
+        on: Names of TPUs.
+        batches: Examples per device.
+        precisions: Keras dtype policies.
+        reason: Why nothing can be compiled; the reason of every verdict that is not certain.
+
+    Returns:
+        ``verdicts``, in the order of the job `preflight`, and ``versions``, which is empty.
+
+    Raises:
+        ConsoleError: The model cannot be built.
+    """
+    settings = parse_config(config)
+    try:
+        batch = None if settings.needs_tensorflow else batch_of(settings)  # a SavedModel would have to be downloaded
+    except UnknownShapesError:
+        batch = None
+    models = {}
+    if batch is not None:
+        for precision in precisions:
+            reporter.progress("building the model", 0, None, "seconds")
+            models[precision] = _built(settings.model_copy(update={"precision": precision}), batch.signature)
+    verdicts = []
+    for choice in choices_of(settings, [find_topology(name) for name in on], batches, precisions):
+        verdict = replace(choice.undecided(reason), versions={})
+        if batch is not None:
+            model = models[choice.config.precision]
+            memory = least_memory(model, choice.config, batch, choice.topology.usable_hbm_bytes)
+            verdict = replace(verdict, memory=memory)
+            if memory.peak > memory.limit:
+                text = "Its weights, optimizer slots and batch alone are larger than a device's memory."
+                verdict = replace(verdict, outcome=Outcome.DOES_NOT_FIT, reason=text)
+        verdicts.append(verdict.as_dict())
+    return {"verdicts": verdicts, "versions": {}}
+
+
+def _built(config: RunConfig, signature: Signature) -> Any:
+    """Return the model as the last phase of the run trains it."""
+    import keras
+
+    from ...models.build import build_model
+    from ...models.fine_tuning import training_phases, unfreeze
+
+    keras.config.set_dtype_policy(config.precision)
+    if config.model == "application":  # the values of its weights do not matter here
+        config = config.model_copy(update={"model_options": config.model_options | {"weights": "none"}})
+    model = build_model(config, signature)
+    if training_phases(config)[-1].is_fine_tuning:
+        unfreeze(model, config)
+    return model

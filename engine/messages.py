@@ -1,0 +1,150 @@
+"""The messages that a worker process writes to the process that started it: one JSON object per line.
+
+Each has a ``kind``: ``progress`` (``what``, ``done``, ``total`` or null, ``unit``), ``note`` (``text``), and at the end
+``result`` (the result's own keys) or ``error`` (``what``, ``why``, ``remedy``; ``has_log``, whether a traceback went to
+standard error; ``needs_trust``, whether the user may choose to trust a model). `Reporter` writes them, and
+`MessageReader` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from .errors import ConsoleError, UntrustedCodeError, one_line
+from .sanitize import printable_values
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import IO, TextIO
+
+FAILED, INTERRUPTED = 1, 130
+"""Exit codes of a worker process without a result."""
+
+_PROGRESS_EVERY_S = 0.1
+_READ_BYTES = 1 << 16
+_LONGEST_TEXT = 1 << 26  # a picture is a long text
+
+
+class Reporter:
+    """Writes messages.
+
+    Args:
+        stream: Where to write them.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._written_at = 0.0
+        self._what = ""
+
+    def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
+        """Report progress, at most ten times per second; the first and the last message of a step are never dropped.
+
+        Args:
+            what: The step, such as ``reading images``.
+            done: How much is done.
+            total: Of how much; None if unknown.
+            unit: What is counted, in the plural; ``seconds`` if there is only the time.
+        """
+        now = time.monotonic()
+        if what != self._what or done == total or now - self._written_at >= _PROGRESS_EVERY_S:
+            self._written_at, self._what = now, what
+            self._write({"kind": "progress", "what": what, "done": done, "total": total, "unit": unit})
+
+    def note(self, text: str) -> None:
+        """Report something that the user should know."""
+        self._write({"kind": "note", "text": text})
+
+    def result(self, values: Mapping[str, Any]) -> None:
+        """Report the result."""
+        self._write({**values, "kind": "result"})
+
+    def error(
+        self, what: str, why: str = "", remedy: str = "", *, has_log: bool = False, needs_trust: bool = False
+    ) -> None:
+        """Report why there is no result."""
+        values = {"what": what, "why": why, "remedy": remedy, "has_log": has_log, "needs_trust": needs_trust}
+        self._write({"kind": "error", **values})
+
+    def _write(self, values: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(values) + "\n")
+        self._stream.flush()
+
+
+def standard_output_reporter() -> Reporter:
+    """Return a reporter that keeps standard output for messages: anything else printed there goes to standard error."""
+    stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return Reporter(stream)
+
+
+def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str, Any]]) -> int:
+    """Do some work, report its result or its error, and return the exit code.
+
+    Args:
+        reporter: Where to report.
+        name: What the work is called in an error, such as ``inspect job``.
+        work: Does the work and returns the result.
+    """
+    try:
+        reporter.result(work())
+    except ConsoleError as error:
+        needs_trust = isinstance(error, UntrustedCodeError)
+        reporter.error(error.what, error.why, error.remedy, needs_trust=needs_trust)
+        return FAILED
+    except (KeyboardInterrupt, BrokenPipeError):
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001  a bug becomes a sentence, and its traceback goes to the log
+        traceback.print_exc()
+        text = f"Internal error in the {name}: {type(error).__name__}: {one_line(error)}"
+        reporter.error(text, has_log=True)
+        return FAILED
+    return 0
+
+
+class MessageReader:
+    """Reads the messages of a worker process, whose texts are made safe to show.
+
+    Args:
+        stream: The process's standard output.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    def fileno(self) -> int:
+        """Return the stream's descriptor, for `select`."""
+        return self._stream.fileno()
+
+    def read(self) -> list[dict[str, Any]] | None:
+        """Wait for data and return the messages that are complete; None at the end."""
+        data = os.read(self.fileno(), _READ_BYTES)
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [printable_values(json.loads(line), _LONGEST_TEXT, keeps_lines=True) for line in lines]
+
+
+def error_of(message: Mapping[str, Any], log: str) -> ConsoleError:
+    """Return the error that an ``error`` message reports.
+
+    Args:
+        message: The message.
+        log: How to name the file with the process's standard error.
+    """
+    kind = UntrustedCodeError if message.get("needs_trust") else ConsoleError
+    remedy = message["remedy"] or (f"Its log: {log}" if message.get("has_log") else "")
+    return kind(message["what"], why=message["why"], remedy=remedy)
+
+
+def exit_cause(code: int) -> str:
+    """Say in a sentence what ended a process, from its exit code."""
+    if code == -signal.SIGKILL:
+        return "It was killed, as systems do when memory runs out."
+    return f"It was ended by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."

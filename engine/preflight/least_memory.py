@@ -1,0 +1,48 @@
+"""The least memory that a training step needs on a device, for machines without the TPU compiler.
+
+It is the exact size of what a step is given: weights, optimizer slots and the batch. What it computes is left out,
+since the compiler decides how much of that is in memory at the same time. So are the gradients: the compiler can apply
+each one as soon as it is computed. A text classifier needed less than weights, slots and all gradients together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from .result import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..config.run_config import RunConfig
+    from .inputs import Batch
+
+_SLOTS = {"adam": 2, "adamw": 2, "sgd": 0, "rmsprop": 1, "adagrad": 1, "adamax": 2, "nadam": 2, "lion": 1}
+"""Numbers that an optimizer keeps per trainable weight; momentum adds one to `sgd` and `rmsprop`."""
+
+_ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
+
+
+def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) -> Memory:
+    """Return the least memory of one device.
+
+    Args:
+        model: The built model; the layers that will be trained are trainable.
+        config: The configuration, for the optimizer and the batch size.
+        batch: What its batches look like.
+        limit_bytes: What the device has for a program.
+    """
+    options = config.optimizer
+    slots = _SLOTS[options.name] + (options.name in {"sgd", "rmsprop"} and options.momentum > 0)
+    parameters = sum(_bytes(weight.shape, weight.dtype) for weight in model.weights)
+    optimizer = slots * sum(_bytes(weight.shape, weight.dtype) for weight in model.trainable_weights)
+    example = sum(_bytes(part.shape, part.dtype) for part in (*batch.inputs.values(), batch.label))
+    if batch.weight is not None:
+        example += _bytes(batch.weight, "float32")
+    given = config.batch_size * example
+    return Memory(parameters, optimizer, given, 0, parameters + optimizer + given, limit_bytes, is_lower_bound=True)
+
+
+def _bytes(shape: Sequence[int | None], dtype: Any) -> int:
+    return math.prod(size or 1 for size in shape) * _ITEM_BYTES.get(str(dtype), 4)

@@ -1,0 +1,130 @@
+"""The lower bound on memory, against Keras's optimizers and the TPU compiler."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import keras
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.jobs.preflighting.least_memory import least_memory_of_choices
+from tpu_console.engine.messages import Reporter
+from tpu_console.engine.models.build import build_model
+from tpu_console.engine.models.compile import make_optimizer
+from tpu_console.engine.preflight.inputs import Batch, batch_of
+from tpu_console.engine.preflight.least_memory import least_memory
+
+LIMIT = 16 * 2**30
+DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 8, "epochs": 1}
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        *({"name": name} for name in ("adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion")),
+        {"name": "sgd", "momentum": 0.9},
+        {"name": "rmsprop", "momentum": 0.9},
+    ],
+    ids=lambda optimizer: "-".join(map(str, optimizer.values())),
+)
+def test_the_slots_of_every_optimizer_are_counted_exactly(optimizer: dict[str, Any]) -> None:
+    config = parse_config({**DIGITS, "optimizer": optimizer})
+    batch = batch_of(config)
+    model = build_model(config, batch.signature)
+    model.layers[1].trainable = False
+    built = make_optimizer(config, 1, 10)
+    built.build(model.trainable_variables)
+    slots = [variable for variable in built.variables if len(variable.shape)]  # without its counter and learning rate
+    found = least_memory(model, config, batch, LIMIT)
+    sizes = [4 * sum(int(keras.ops.size(one)) for one in part) for part in (model.weights, slots)]
+    assert [found.parameters, found.optimizer] == sizes
+
+
+def test_the_batch_is_counted_with_its_labels_and_weights() -> None:
+    config = parse_config({**DIGITS, "class_weight": "balanced"})
+    batch = batch_of(config)
+    found = least_memory(build_model(config, batch.signature), config, batch, LIMIT)
+    assert found.batch == 8 * (4 * 8 * 8 + 4 + 4)
+    assert (found.peak, found.temporaries) == (found.parameters + found.optimizer + found.batch, 0)
+    assert (found.limit, found.is_lower_bound) == (LIMIT, True)
+
+
+TEXT = {
+    "dataset": "text-csv",
+    "data": {"options": {"path": "a.csv", "text_column": "a", "label_column": "b"}},
+    "model": "text",
+    "batch_size": 32,
+    "epochs": 1,
+}
+RATINGS = {
+    "dataset": "ratings-csv",
+    "data": {"options": {"path": "a.csv"}},
+    "loss": "mean_squared_error",
+    "model": "recommender",
+    "batch_size": 64,
+    "metrics": [],
+    "model_options": {"width": 50},
+    "epochs": 1,
+}
+IDS = Input((), "int32")
+
+
+@pytest.mark.parametrize(
+    ("values", "signature", "label", "compiled_bytes"),
+    [
+        pytest.param(
+            TEXT,
+            Signature(Task.CLASSES, {"text": Input((500,), "int32")}, 2, {"vocabulary": 20000}),
+            Input((), "int32"),
+            41_946_112,
+            id="text",
+        ),
+        pytest.param(
+            RATINGS,
+            Signature(Task.RATINGS, {"user": IDS, "item": IDS}, sizes={"users": 610, "items": 9724}, label_mean=3.5),
+            Input((), "float32"),
+            8_781_312,
+            id="recommender",
+        ),
+        pytest.param(
+            {"dataset": "cifar10", "model": "vgg", "batch_size": 128, "epochs": 1},
+            Signature(Task.CLASSES, {"image": Input((32, 32, 3))}, 10),
+            Input((), "int32"),
+            31_505_920,
+            id="vgg",
+        ),
+    ],
+)
+def test_the_compiler_needs_more(
+    values: dict[str, Any], signature: Signature, label: Input, compiled_bytes: int
+) -> None:
+    """With libtpu 0.0.51 for v5e-8: the text model with its gradients would be above what the compiler needs."""
+    config = parse_config(values)
+    batch = Batch(signature, signature.inputs, label)
+    found = least_memory(build_model(config, signature), config, batch, LIMIT)
+    assert 0.4 * compiled_bytes < found.peak < compiled_bytes
+
+
+def least(config: dict[str, Any], batch_size: int) -> dict[str, Any]:
+    reporter = Reporter(io.StringIO())
+    found = least_memory_of_choices(reporter, config, ["v5e-1"], [batch_size], ["float32"], "There is no compiler.")
+    (verdict,) = found["verdicts"]
+    return dict(verdict)
+
+
+def test_what_is_certainly_too_large_does_not_fit() -> None:
+    small = small_config().model_dump(mode="json")
+    fits = least(small, 32)
+    assert (fits["outcome"], fits["reason"]) == ("could not tell", "There is no compiler.")
+    large = least(small, 1 << 28)
+    assert large["outcome"] == "does not fit"
+    assert "batch alone are larger than a device's memory" in large["reason"]
+
+
+def test_a_saved_model_has_no_lower_bound() -> None:
+    config = small_config(dataset="cifar10", model="hub", model_options={"path": "/nowhere"})
+    assert least(config.model_dump(mode="json"), 32)["memory"] is None
