@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cache import recall
+from .cache import cached_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,6 @@ def cases_of(
 
 def recall_all(cases: Sequence[Case], *, search: bool = False) -> list[Verdict] | None:
     """Return the verdicts if all of them were kept, without starting anything; None else."""
-    found = [recall(case.config, case.topology.name, search=search) for case in cases]
+    found = [cached_verdict(case.config, case.topology.name, search=search) for case in cases]
     kept = [verdict for verdict in found if verdict is not None]
     return kept if len(kept) == len(cases) else None

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..data.input_speed import recall
+from ..data.input_speed import input_speed_of
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -48,7 +48,7 @@ def feeding_of(config: RunConfig, verdict: Verdict, cores: int | None = None) ->
     Returns:
         The comparison; None where nothing was measured or nothing compiled.
     """
-    speed = recall(config)
+    speed = input_speed_of(config)
     if speed is None or verdict.bound is None:
         return None
     cores = cores or len(os.sched_getaffinity(0))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.places import is_remote
 from ..errors import ConsoleError
 from ..storage.paths import runs_folder, user_path
-from .cache import keep, recall, versions
+from .cache import cached_verdict, save_verdict, versions
 from .compiler_environment import compiler_environment_of
 from .memory_room import USUAL, free_bytes
 from .result import Outcome, Verdict, from_dict
@@ -72,7 +72,7 @@ def judge_all(
     for number, case in enumerate(cases):
         if reason := _out_of_reach(case.config):
             verdicts[number] = _unknown(case, reason)
-        elif use_cache and (kept := recall(case.config, case.topology.name, search=search)):
+        elif use_cache and (kept := cached_verdict(case.config, case.topology.name, search=search)):
             verdicts[number] = kept
     waiting = [number for number in range(len(cases)) if number not in verdicts]
     working: list[_Worker] = []
@@ -86,7 +86,7 @@ def judge_all(
             for worker in [worker for worker in working if _is_over(worker, limit_s)]:
                 working.remove(worker)
                 verdicts[worker.number] = _result(worker)
-                keep(worker.case.config, verdicts[worker.number], search=search)
+                save_verdict(worker.case.config, verdicts[worker.number], search=search)
     finally:
         for worker in working:
             _end(worker.process)

@@ -319,7 +319,7 @@ def _save(
         outputs.write_outputs(recorder.run, state.epochs, summary)
     except DiskFullError as error:
         recorder.notice(str(error))  # the model is saved, and the journal has everything else
-    stopwatch.keep(state)
+    stopwatch.record(state)
     return RunFinished(outcome, reason, summary)
 
 
