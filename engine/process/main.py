@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..config.reading import load_config
 from ..errors import ConfigError
-from ..runs.events import RunFailed
+from ..runs.events import RunFailed, RunSource
 from ..runs.failures import explain
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         journal.write(RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name))
         journal.close()
         return FAILED
-    engine = EngineThread(run, config, journal, source="host")
+    engine = EngineThread(run, config, journal, source=RunSource.PROCESS)
     try:
         heartbeat = Heartbeat(run, journal, engine.request_stop)
     except OSError as error:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
+    from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
 
@@ -20,13 +21,13 @@ class EngineThread(threading.Thread):
         run: The run.
         config: What to train.
         journal: Where events go.
-        source: ``host`` or ``in-process``.
+        source: What trains.
 
     Attributes:
         succeeded: Whether the run finished; False until it has.
     """
 
-    def __init__(self, run: RunDirectory, config: RunConfig, journal: JournalWriter, source: str) -> None:
+    def __init__(self, run: RunDirectory, config: RunConfig, journal: JournalWriter, source: RunSource) -> None:
         super().__init__(name="tpu-console-engine", daemon=True)
         from ..runs.stop_token import StopToken
 

@@ -26,6 +26,30 @@ class Phase(StrEnum):
     SAVING = "saving"
 
 
+class RunSource(StrEnum):
+    """What trains a run and writes its journal."""
+
+    PROCESS = "host"
+    IN_PROCESS = "in-process"
+    NOTEBOOK = "notebook"
+
+
+class Bottleneck(StrEnum):
+    """What limits the speed of training."""
+
+    INPUT = "input"
+    ACCELERATOR = "accelerator"
+    BALANCED = "balanced"
+
+
+class RunOutcome(StrEnum):
+    """How a run that was saved ended."""
+
+    COMPLETED = "completed"
+    EARLY = "early"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One copy of the model.
@@ -93,7 +117,7 @@ class RunStarted:
 
     Args:
         label: The preset's name, or the name a notebook gave.
-        source: Who writes it: ``host``, ``in-process`` or ``notebook``.
+        source: What trains: ``host`` (a process of its own), ``in-process`` (the console) or ``notebook``.
         pid: Process that trains.
         host: Machine it trains on.
         config: The run's configuration as plain values; empty for a notebook's run.
@@ -241,7 +265,8 @@ class EpochEnded:
         compile_s: Seconds of it until the first execution returned (first epoch; else 0).
         validation_s: Seconds of it spent validating.
         step_ms: Milliseconds a step, without compilation and validation; None where nothing was left to time.
-        images_per_s: Examples a second over all replicas; None when the batch size is unknown.
+        examples_per_s: Examples a second over all replicas; None when the batch size is unknown. Older journals name
+            it ``images_per_s``.
         learning_rate: At the end of the epoch; None when the optimizer has none.
         logs: Metrics of the epoch, validation metrics under ``val_…``.
     """
@@ -254,7 +279,7 @@ class EpochEnded:
     compile_s: float
     validation_s: float
     step_ms: float | None
-    images_per_s: float | None
+    examples_per_s: float | None
     learning_rate: float | None
     logs: dict[str, float]
 
@@ -291,7 +316,8 @@ class HostSampled:
         ram_bytes: Memory in use, or None.
         ram_limit_bytes: Memory there is, or None.
         disk_read_bytes_per_s: What is read from disks, or None.
-        images_per_s: Examples a second that this host's replicas took since its last sample, or None.
+        examples_per_s: Examples a second that this host's replicas took since its last sample, or None. Older
+            journals name it ``images_per_s``.
         why_not: Why a figure is missing, by its name.
     """
 
@@ -302,7 +328,7 @@ class HostSampled:
     ram_bytes: int | None
     ram_limit_bytes: int | None
     disk_read_bytes_per_s: float | None
-    images_per_s: float | None = None
+    examples_per_s: float | None = None
     why_not: dict[str, str] = field(default_factory=dict)
 
 
@@ -318,7 +344,7 @@ class InputMeasured:
         wait_s: Seconds that training waited for them.
         span_s: Seconds in which they were taken.
         limit: What limits the run: ``input``, ``accelerator`` or ``balanced``.
-        remedy: What would make the input faster; empty where it does not limit.
+        remedy: What would make the input faster; empty if it is not the limit.
     """
 
     epoch: int

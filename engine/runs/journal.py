@@ -41,6 +41,9 @@ LONGEST_LINE = 1 << 20
 FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0
 """Unix times between which an event can lie: from 1970 to the last month of the year 9998, in every time zone."""
 
+_RENAMED = {"images_per_s": "examples_per_s"}
+"""Fields by the names that journals of earlier versions have."""
+
 _MULTI_LINE = {"RunFailed"}
 """Types whose texts keep their line feeds: an error may list a problem a line."""
 
@@ -109,6 +112,7 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     cls = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
         return None
+    record = _renamed(record)
     known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
     try:
         # The reader has cleaned texts that need it; this also bounds their length and how deeply values are nested.
@@ -117,6 +121,15 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     except (ValueError, RecursionError):
         return None
     return event if is_plausible(event) else None
+
+
+def _renamed(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record with today's names of fields, also where `why_not` gives reasons by them."""
+    if any(old in record for old in _RENAMED):
+        record = {_RENAMED.get(name, name): value for name, value in record.items()}
+    if isinstance(record.get("why_not"), dict):
+        record = {**record, "why_not": _renamed(record["why_not"])}
+    return record
 
 
 @dataclass(slots=True)

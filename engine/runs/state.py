@@ -75,7 +75,7 @@ class RunState:
         memory: The newest memory figures by replica number.
         hosts: The newest figures of each host by its number.
         host_curves: Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``,
-            ``disk_read_mb_per_s``, ``images_per_s``; NaN where one is missing.
+            ``disk_read_mb_per_s``, ``examples_per_s``; NaN where one is missing.
         input: The newest measure of the input.
         input_curve: Its ``wait_percent`` over time.
         lost: The hosts that are gone.
@@ -280,7 +280,7 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         "cpu_percent": event.cpu_percent,
         "ram_percent": _percent(event.ram_bytes, event.ram_limit_bytes),
         "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
-        "images_per_s": event.images_per_s,
+        "examples_per_s": event.examples_per_s,
     }
     logs = {name: math.nan if value is None else float(value) for name, value in figures.items()}
     curves = state.host_curves.get(event.process, Curves())

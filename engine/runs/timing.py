@@ -33,13 +33,13 @@ class Pace:
 
     Args:
         step_ms: Milliseconds a training step, compilation and validation left out; None before it is known.
-        images_per_s: Examples a second over all replicas; None when unknown.
+        examples_per_s: Examples a second over all replicas; None when unknown.
         epoch_left_s: Seconds until the current epoch's steps are done; None when unknown.
         run_left_s: Seconds until the last epoch is done, validations included; None when unknown.
     """
 
     step_ms: float | None = None
-    images_per_s: float | None = None
+    examples_per_s: float | None = None
     epoch_left_s: float | None = None
     run_left_s: float | None = None
 
@@ -53,17 +53,17 @@ def pace(state: RunState) -> Pace:
     if step_ms is None or state.fit is None or state.progress is None or state.end is not None:
         return Pace(step_ms=step_ms)
     batch = state.fit.global_batch
-    images = batch / step_ms * 1e3 if batch else None
+    examples = batch / step_ms * 1e3 if batch else None
     steps = state.fit.steps_per_epoch
     if steps is None:
-        return Pace(step_ms=step_ms, images_per_s=images)
+        return Pace(step_ms=step_ms, examples_per_s=examples)
     progress = state.progress
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
     epoch_left = (steps - in_epoch) * step_ms / 1e3
     epochs_left = state.fit.epochs - ended
     run_left = (epochs_left * steps - in_epoch) * step_ms / 1e3 + _validation_left_s(state, epochs_left)
-    return Pace(step_ms, images, epoch_left, max(0.0, run_left))
+    return Pace(step_ms, examples, epoch_left, max(0.0, run_left))
 
 
 @dataclass(frozen=True, slots=True)

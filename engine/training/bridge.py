@@ -207,7 +207,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 compile_s=self._compile_s,
                 validation_s=self._validation_s,
                 step_ms=None if step_s is None else step_s * 1e3,
-                images_per_s=batch / step_s if batch and step_s else None,
+                examples_per_s=batch / step_s if batch and step_s else None,
                 learning_rate=self._learning_rate(),
                 logs=_numbers(logs),
             )

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..monitoring.sampler import Sampler
-from ..runs.events import RunFailed, RunFinished, RunStarted
+from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
@@ -43,7 +43,7 @@ class NotebookRun:
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
         self.recorder = Recorder(run, journal)
-        self.recorder.emit(RunStarted(label, "notebook", os.getpid(), socket.gethostname()))
+        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname()))
         self._began = time.monotonic()
         self._fit = _fit_frame(inspect.currentframe())
         self._thread = threading.get_ident()
@@ -60,7 +60,7 @@ class NotebookRun:
             logs: The last epoch's metrics.
         """
         reason = self.recorder.stop_token.reason
-        outcome = "stopped" if reason else "completed"
+        outcome = RunOutcome.STOPPED if reason else RunOutcome.COMPLETED
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self._end(RunFinished(outcome, reason or "fit returned", summary))
         self._beat.join(2.0)

@@ -192,7 +192,7 @@ def history_csv(epochs: Sequence[EpochEnded]) -> str:
     """Write the epochs as CSV, one row an epoch, a column a metric."""
     import pandas as pd
 
-    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "images_per_s", "learning_rate")
+    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s", "learning_rate")
     rows = [{name: getattr(epoch, name) for name in columns} | epoch.logs for epoch in epochs]
     return str(pd.DataFrame(rows, columns=None if rows else list(columns)).to_csv(index=False))
 

@@ -20,7 +20,7 @@ from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
-from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
+from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunOutcome, RunStarted
 from ..runs.failures import explain
 from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Recorder
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
     from ..runs.class_report import ClassReport
+    from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
     from ..runs.stop_token import StopToken
 
 
 def train_and_report(
-    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: str
+    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: RunSource
 ) -> bool:
     """Train, and write how it ended as the run's last event.
 
@@ -54,7 +55,7 @@ def train_and_report(
         config: What to train.
         journal: Its journal.
         stop_token: How the run is told to stop.
-        source: ``host`` or ``in-process``.
+        source: What trains.
 
     Returns:
         Whether the run finished; False when it failed.
@@ -66,7 +67,7 @@ def train_and_report(
         recorder.emit(_train(recorder, config, source))
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        recorder.emit(RunFinished("stopped", f"{reason}, before training began", {}))
+        recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
     except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
         _log_traceback(run, error)
         failed = explain(error, run.log.name)
@@ -86,7 +87,7 @@ def _log_traceback(run: RunDirectory, error: BaseException) -> None:
         traceback.print_exception(error, file=log)
 
 
-def _train(recorder: Recorder, config: RunConfig, source: str) -> RunFinished:
+def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinished:
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
@@ -300,11 +301,11 @@ def _save(
 ) -> RunFinished:
     from . import outputs
 
-    outcome, reason = "completed", "all epochs are done"
+    outcome, reason = RunOutcome.COMPLETED, "all epochs are done"
     if (asked := recorder.stop_token.reason) is not None:
-        outcome, reason = "stopped", asked
+        outcome, reason = RunOutcome.STOPPED, asked
     elif stopping is not None and stopping.stopped_epoch:
-        outcome = "early"
+        outcome = RunOutcome.EARLY
         reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
     if recorder.team is not None and not recorder.team.is_leader:
         score_classes()  # with the others: it is a pass over the validation data

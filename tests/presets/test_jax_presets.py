@@ -18,7 +18,14 @@ from tests.images import write_plant_pathology
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, Translated
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Noticed,
+    RunFailed,
+    RunFinished,
+    Translated,
+)
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -168,7 +175,7 @@ threads = ""  # as the first run sets them, which JAX reads
 for folder in sys.argv[1:]:
     run = RunDirectory(Path(folder))
     journal = JournalWriter(run.journal)
-    train_and_report(run, load_config(run.config), journal, StopToken(), source="host")
+    train_and_report(run, load_config(run.config), journal, StopToken(), source=RunSource.PROCESS)
     journal.close()
     threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
 print(threads)

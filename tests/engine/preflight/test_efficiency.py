@@ -10,7 +10,7 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.efficiency import efficiency_of, generation
-from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunStarted
+from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
 
@@ -42,7 +42,7 @@ def test_a_run_on_the_tpu_that_was_judged_is_set_beside_its_best_case() -> None:
     assert efficiency is not None
     assert (efficiency.tpu, efficiency.best_step_ms, efficiency.measured_step_ms) == ("v5e-8", 2.32, 4.0)
     assert efficiency.share == pytest.approx(0.58)
-    summary = summary_of(state_of(), "completed", "")
+    summary = summary_of(state_of(), RunOutcome.COMPLETED, "")
     assert summary["best_case"] == {"tpu": "v5e-8", "step_ms": 2.32, "reached": pytest.approx(0.58)}
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_said_of_another_tpu_another_configuration_or_no_tpu() -> Non
     assert efficiency_of(state_of(kind="TPU v4")) is None
     assert efficiency_of(state_of(devices=4)) is None
     assert efficiency_of(state_of(accelerator="cpu")) is None
-    assert summary_of(state_of(accelerator="cpu"), "completed", "")["best_case"] is None
+    assert summary_of(state_of(accelerator="cpu"), RunOutcome.COMPLETED, "")["best_case"] is None
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tpu_console.engine.runs.events import (
     Progress,
     RunFailed,
     RunFinished,
+    RunSource,
     RunStarted,
     StopRequested,
 )
@@ -120,7 +121,7 @@ def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     """A thread that is ready to train, and its run."""
     config = small_config(**changes)
     run = prepare_run(config, folder / "runs")
-    return EngineThread(run, config, JournalWriter(run.journal), source="in-process"), run
+    return EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS), run
 
 
 def failure(run: RunDirectory) -> RunFailed:
