@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .plausible import MOST_METRICS
 from .series import Series
@@ -14,7 +14,6 @@ from .series import Series
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -39,9 +38,9 @@ class Curves:
 
     def extended(
         self,
-        step: Sequence[float] | npt.NDArray[np.float64],
-        epoch: Sequence[float] | npt.NDArray[np.float64],
-        elapsed_s: Sequence[float],
+        step: Sequence[float] | npt.NDArray[Any],
+        epoch: Sequence[float] | npt.NDArray[Any],
+        elapsed_s: Sequence[float] | npt.NDArray[Any],
         logs: Sequence[Mapping[str, float]],
     ) -> Curves:
         """Return the curves with points appended; all four have one entry a point.

@@ -18,7 +18,9 @@ MOST_REPLICAS = 16_384
 MOST_METRICS = 200
 """Metrics of a run that are kept; the names that come first win."""
 
-_LARGEST = 1e15  # of seconds, bytes a second and so on
+LARGEST_MEASURE = 1e15
+"""The largest number of seconds, bytes a second and so on."""
+
 _ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN when training diverges
 
 
@@ -37,7 +39,7 @@ def _can_be(name: str, value: Any) -> bool:
     if isinstance(value, int):
         return 0 <= value <= MOST_COUNT
     if isinstance(value, float):
-        return name in _ANY_NUMBER or (math.isfinite(value) and abs(value) <= _LARGEST)
+        return name in _ANY_NUMBER or (math.isfinite(value) and abs(value) <= LARGEST_MEASURE)
     if isinstance(value, tuple):
         return len(value) <= MOST_REPLICAS and all(_can_be(name, part) for part in value)
     if isinstance(value, dict):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,8 @@ from .events import (
     Translated,
 )
 from .journal import decode
-from .plausible import MOST_COUNT, MOST_REPLICAS
+from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
+from .series import GrowingSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +101,7 @@ class RunState:
     progress_at: float = 0.0
     train: Curves = field(default_factory=Curves)
     validation: Curves = field(default_factory=Curves)
-    epochs: tuple[EpochEnded, ...] = ()
+    epochs: Sequence[EpochEnded] = ()
     translated: Translated | None = None
     memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
     hosts: Mapping[int, HostSampled] = field(default_factory=dict)
@@ -224,12 +224,12 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
         step, epoch, epoch_step, elapsed_s, logs = (
             [*map(itemgetter(name), records)] for name in ("step", "epoch", "epoch_step", "elapsed_s", "logs")
         )
-        if not {*map(type, chain(step, epoch, epoch_step, elapsed_s))} <= {int, float}:
+        counts, times = np.array((step, epoch, epoch_step)), np.array(elapsed_s)
+        if not {counts.dtype.kind, times.dtype.kind} <= {"i", "f"}:
             raise TypeError
-        counts = np.array((step, epoch, epoch_step), dtype=np.float64)
-        if counts.min() < 0 or counts.max() > MOST_COUNT:
+        if counts.min() < 0 or counts.max() > MOST_COUNT or np.abs(times).max() > LARGEST_MEASURE:
             raise ValueError
-        after = _with_points(state, counts[0], counts[1], counts[2], elapsed_s, logs)
+        after = _with_points(state, counts[0], counts[1], counts[2], times, logs)
         last = decode(records[-1])
     except (KeyError, TypeError, ValueError, AttributeError):
         last = None
@@ -244,10 +244,10 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
 
 def _with_points(
     state: RunState,
-    step: Sequence[int] | NDArray[np.float64],
-    epoch: Sequence[int] | NDArray[np.float64],
-    epoch_step: Sequence[int] | NDArray[np.float64],
-    elapsed_s: Sequence[float],
+    step: Sequence[int] | NDArray[Any],
+    epoch: Sequence[int] | NDArray[Any],
+    epoch_step: Sequence[int] | NDArray[Any],
+    elapsed_s: Sequence[float] | NDArray[Any],
     logs: Sequence[Mapping[str, float]],
 ) -> RunState:
     steps = state.fit.steps_per_epoch if state.fit is not None else None
@@ -267,7 +267,8 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
         state = replace(state, train=train)
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
-    return replace(state, epochs=(*state.epochs, event), validation=validation)
+    epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
+    return replace(state, epochs=epochs.appended(event), validation=validation)
 
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:

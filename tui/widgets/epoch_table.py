@@ -11,7 +11,7 @@ from ..text.live_numbers import count, milliseconds, plain, rate, score, seconds
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.runs.events import EpochEnded, Progress
     from tpu_console.engine.runs.state import RunState
@@ -94,7 +94,7 @@ class EpochTable(RowsPane):
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")
         self._state: RunState | None = None
-        self._epochs: tuple[EpochEnded, ...] = ()
+        self._epochs: Sequence[EpochEnded] = ()
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
         self._pace: Pace | None = None
