@@ -1,7 +1,7 @@
-"""What is known of a run, folded from its journal by one pure function.
+"""The state of a run, computed from its journal by a pure function.
 
-`reduce(state, event, at)` returns the next state. `fold` does the same for many journal records at once,
-taking the many progress records of a long run in bulk; both give equal states.
+`reduce(state, event, at)` returns the next state. `fold` does the same for many journal records and adds progress
+records in bulk; both return equal states.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class RunState:
     """Everything a screen shows of a run.
 
     Args:
-        started: The first event, or None when nothing is known yet.
+        started: The first event; None if nothing is known yet.
         started_at: Unix time of the first event.
         phase: What the run is doing; empty before the first phase and after the last event.
-        phase_detail: What exactly.
+        phase_detail: Detail of the phase.
         phase_since: Unix time at which the phase began.
         phase_s: Seconds spent in each phase that has ended.
         accelerator: Devices and strategy, once connected.
@@ -68,20 +68,20 @@ class RunState:
         fit: The plan of training, once it began.
         progress: The newest progress.
         progress_at: Unix time of the newest progress.
-        train: Training metrics, one point a progress event.
-        validation: Validation metrics (named without ``val_``), one point a validated epoch.
+        train: Training metrics, one point per progress event.
+        validation: Validation metrics, named without ``val_``, one point per validated epoch.
         epochs: The epochs that ended.
         translated: The newest translations of a few sentences.
         memory: The newest memory figures by replica number.
         hosts: The newest figures of each host by its number.
         host_curves: Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``,
-            ``disk_read_mb_per_s``, ``examples_per_s``; NaN where one is missing.
+            ``disk_read_mb_per_s``, ``examples_per_s``; NaN if one is missing.
         input: The newest measure of the input.
         input_curve: Its ``wait_percent`` over time.
         lost: The hosts that are gone.
         checkpoint: The newest checkpoint.
-        notices: What a person should know, oldest first; the newest 2000.
-        stop: The request to stop, when there was one.
+        notices: Messages to the user, oldest first; the newest 2000.
+        stop: The request to stop, if there was one.
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
         skipped: Journal records that were not understood.
@@ -118,26 +118,26 @@ class RunState:
 
     @property
     def monitor(self) -> str:
-        """The metric that says which epoch is best: the run's own, else ``val_loss`` where measured, else ``loss``."""
+        """The metric that decides which epoch is best: the run's own, else ``val_loss`` if measured, else ``loss``."""
         if self.fit is not None and self.fit.monitor:
             return self.fit.monitor
         return "val_loss" if "loss" in self.validation.metrics else "loss"
 
     @property
     def steps_total(self) -> int | None:
-        """Steps of the whole run, or None when an epoch's length is unknown."""
+        """Steps of the whole run; None if an epoch's length is unknown."""
         if self.fit is None or self.fit.steps_per_epoch is None:
             return None
         return self.fit.epochs * self.fit.steps_per_epoch
 
 
 def lower_is_better(metric: str) -> bool:
-    """Tell whether a smaller value of a metric is better, by its name; every other one is taken to rise."""
+    """Return whether a smaller value of a metric is better, by its name."""
     return any(part in metric.lower() for part in _LOWER_IS_BETTER)
 
 
 def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
-    """Return the epoch with the best finite value of a metric, the earlier one of two equal, or None."""
+    """Return the epoch with the best finite value of a metric, the earliest if several are equal; None without any."""
     valid = [e for e in epochs if math.isfinite(e.logs.get(monitor, math.nan))]
     sign = 1 if lower_is_better(monitor) else -1
     return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
@@ -196,7 +196,7 @@ def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
 
     Args:
         state: The state before; it is not changed.
-        records: Records as `engine.runs.journal.JournalReader` gives them.
+        records: Records from `engine.runs.journal.JournalReader`.
     """
     if {*map(_TYPE, records)} == {"Progress"}:
         return _with_progress(state, records)
@@ -217,7 +217,7 @@ def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
 
 
 def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
-    """Add many progress records without making an event of each."""
+    """Add many progress records without creating an event for each."""
     if not records:
         return state
     try:

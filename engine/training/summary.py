@@ -1,4 +1,4 @@
-"""The result of a run in plain values, worked out from its own journal."""
+"""The result of a run in plain values, computed from its journal."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def summarise(
         recorder: The run, whose training has ended.
         outcome: How it ended.
         reason: One sentence.
-        classes: The scores class by class, where there are any.
+        classes: The scores per class, if there are any.
     """
     state = state_of(recorder)
     return state, summary_of(state, outcome, reason, classes)
 
 
 def state_of(recorder: Recorder) -> RunState:
-    """Return what is known of a run by its journal so far."""
+    """Return a run's state, from its journal so far."""
     recorder.journal.flush()
     return RunFollower(recorder.run).catch_up().state
 
@@ -42,7 +42,7 @@ def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: Class
         state: The run's state after training.
         outcome: How it ended.
         reason: One sentence.
-        classes: The scores class by class, where there are any.
+        classes: The scores per class, if there are any.
     """
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor)

@@ -260,7 +260,7 @@ def test_weighted_smoothed_mixed_leaves_train_one_step_at_a_time(runs: dict[str,
     run = runs["leaves"]
     first, last = (epoch.logs["loss"] for epoch in finished(run))
     assert last < first
-    assert "JAX sends steps ahead by itself, so 32 is not used" in the(run, FitStarted).execution_reason
+    assert "JAX queues steps by itself, so 32 is ignored" in the(run, FitStarted).execution_reason
 
 
 def test_patience_and_the_best_weights_outlast_the_first_phase(runs: dict[str, RunDirectory]) -> None:
@@ -301,7 +301,7 @@ def test_functions_of_one_s_own_train(runs: dict[str, RunDirectory]) -> None:
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
     assert finished(runs["not a number"])
-    assert "The loss is not a number since epoch 1." in notices(runs["not a number"])
+    assert "The loss became NaN or infinite in epoch 1." in notices(runs["not a number"])
     failed = the(runs["no memory"], RunFailed)
     assert failed.what == "The device ran out of memory."
     assert failed.why.startswith("Out of memory allocating")

@@ -94,7 +94,7 @@ def test_labels_of_every_form(recorder: Recorder, labels: Any, task: Task) -> No
     assert found.accuracy == 0.8
     assert read_report(recorder.run) == found
     assert recorder.run.report.stat().st_mode & 0o077 == 0
-    assert [event.detail for event in all_of(recorder.run, PhaseStarted)] == ["each class"]
+    assert [event.detail for event in all_of(recorder.run, PhaseStarted)] == ["scores per class"]
 
 
 def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -> None:
