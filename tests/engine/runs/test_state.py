@@ -219,6 +219,13 @@ def test_many_epochs_share_one_list() -> None:
     assert isinstance(state.epochs, GrowingSequence)
 
 
+def test_an_impossible_time_between_good_ones_is_skipped_alone() -> None:
+    records = [record(progress(step, loss=1.0), float(step)) for step in range(1, 4)]
+    records[1]["elapsed_s"] = 1e300
+    state = fold(RunState(), records)
+    assert (state.skipped, state.train.step.values.tolist()) == (1, [1.0, 3.0])
+
+
 def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
     good = [record(progress(step, loss=1.0 / step), float(step)) for step in (1, 2, 3)]
     damaged = [item | {"t": 9.0} for item in DAMAGE]
