@@ -50,7 +50,9 @@ def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
     divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
     allowed = [n for n in divisors if n * step_s <= _LONGEST_S] or [1]
     steps = min(allowed, key=lambda n: abs(math.log(n / wanted)))
-    took = f"auto: a step takes {step_s * 1e3:.1f} ms, {steps} together {steps * step_s:.2f} s"
+    took = f"auto: a step takes {step_s * 1e3:.1f} ms"
+    if steps > 1:
+        took += f", {steps} steps take {steps * step_s:.2f} s"
     if steps * step_s < 0.1 and steps < steps_per_epoch:
         took += f"; {steps_per_epoch} steps per epoch have no better divisor, a rounder number would be faster"
     return Execution(steps, took)
