@@ -1,21 +1,21 @@
-"""Makes foreign text safe to show: no character of it can control a terminal or disguise what is written.
+"""Makes foreign text safe to show: it cannot control the terminal or disguise other text.
 
 Text is foreign if it comes from a file, a folder's listing, another process or user code: a journal, a preset, a class
-name, an exception. It is cleaned once, where it enters the program, so that nothing that shows it has to care.
+name, an exception. It is cleaned once, where it enters the program.
 
 Which characters are replaced:
 
 - White space other than the space (line feed, carriage return, tab, U+2028, U+2029 and so on) becomes a space: the
   words beside it stay apart, and one text stays one line.
-- Colour codes (``ESC [ … m``) are removed whole: Keras, TensorFlow and progress bars print them, and what is left of a
-  replaced one, such as ``[31m``, would only be noise.
+- Colour codes (``ESC [ … m``) are removed: Keras, TensorFlow and progress bars print them, and a rest such as ``[31m``
+  would only be noise.
 - Every other control character (C0, DEL, C1), every invisible format character (bidirectional overrides and isolates,
   U+200E, U+200F, U+061C, zero-width space, word joiner, BOM, tag characters and so on) and every lone surrogate becomes
-  U+FFFD: removing them would let two different names look the same, and a mark shows that something was there.
+  U+FFFD: without a mark, two different names could look the same.
 - U+200C and U+200D (the zero-width non-joiner and joiner) stay: Persian, Indic scripts and emoji need them. So do
   variation selectors, and the few Arabic format characters that are visible.
 
-Cleaning costs next to nothing for text that is clean already, which nearly all is: `str.isprintable` finds that out.
+Nearly all text is clean already, which `str.isprintable` finds out quickly.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import Any
 REPLACEMENT = "\ufffd"
 
 LONGEST_TEXT = 20_000
-"""Characters of a text that are kept; nothing that this program writes is as long."""
+"""Longer texts are cut off; this program writes none."""
 
 DEEPEST = 64
-"""Levels of nested values that are kept; nothing that this program writes is nested as deeply."""
+"""Values nested more deeply are refused; this program writes none."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _SPACE = re.compile(r"[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]")
@@ -42,7 +42,7 @@ _UNSAFE = re.compile(
 
 
 class TooDeepError(ValueError):
-    """Values are nested more deeply than anything that this program writes."""
+    """Values are nested too deeply."""
 
 
 def printable(text: str) -> str:
@@ -65,11 +65,11 @@ def printable_lines(text: str) -> str:
 
 
 def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bool = False) -> Any:
-    """Return plain values, as JSON gives them, with every text and every key safe to show.
+    """Return plain values, as from JSON, with every text and key safe to show.
 
     Args:
         value: A text, number, list, mapping …
-        longest: Characters after which a text is cut off.
+        longest: Texts are cut off after this many characters.
         keeps_lines: Whether texts keep their line feeds; keys never do.
 
     Raises:
@@ -92,9 +92,9 @@ def printable_values(value: Any, longest: int = LONGEST_TEXT, *, keeps_lines: bo
 
 
 def unsafe_character(text: str) -> str:
-    """Return the first character of a text that may not be in a setting, as ``U+001B``; empty if there is none.
+    """Return the first character of a text that a setting may not contain, as ``U+001B``; empty if there is none.
 
-    Tabs and line feeds may be: a table's columns are separated by tabs.
+    Tabs and line feeds are allowed: a table's columns are separated by tabs.
     """
     if text.isprintable():
         return ""

@@ -86,7 +86,7 @@ def progress(at: float = T0 + 2, **changes: Any) -> bytes:
 def epoch(number: Any = 1, **changes: Any) -> bytes:
     """Write the end of an epoch."""
     values = {"epoch": number, "step": 10, "epoch_steps": 10, "elapsed_s": 2.0, "seconds": 1.0, "compile_s": 0.5}
-    values |= {"validation_s": 0.1, "step_ms": 1.0, "images_per_s": 10.0, "learning_rate": 0.1, "logs": {"loss": 0.5}}
+    values |= {"validation_s": 0.1, "step_ms": 1.0, "examples_per_s": 10.0, "learning_rate": 0.1, "logs": {"loss": 0.5}}
     return line("EpochEnded", T0 + 3, **{**values, **changes})
 
 
@@ -314,7 +314,7 @@ journal(
             ram_bytes=1,
             ram_limit_bytes=0,
             disk_read_bytes_per_s=-1.0,
-            images_per_s=-n * 1.0,
+            examples_per_s=-n * 1.0,
         )
         for n in range(300)
     ),

@@ -1,38 +1,33 @@
-"""What a person's own dataset function gave when it was last called on this machine.
+"""What a user's dataset function returned when it was last called on this machine.
 
-Only a call tells, and a call may load or download: a plan and a preflight do not call it. Every run and
-`tpu-console inspect` leave behind, in ``examples.json`` beside the runs, what they saw.
+A plan and a preflight do not call it, because a call may load or download data. Every run and `tpu-console inspect`
+record what it returned in ``examples.json``, beside the runs.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..config.user_code import source_mark
-from ..storage.keyed_store import KeyedStore
-from .examples import Input
+from ..storage.keyed_store import KeyedStore, key_of
+from .examples import Input  # noqa: TC001  pydantic needs it when records are checked
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
-_EXAMPLES = KeyedStore("examples.json")
-
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a dataset function gave.
+class FunctionRecord:
+    """What a dataset function returned.
 
     Args:
         example: Shape and number format of an example, without a batch.
         label: Likewise of a label.
-        classes: Number of classes; 0 where its labels are none.
-        train_count: Training examples; None when it does not tell.
-        validation_count: Validation examples; None likewise, 0 without validation.
-        day: When that was, such as ``2026-03-01``.
+        classes: Number of classes; 0 if its labels are not classes.
+        train_count: Training examples; None if unknown.
+        validation_count: Validation examples; None if unknown, 0 without validation.
+        day: The date of the call, such as ``2026-03-01``.
         weight: Shape of an example's weight in training; None without weights.
         validation_weight: Likewise in validation.
     """
@@ -47,22 +42,19 @@ class Seen:
     validation_weight: tuple[int | None, ...] | None = None
 
 
-def remember(config: RunConfig, seen: Seen) -> None:
-    """Keep what a configuration's dataset function gave."""
-    _EXAMPLES.put(_key(config), asdict(seen))
+_RECORDS = KeyedStore[FunctionRecord]("examples.json", FunctionRecord)
 
 
-def recall(config: RunConfig) -> Seen | None:
-    """Return what a configuration's dataset function gave; None when it, or its file, was never called as it is."""
-    found = _EXAMPLES.get(_key(config))
-    with suppress(KeyError, TypeError, ValueError):
-        parts = {name: Input(tuple(found[name]["shape"]), found[name]["dtype"]) for name in ("example", "label")}
-        shapes = {name: None if found[name] is None else tuple(found[name]) for name in ("weight", "validation_weight")}
-        return Seen(**{**found, **parts, **shapes})
-    return None
+def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
+    """Record what a configuration's dataset function returned."""
+    _RECORDS.put(_key(config), record)
+
+
+def function_record_of(config: RunConfig) -> FunctionRecord | None:
+    """Return what a configuration's dataset function returned; None if the function or its file has changed since."""
+    return _RECORDS.get(_key(config))
 
 
 def _key(config: RunConfig) -> str:
-    """Name everything that is known to decide what it gives: the function, its file's content, its options."""
-    values = [source_mark(config.dataset), config.data.options]
-    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
+    """Return a key of the function, its file's content and its options."""
+    return key_of([source_mark(config.dataset), config.data.options])

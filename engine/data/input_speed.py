@@ -1,22 +1,18 @@
 """Speeds of input pipelines that were measured on this machine, for the plan to show.
 
-`tpu-console inspect --speed` measures; what it found is kept beside the runs in ``speeds.json``, by everything that a
-pipeline's speed depends on.
+`tpu-console inspect --speed` measures them; they are kept in ``speeds.json``, beside the runs.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..storage.keyed_store import KeyedStore
+from ..storage.keyed_store import KeyedStore, key_of
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
-
-_SPEEDS = KeyedStore("speeds.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,35 +21,36 @@ class Speed:
 
     Args:
         first: Examples a second in the first epoch, which reads and decodes.
-        later: Examples a second in the epochs after it; None where it was not measured.
+        later: Examples a second in later epochs; None if not measured.
     """
 
     first: float
     later: float | None
 
 
-def remember(config: RunConfig, parts: list[dict[str, Any]]) -> None:
-    """Keep what was measured.
+_SPEEDS = KeyedStore[Speed]("speeds.json", Speed)
+
+
+def save_input_speed(config: RunConfig, parts: list[dict[str, Any]]) -> None:
+    """Record what was measured.
 
     Args:
         config: The configuration whose pipeline was measured.
         parts: `engine.jobs.inspecting.speed.Rate` as dictionaries.
     """
     rates = {part["name"]: part["per_s"] for part in parts}
-    _SPEEDS.put(_key(config), {"first": rates["first"], "later": rates.get("later")})
+    _SPEEDS.put(_key(config), Speed(rates["first"], rates.get("later")))
 
 
-def recall(config: RunConfig) -> Speed | None:
-    """Return what was measured of a configuration's pipeline on this machine; None when nothing was."""
-    found = _SPEEDS.get(_key(config))
-    try:
-        return None if found is None else Speed(float(found["first"]), found.get("later"))
-    except (KeyError, TypeError, ValueError):
+def input_speed_of(config: RunConfig) -> Speed | None:
+    """Return the measured speed of a configuration's pipeline on this machine; None if there is none."""
+    speed = _SPEEDS.get(_key(config))
+    if speed is None or not all(0 < rate < math.inf for rate in (speed.first, speed.later) if rate is not None):
         return None
+    return speed
 
 
 def _key(config: RunConfig) -> str:
-    """Name everything that a pipeline's speed depends on; a batch matters little and is left out."""
+    """Return a key of everything that the speed depends on; the batch matters little and is left out."""
     data = config.data.model_dump(mode="json", exclude={"train_limit", "validation_fraction"})
-    values = [config.dataset, data, config.augmentation.model_dump(mode="json")]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return key_of([config.dataset, data, config.augmentation.model_dump(mode="json")])

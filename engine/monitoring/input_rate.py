@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..runs.events import EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
+from ..runs.events import Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,15 +119,15 @@ def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
     return counted.with_options(dataset.options()), InputMeter(counts)
 
 
-def limit_of(share: float) -> str:
+def limit_of(share: float) -> Bottleneck:
     """Judge a run by the share of its time in which it waited for batches.
 
     Returns:
-        ``input``, ``accelerator`` or ``balanced``, which is between `ACCELERATOR_SHARE` and `INPUT_SHARE`.
+        The bottleneck; ``balanced`` between `ACCELERATOR_SHARE` and `INPUT_SHARE`.
     """
     if share >= INPUT_SHARE:
-        return "input"
-    return "accelerator" if share <= ACCELERATOR_SHARE else "balanced"
+        return Bottleneck.INPUT
+    return Bottleneck.ACCELERATOR if share <= ACCELERATOR_SHARE else Bottleneck.BALANCED
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class InputRate:
             wait_s=window.wait_s,
             span_s=window.seconds,
             limit=limit,
-            remedy=self._remedy(event.epoch) if limit == "input" else "",
+            remedy=self._remedy(event.epoch) if limit is Bottleneck.INPUT else "",
         )
 
     def _end_epoch(self, event: EpochEnded) -> tuple[InputMeasured | None, str]:
@@ -239,7 +239,12 @@ class InputRate:
         is_worth = self._window.seconds >= _SHORTEST_S or self._told_epoch != event.epoch
         told = self._tell(event) if is_worth else None
         epoch, self._epoch = self._epoch, _Span()
-        if self._advised or event.epoch == 1 or epoch.seconds < _JUDGED_S or limit_of(epoch.share) != "input":
+        if (
+            self._advised
+            or event.epoch == 1
+            or epoch.seconds < _JUDGED_S
+            or limit_of(epoch.share) is not Bottleneck.INPUT
+        ):
             return told, ""
         self._advised = True
         return told, (

@@ -67,8 +67,8 @@ class Sampler:
     def _host_sample(self) -> HostSampled:
         sample = self._host.read()
         rate, why_not = self._pace.look()
-        reasons = {**sample.why_not, "images_per_s": why_not} if why_not else sample.why_not
-        return replace(sample, elapsed_s=self._pace.elapsed_s(), images_per_s=rate, why_not=reasons)
+        reasons = {**sample.why_not, "examples_per_s": why_not} if why_not else sample.why_not
+        return replace(sample, elapsed_s=self._pace.elapsed_s(), examples_per_s=rate, why_not=reasons)
 
     def _sample_devices(self) -> None:
         if self._devices is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..config.catalog import DATASETS, is_user_reference
-from ..data.function_record import recall as recall_seen
+from ..data.function_record import function_record_of
 from ..data.survey.survey import survey
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ def train_examples_of(config: RunConfig) -> int | None:
     """Return the number of training examples after the split and the limit; None if unknown before the run."""
     info = DATASETS.get(config.dataset)
     if is_user_reference(config.dataset):
-        seen = recall_seen(config)
+        seen = function_record_of(config)
         return None if seen is None else seen.train_count
     if info is None:
         found = survey(config)

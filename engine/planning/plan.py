@@ -13,13 +13,13 @@ from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, steps_per_epoch
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
 from ..config.learning_rate import scaled_learning_rate
-from ..data.function_record import recall as recall_seen
-from ..data.input_speed import recall
+from ..data.function_record import function_record_of
+from ..data.input_speed import input_speed_of
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.devices import CHIPS
 from ..machine.resources import usable_cores
-from ..runs.run_history import recall as recall_past_run
+from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
 from .advice import batch_findings, scaling_findings
 from .example_count import train_examples_of
@@ -113,7 +113,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
-    took = recall_past_run(config, backend_choice.backend, _asked_for(accelerator))
+    took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
     return Plan(
         accelerator=accelerator,
         replicas=replicas,
@@ -126,7 +126,7 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         learning_rate=scaled_learning_rate(config, replicas),
         advice=most_severe_first(advice),
         unit="image" if config.dataset in IMAGE_DATASETS else "example",
-        input_speed=recall(config),
+        input_speed=input_speed_of(config),
         backend=backend_choice.backend,
         backend_reason=backend_choice.why,
         took=took,
@@ -252,7 +252,7 @@ def _file_advice(config: RunConfig, found: Survey) -> list[Finding]:
 
 def _own_advice(config: RunConfig, findings: list[Finding]) -> list[Finding]:
     """Turn errors into warnings: the user's function may return another number of examples this time."""
-    seen = recall_seen(config)
+    seen = function_record_of(config)
     if seen is None or seen.train_count is None:
         return []
     text = f"{config.dataset} returned {seen.train_count:,} examples when it was last called here, on {seen.day}"

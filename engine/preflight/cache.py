@@ -1,13 +1,12 @@
-"""Verdicts that were reached before, kept by everything that they depend on.
+"""Verdicts of earlier preflights, by everything that they depend on.
 
-The key is made of the configuration, the person's own files, the TPU and the versions, and of nothing that would have
-to be built first: asking twice is answered without loading a framework.
+The key is made of the configuration, the user's files, the TPU and the versions. Nothing has to be built for it, so
+a verdict is found without loading a framework.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
@@ -17,32 +16,31 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_file
-from ..data.function_record import recall as recall_seen
+from ..data.function_record import function_record_of
 from ..data.places import locate
 from ..data.survey.survey import survey
 from ..planning.example_count import train_examples_of
-from ..sanitize import printable_values
-from ..storage.files import make_private_folder, read_json, remove_drafts, write_whole
+from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
-from .result import Outcome, from_dict
+from .result import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..config.run_config import RunConfig
-    from .result import Verdict
 
 _PACKAGES = ("jax", "jaxlib", "libtpu", "keras", "tensorflow", "tpu-console")
 # What a program and its bound do not depend on.
 _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "checkpoint", "tensorboard"}
 _OWN_SOURCES = ("preflight", "models")
 _MOST_NEIGHBOURS = 200
-_LARGEST = 16 << 20  # bytes of a verdict
+
+_VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
 
 
 @cache
 def versions() -> dict[str, str]:
-    """Return the versions of the packages that a verdict depends on, by name; those that are missing are left out."""
+    """Return the versions of the installed packages that a verdict depends on, by name."""
     found = {}
     for name in _PACKAGES:
         with suppress(PackageNotFoundError):
@@ -50,46 +48,35 @@ def versions() -> dict[str, str]:
     return found
 
 
-def recall(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:
-    """Return the verdict on a configuration that was kept; None when there is none.
+def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:
+    """Return the verdict of an earlier preflight; None if there is none.
 
     Args:
         config: The configuration, with the batch size and the precision in question.
         tpu: The TPU's usual name.
-        search: Whether the largest batch has to be in it; one with it also answers when it need not be.
+        search: Whether the verdict must include the largest batch. If not, one that includes it counts too.
     """
     for searched in (True, False) if not search else (True,):
-        try:
-            values = read_json(_file(config, tpu, search=searched), _LARGEST)
-            return replace(from_dict(printable_values(values, keeps_lines=True)), is_remembered=True)
-        except (OSError, ValueError, TypeError, KeyError):
-            continue
+        if (verdict := _VERDICTS.get(_key(config, tpu, search=searched))) is not None:
+            return replace(verdict, is_remembered=True)
     return None
 
 
-def keep(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
-    """Keep a verdict; a folder that cannot be written is no reason to fail.
+def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
+    """Save a verdict, unless its outcome is unknown.
 
     Args:
         config: The configuration, with the verdict's batch size and precision.
-        verdict: The verdict; one that could not tell is not kept.
+        verdict: The verdict.
         search: Whether the largest batch was searched.
     """
-    if verdict.outcome is Outcome.UNKNOWN:
-        return
-    path = _file(config, verdict.tpu, search=search)
-    with suppress(OSError):
-        make_private_folder(path.parent)
-        remove_drafts(path.parent)
-        write_whole(path, json.dumps(verdict.as_dict()))
-
-
-def _file(config: RunConfig, tpu: str, *, search: bool) -> Path:
-    return cache_folder() / "preflight" / f"{_key(config, tpu, search=search)}.json"
+    if verdict.outcome is not Outcome.UNKNOWN:
+        _VERDICTS.put(_key(config, verdict.tpu, search=search), verdict)
 
 
 def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
     found = survey(config)
+    record = function_record_of(config) if is_user_reference(config.dataset) else None
     values: list[Any] = [
         config.model_dump(mode="json", exclude=_ELSEWHERE),
         tpu,
@@ -99,17 +86,15 @@ def _key(config: RunConfig, tpu: str, *, search: bool) -> str:
         _our_sources(),
         train_examples_of(config),
         len(found.classes) if found is not None else None,
-        asdict(seen) if is_user_reference(config.dataset) and (seen := recall_seen(config)) is not None else None,
+        asdict(record) if record is not None else None,
+        [hashlib.sha256(file.read_bytes()).hexdigest() for file in _own_files(config)],
     ]
-    digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
-    for file in _own_files(config):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:32]
+    return key_of(values)
 
 
 @cache
 def _our_sources() -> str:
-    """Return a digest of the modules that build and judge: between two releases they change, their version does not."""
+    """Return a digest of the modules that build and judge: they may change while the version stays the same."""
     digest = hashlib.sha256()
     for folder in _OWN_SOURCES:
         for file in sorted((Path(__file__).parent.parent / folder).glob("*.py")):
@@ -118,9 +103,9 @@ def _our_sources() -> str:
 
 
 def _own_files(config: RunConfig) -> Iterator[Path]:
-    """Give the files of the person's own model function: its own, and those beside it, which it may import.
+    """Yield the file of the user's model function and those beside it, which it may import.
 
-    Of a SavedModel it is the file with its graph.
+    For a SavedModel, yield the file with its graph.
     """
     if config.model == "hub":
         graph = Path(locate(str(config.model_options.get("path", "")))) / "saved_model.pb"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .cache import recall, versions
+from .cache import cached_verdict, versions
 from .result import Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -67,6 +67,6 @@ def choices_of(
 
 def cached_verdicts(choices: Sequence[Choice], *, search: bool = False) -> list[Verdict] | None:
     """Return the verdicts on all choices if every one of them is cached, else None."""
-    found = [recall(choice.config, choice.topology.name, search=search) for choice in choices]
+    found = [cached_verdict(choice.config, choice.topology.name, search=search) for choice in choices]
     cached = [verdict for verdict in found if verdict is not None]
     return cached if len(cached) == len(choices) else None

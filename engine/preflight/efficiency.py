@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..config.reading import parse_config
 from ..errors import ConfigError
-from .cache import recall
+from .cache import cached_verdict
 from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def efficiency_of(state: RunState) -> Efficiency | None:
     generations = {generation(replica.kind) for replica in replicas}
     for name, topology in TOPOLOGIES.items():
         if {topology.generation.name} == generations and topology.devices == len(replicas):
-            verdict = recall(config, name)
+            verdict = cached_verdict(config, name)
             if verdict is not None and verdict.bound is not None:
                 return Efficiency(name, verdict.bound.step_s * 1e3, median(steps))
     return None

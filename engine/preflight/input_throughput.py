@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..data.input_speed import recall
+from ..data.input_speed import input_speed_of
 from ..machine.resources import usable_cores
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def input_throughput_of(config: RunConfig, verdict: Verdict, cores: int | None =
     Returns:
         The comparison; None if nothing was measured or nothing compiled.
     """
-    speed = recall(config)
+    speed = input_speed_of(config)
     if speed is None or verdict.bound is None:
         return None
     cores = cores or usable_cores()

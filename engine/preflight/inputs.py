@@ -16,7 +16,7 @@ from ..config.data_options import DATA_OPTIONS
 from ..config.run_command import value_text
 from ..config.run_config import flat_values
 from ..data.examples import Input, Signature, Task
-from ..data.function_record import recall
+from ..data.function_record import function_record_of
 from ..data.survey.survey import survey
 from ..errors import DataError
 
@@ -84,7 +84,7 @@ def batch_of(config: RunConfig) -> Batch:
 
 def _recorded_batch(config: RunConfig) -> Batch:
     """Use the shapes from the last call of the user's function, which is not called for this."""
-    name, seen = config.dataset, recall(config)
+    name, seen = config.dataset, function_record_of(config)
     if seen is None:
         given = " ".join(
             f"--set {shlex.quote(f'{key}={value_text(key, value)}')}"

@@ -17,7 +17,7 @@ from ..errors import ConsoleError
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
-from .cache import keep, recall
+from .cache import cached_verdict, save_verdict
 from .compile_memory import USUAL
 from .compiler_environment import compiler_environment_of
 from .result import from_dict
@@ -74,7 +74,7 @@ def reach_verdicts(
     for number, choice in enumerate(choices):
         if reason := _why_not_buildable(choice.config):
             verdicts[number] = choice.undecided(reason)
-        elif use_cache and (cached := recall(choice.config, choice.topology.name, search=search)):
+        elif use_cache and (cached := cached_verdict(choice.config, choice.topology.name, search=search)):
             verdicts[number] = cached
     waiting = [number for number in range(len(choices)) if number not in verdicts]
     working: list[_Worker] = []
@@ -88,7 +88,7 @@ def reach_verdicts(
             for worker in [worker for worker in working if _is_over(worker, limit_s)]:
                 working.remove(worker)
                 verdicts[worker.number] = _result(worker)
-                keep(worker.choice.config, verdicts[worker.number], search=search)
+                save_verdict(worker.choice.config, verdicts[worker.number], search=search)
     finally:
         for worker in working:
             _end(worker.process)

@@ -1,4 +1,4 @@
-"""Starts the host process of a run, in a session of its own so that no terminal takes it along."""
+"""Starts the training process of a run, in its own session, so that it survives the terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
-    """Make the run directory of a configuration.
+    """Create the run directory of a configuration.
 
     Raises:
         ConsoleError: It cannot be written.
@@ -39,8 +39,8 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
 def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
     """Start the process that trains a prepared run.
 
-    It has no terminal, its own session, and writes what it prints to ``console.log``. The `-P` keeps the
-    current folder off the front of the import path, where a person's own ``engine`` folder would hide ours.
+    It has no terminal and its own session, and its output goes to ``console.log``. `-P` keeps the current folder off
+    the import path, where a user's file could hide a module.
 
     Raises:
         ConsoleError: It cannot be started.
@@ -58,8 +58,8 @@ def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
             )
     except OSError as error:
         raise ConsoleError(f"The training process cannot be started: {error.strerror}.") from error
-    # Named here and not only by the host itself, so that one that dies at once is seen to be dead. On a disk that has
-    # just become full, only the host can write it: it has the reserve.
+    # Written here too, so that a process that dies immediately is seen to be dead. On a disk that has just become full
+    # only the process itself can write it, because it has the reserve.
     with suppress(OSError):
         write_heartbeat(run, process.pid)
     return process

@@ -1,8 +1,8 @@
-"""The host process of a run: ``python -P -m engine.process.main RUN_DIRECTORY``.
+"""The process that trains a run: ``python -P -m tpu_console.engine.process.main RUN_DIRECTORY``.
 
-The main thread beats, hears signals and requests; the engine's thread trains. SIGHUP is ignored, so that a
-closed terminal or laptop takes no run along. The first SIGINT or SIGTERM asks the run to stop and save, the
-second ends the process at once.
+The main thread writes the heartbeat and handles signals and requests; the engine thread trains. SIGHUP is ignored, so
+that closing the terminal does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second
+ends the process immediately.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..config.reading import load_config
 from ..errors import ConfigError
-from ..runs.events import RunFailed
+from ..runs.events import RunFailed, RunSource
 from ..runs.failures import explain
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
@@ -47,7 +47,7 @@ def main(arguments: list[str]) -> int:
         journal.write(RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name))
         journal.close()
         return FAILED
-    engine = EngineThread(run, config, journal, source="host")
+    engine = EngineThread(run, config, journal, source=RunSource.PROCESS)
     try:
         heartbeat = Heartbeat(run, journal, engine.request_stop)
     except OSError as error:
@@ -64,36 +64,36 @@ def main(arguments: list[str]) -> int:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)
     if engine.is_alive() and not journal.has_ended:
-        what = f"The run was ended at once by {ended_by[0]}, before it could save."
+        what = f"{ended_by[0]} ended the run before it could be saved."
         journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
     journal.close()
     return OK if engine.succeeded else FAILED
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process, with everything written.
+    """End the process after everything is written.
 
     Python would first collect every object of TensorFlow and JAX, which takes seconds on a busy machine, and wait for
-    threads of theirs, which may take for ever. Exit handlers, a person's own among them, have a limit.
+    their threads, which may take forever. Exit handlers, also those of the user's code, have a time limit.
     """
     watch = threading.Timer(_LONGEST_EXIT_S, os._exit, [code])
     watch.daemon = True
     watch.start()
-    # Should a handler hold the interpreter itself, the kernel's alarm ends it.
+    # If a handler blocks the interpreter, the kernel's alarm ends the process.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, 2 * _LONGEST_EXIT_S)
     atexit._run_exitfuncs()  # noqa: SLF001  no public name, and since Python 3.0 this one
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError):  # a full disk: what is printed there goes to the log
+        with suppress(OSError):  # the output goes to the log, whose disk may be full
             stream.flush()
     os._exit(code)
 
 
 def _give_way() -> None:
-    """Let whoever watches go first: training takes every core, and a key press is to be answered all the same.
+    """Lower the priority of training, so that a console stays responsive while training uses every core.
 
-    Where the kernel schedules sessions as groups, niceness counts only inside one, and the group has its own
-    (sched(7), autogroup).
+    If the kernel schedules sessions as groups, niceness counts only within one, and the group has its own (sched(7),
+    autogroup).
     """
     os.nice(_NICENESS)
     with suppress(OSError):  # a kernel without such groups
@@ -101,7 +101,7 @@ def _give_way() -> None:
 
 
 def _handle_signals(engine: EngineThread) -> list[str]:
-    """Hear signals; the list returned gets the name of the one that ends the process at once."""
+    """Handle signals; the returned list gets the name of the one that ends the process immediately."""
     ended_by: list[str] = []
 
     def stop(number: int, _frame: FrameType | None) -> None:

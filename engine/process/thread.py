@@ -1,4 +1,4 @@
-"""The thread that trains: the same in the host process and in the console itself."""
+"""The thread that trains, in a training process and in the console alike."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
+    from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
 
 
 class EngineThread(threading.Thread):
-    """Runs build → compile → fit → save of one configuration in the background.
+    """Builds, compiles, fits and saves one configuration in the background.
 
-    It is a daemon: a process that ends does not wait for it. Whatever it raises becomes the run's last event.
+    A process that ends does not wait for this daemon thread. An exception becomes the run's last event.
 
     Args:
         run: The run.
         config: What to train.
         journal: Where events go.
-        source: ``host`` or ``in-process``.
+        source: What trains.
 
     Attributes:
         succeeded: Whether the run finished; False until it has.
     """
 
-    def __init__(self, run: RunDirectory, config: RunConfig, journal: JournalWriter, source: str) -> None:
+    def __init__(self, run: RunDirectory, config: RunConfig, journal: JournalWriter, source: RunSource) -> None:
         super().__init__(name="tpu-console-engine", daemon=True)
         from ..runs.stop_token import StopToken
 
@@ -45,5 +46,5 @@ class EngineThread(threading.Thread):
         self.succeeded = train_and_report(self._run, self._config, self._journal, self.stop_token, source=self._source)
 
     def request_stop(self, reason: str) -> None:
-        """Ask it to stop after the current execution and save; returns at once."""
+        """Ask it to stop after the current execution and save, without waiting."""
         self.stop_token.request(reason)

@@ -1,6 +1,6 @@
-"""Per-class scores of a run on its validation data, as they are kept in the run's ``report.json``.
+"""Scores per class on the validation data, as in a run's ``report.json``.
 
-Only plain values: the console reads them without loading what computed them (`engine.training.class_scoring`).
+The console reads them without loading a framework; `engine.training.class_scoring` computes them.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 _LARGEST = 256 << 20
 LARGEST_SUMMARY = 100
-"""Classes up to which a summary holds every class and the whole matrix; ``report.json`` always does."""
+"""Most classes for which a summary has every class and the whole matrix; ``report.json`` always has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassScore:
-    """How well one class is told from the others; shares are None where they would divide by zero.
+    """Scores of one class; None if they would divide by zero.
 
     Args:
         name: The class.
-        precision: Of the examples taken for it, the share that are of it; None when none was.
-        recall: Of its examples, the share that were found; None when it has none.
-        f1: The harmonic mean of both; None when the class occurs nowhere.
+        precision: Of the examples predicted as this class, the share that belong to it; None if there are none.
+        recall: Of its examples, the share that were predicted as it; None if it has no examples.
+        f1: The harmonic mean of both; None if the class was neither present nor predicted.
         examples: Its examples.
     """
 
@@ -43,13 +43,13 @@ class ClassScore:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """Examples of one class that were taken for another.
+    """Examples of one class that were predicted as another.
 
     Args:
-        label: Name of the class they are of.
-        taken_for: Name of the class they were taken for.
-        count: How many.
-        share: Of all examples of the class they are of.
+        label: Name of their class.
+        taken_for: Name of the predicted class.
+        count: Their number.
+        share: Their share of all examples of their class.
     """
 
     label: str
@@ -60,17 +60,17 @@ class Mistake:
 
 @dataclass(frozen=True, slots=True)
 class ClassReport:
-    """A model's answers on validation data, class by class.
+    """A model's predictions on validation data, per class.
 
     Args:
-        examples: How many there are.
-        accuracy: The share that was told right.
-        balanced_accuracy: The mean recall of the classes that have examples, each counting alike.
-        not_numbers: Examples for which the model gave no number; they count as wrong and stand in no column.
-        is_partial: Whether there is more validation data than was looked at.
-        classes: One entry a class, in the order of their numbers.
+        examples: Number of examples.
+        accuracy: The share that was predicted correctly.
+        balanced_accuracy: The mean recall of the classes that have examples.
+        not_numbers: Examples with NaN or infinite outputs; they count as wrong and are in no column.
+        is_partial: Whether there is more validation data than was scored.
+        classes: One entry per class, in the order of their numbers.
         mistakes: The most frequent mistakes, the most frequent first.
-        matrix: Counts; a row for each class that the examples are of, a column for each that they were taken for.
+        matrix: Counts; one row per class of the examples, one column per predicted class.
     """
 
     examples: int
@@ -87,7 +87,7 @@ class ClassReport:
         return asdict(self)
 
     def brief(self) -> dict[str, Any]:
-        """Return plain values for a summary: of very many classes only what concerns all of them."""
+        """Return plain values for a summary, without single classes if there are very many."""
         values = self.as_dict()
         if len(self.classes) > LARGEST_SUMMARY:
             del values["matrix"], values["classes"]
@@ -95,10 +95,10 @@ class ClassReport:
 
 
 def read_report(run: RunDirectory) -> ClassReport | None:
-    """Return a run's report; None where there is none.
+    """Return a run's report; None if there is none.
 
     Raises:
-        ConsoleError: It is there and cannot be read.
+        ConsoleError: It exists and cannot be read.
     """
     path = run.report
     try:

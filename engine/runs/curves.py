@@ -1,4 +1,4 @@
-"""Metrics over the course of a run, as columns that grow."""
+"""Metrics over the course of a run, as growing columns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import chain
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .plausible import MOST_METRICS
 from .series import Series
@@ -14,7 +14,6 @@ from .series import Series
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import numpy as np
     import numpy.typing as npt
 
 
@@ -26,7 +25,7 @@ class Curves:
         step: Steps done in the run.
         epoch: Epochs done, with the fraction of the current one.
         elapsed_s: Seconds since `fit` began.
-        metrics: A column a metric; NaN where it was not reported.
+        metrics: One column per metric; NaN if it was not reported.
     """
 
     step: Series = field(default_factory=Series)
@@ -39,16 +38,16 @@ class Curves:
 
     def extended(
         self,
-        step: Sequence[float] | npt.NDArray[np.float64],
-        epoch: Sequence[float] | npt.NDArray[np.float64],
-        elapsed_s: Sequence[float],
+        step: Sequence[float] | npt.NDArray[Any],
+        epoch: Sequence[float] | npt.NDArray[Any],
+        elapsed_s: Sequence[float] | npt.NDArray[Any],
         logs: Sequence[Mapping[str, float]],
     ) -> Curves:
-        """Return the curves with points appended; all four have one entry a point.
+        """Return the curves with points appended; all arguments have one entry per point.
 
-        Metrics beyond `MOST_METRICS` are left out: a column each would take all memory.
+        Metrics beyond `MOST_METRICS` are dropped, because a column for each could take all memory.
         """
-        # Nearly always all points have the same names: a run of a million points is read at C's speed then.
+        # Nearly always all points have the same names: then a run of a million points is read at the speed of C.
         sorts = dict.fromkeys(map(tuple, logs))
         names = dict.fromkeys([*self.metrics, *chain.from_iterable(sorts)])
         if len(names) > MOST_METRICS:

@@ -1,8 +1,7 @@
-"""The closed set of events the engine writes to a run's journal.
+"""The events that the engine writes to a run's journal.
 
-Every event is a frozen dataclass; units are in the names. The journal's envelope (`engine.runs.journal`) adds the
-version, the type and the time. A reader ignores fields it does not know and skips types it does not know, so
-new ones may be added without a new version.
+Every event is a frozen dataclass; units are in the names. `engine.runs.journal` adds the version, the type and the
+time. Readers ignore unknown fields and skip unknown types, so both can be added without a new version.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 
 class Phase(StrEnum):
-    """What a run is doing; phases follow one another and are timed apart."""
+    """What a run is doing; phases follow one another and are timed separately."""
 
     IMPORTING = "importing"
     CONNECTING = "connecting"
@@ -26,6 +25,30 @@ class Phase(StrEnum):
     SAVING = "saving"
 
 
+class RunSource(StrEnum):
+    """What trains a run and writes its journal."""
+
+    PROCESS = "host"
+    IN_PROCESS = "in-process"
+    NOTEBOOK = "notebook"
+
+
+class Bottleneck(StrEnum):
+    """What limits the speed of training."""
+
+    INPUT = "input"
+    ACCELERATOR = "accelerator"
+    BALANCED = "balanced"
+
+
+class RunOutcome(StrEnum):
+    """How a run that was saved ended."""
+
+    COMPLETED = "completed"
+    EARLY = "early"
+    STOPPED = "stopped"
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One copy of the model.
@@ -33,11 +56,11 @@ class Replica:
     Args:
         index: Its number, from 0.
         device: The runtime's name of the device, such as ``/device:GPU:0``.
-        kind: What the device is, such as ``NVIDIA H200``, ``TPU v5 lite`` or ``CPU, simulated``.
+        kind: Type of the device, such as ``NVIDIA H200``, ``TPU v5 lite`` or ``CPU, simulated``.
         host: Name of the machine.
-        coordinates: Where the chip sits in the TPU's mesh, such as ``1,0,0``; empty where there is none.
-        core: Number of the core on its chip; None where the runtime does not tell.
-        process: Number of the host process that drives it, from 0.
+        coordinates: Position of the chip in the TPU's mesh, such as ``1,0,0``; empty if there is none.
+        core: Number of the core on its chip; None if unknown.
+        process: Number of the process that drives it, from 0.
     """
 
     index: int
@@ -55,12 +78,12 @@ class ReplicaMemory:
 
     Args:
         index: The replica's number.
-        used_bytes: In use now, or None where the runtime does not tell.
-        peak_bytes: The most so far, or None.
-        limit_bytes: What there is, or None.
-        why_not: Why a figure is missing; empty when none is.
-        duty_percent: Share of the last seconds in which the device computed, in percent; None where not told.
-        duty_why_not: Why it is missing; empty when it is not.
+        used_bytes: In use now; None if unknown.
+        peak_bytes: The most so far; None if unknown.
+        limit_bytes: The device's memory; None if unknown.
+        why_not: Why a figure is missing; empty if none is.
+        duty_percent: Share of the last seconds in which the device computed, in percent; None if unknown.
+        duty_why_not: Why it is missing; empty if it is not.
     """
 
     index: int
@@ -74,7 +97,7 @@ class ReplicaMemory:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One sentence of the validation data and what the model makes of it.
+    """One sentence of the validation data and its translation by the model.
 
     Args:
         source: The sentence.
@@ -93,7 +116,7 @@ class RunStarted:
 
     Args:
         label: The preset's name, or the name a notebook gave.
-        source: Who writes it: ``host``, ``in-process`` or ``notebook``.
+        source: What trains: ``host`` (a process of its own), ``in-process`` (the console) or ``notebook``.
         pid: Process that trains.
         host: Machine it trains on.
         config: The run's configuration as plain values; empty for a notebook's run.
@@ -108,11 +131,11 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class PhaseStarted:
-    """A phase began, and the one before it ended.
+    """A phase began, and the previous one ended.
 
     Args:
         phase: A value of `Phase`; a plain string, so that an older reader shows a newer phase.
-        detail: What exactly, such as a file being fetched.
+        detail: Detail, such as the file being downloaded.
     """
 
     phase: str
@@ -121,17 +144,17 @@ class PhaseStarted:
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorReady:
-    """Devices are connected and the distribution strategy is made.
+    """The devices are connected and the distribution strategy exists.
 
     Args:
         accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
-        reason: Why this one, in one sentence.
+        reason: Why this accelerator, in one sentence.
         strategy: Name of the distribution strategy.
-        replicas: One entry a replica, of all hosts.
+        replicas: One entry per replica, of all hosts.
         versions: Framework versions by package name.
         backend: Keras's backend, ``tensorflow`` or ``jax``.
-        backend_reason: Why this one, in a few words.
-        topology: The TPU's mesh, tasks and devices in a few words; empty where there is none.
+        backend_reason: Why this backend, in a few words.
+        topology: The TPU's mesh, tasks and devices in a few words; empty without a TPU.
     """
 
     accelerator: str
@@ -149,13 +172,13 @@ class DataReady:
     """The input pipeline is built.
 
     Args:
-        train_examples: Examples to train on; None when a person's own dataset does not tell.
-        validation_examples: Examples to validate on; None likewise, 0 when there is no validation.
+        train_examples: Examples to train on; None if a custom dataset has an unknown number of them.
+        validation_examples: Examples to validate on; None if unknown, 0 without validation.
         input_shape: Shape of one example.
         classes: Number of classes.
-        remainder: Examples an epoch leaves out because the last batch would not be full.
-        cache: Where decoded examples are kept after the first epoch, and why.
-        augmentation: Where images are changed at random, and why; empty when they are not.
+        remainder: Examples that each epoch drops because the last batch would not be full.
+        cache: Where decoded examples are cached, and why.
+        augmentation: Where images are augmented, and why; empty without augmentation.
     """
 
     train_examples: int | None
@@ -174,8 +197,8 @@ class ModelBuilt:
     Args:
         name: The model's name.
         parameters: All weights.
-        trainable_parameters: Weights that training moves.
-        weight_bytes: Bytes of all weights.
+        trainable_parameters: Trainable weights.
+        weight_bytes: Size of all weights.
         layers: Number of layers.
     """
 
@@ -192,12 +215,12 @@ class FitStarted:
 
     Args:
         epochs: Epochs to train.
-        steps_per_epoch: Steps an epoch; None when the data does not tell.
-        global_batch: Examples a step over all replicas; None when unknown.
-        replica_batch: Examples a step and replica; None when unknown.
-        steps_per_execution: Steps sent to the device at once.
+        steps_per_epoch: Steps per epoch; None if unknown.
+        global_batch: Examples per step over all replicas; None if unknown.
+        replica_batch: Examples per step and replica; None if unknown.
+        steps_per_execution: Steps per execution.
         execution_reason: Why so many.
-        monitor: The metric that says which epoch is best; empty when there is none.
+        monitor: The metric that decides which epoch is best; empty if there is none.
     """
 
     epochs: int
@@ -211,7 +234,7 @@ class FitStarted:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where training stands; written at most ten times a second.
+    """The progress of training; written at most ten times per second.
 
     Args:
         epoch: Current epoch, from 1.
@@ -237,12 +260,13 @@ class EpochEnded:
         step: Steps done in the run.
         epoch_steps: Steps of this epoch.
         elapsed_s: Seconds since `fit` began.
-        seconds: Wall time of the epoch, all included.
-        compile_s: Seconds of it until the first execution returned (first epoch; else 0).
+        seconds: Wall time of the whole epoch.
+        compile_s: Seconds of it until the first execution returned, in the first epoch; else 0.
         validation_s: Seconds of it spent validating.
-        step_ms: Milliseconds a step, without compilation and validation; None where nothing was left to time.
-        images_per_s: Examples a second over all replicas; None when the batch size is unknown.
-        learning_rate: At the end of the epoch; None when the optimizer has none.
+        step_ms: Milliseconds per step, without compilation and validation; None if no step could be timed.
+        examples_per_s: Examples per second over all replicas; None if the batch size is unknown. Older journals name
+            it ``images_per_s``.
+        learning_rate: At the end of the epoch; None if the optimizer has none.
         logs: Metrics of the epoch, validation metrics under ``val_…``.
     """
 
@@ -254,7 +278,7 @@ class EpochEnded:
     compile_s: float
     validation_s: float
     step_ms: float | None
-    images_per_s: float | None
+    examples_per_s: float | None
     learning_rate: float | None
     logs: dict[str, float]
 
@@ -281,17 +305,18 @@ class MemorySampled:
 
 @dataclass(frozen=True, slots=True)
 class HostSampled:
-    """What one host does, sampled once a second outside the training thread.
+    """The load of one host, sampled once per second outside the training thread.
 
     Args:
         process: The host's number, from 0.
         host: Name of the machine.
         elapsed_s: Seconds since `fit` began; None before.
-        cpu_percent: Share of the cores this host may use that is busy, 0 to 100, or None.
-        ram_bytes: Memory in use, or None.
-        ram_limit_bytes: Memory there is, or None.
-        disk_read_bytes_per_s: What is read from disks, or None.
-        images_per_s: Examples a second that this host's replicas took since its last sample, or None.
+        cpu_percent: How busy the cores are that this host may use, 0 to 100; None if unknown.
+        ram_bytes: Memory in use; None if unknown.
+        ram_limit_bytes: Memory of the host; None if unknown.
+        disk_read_bytes_per_s: Bytes read from disks; None if unknown.
+        examples_per_s: Examples per second of this host's replicas since its last sample; None if unknown. Older
+            journals name it ``images_per_s``.
         why_not: Why a figure is missing, by its name.
     """
 
@@ -302,23 +327,23 @@ class HostSampled:
     ram_bytes: int | None
     ram_limit_bytes: int | None
     disk_read_bytes_per_s: float | None
-    images_per_s: float | None = None
+    examples_per_s: float | None = None
     why_not: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class InputMeasured:
-    """How long training waited for its input lately, apart from the time it computed.
+    """How long training waited for its input since the last such event.
 
     Args:
         epoch: Current epoch, from 1.
         step: Steps done in the run.
         elapsed_s: Seconds since `fit` began.
-        batches: Batches that were taken since the last such event.
-        wait_s: Seconds that training waited for them.
-        span_s: Seconds in which they were taken.
+        batches: Batches that training took.
+        wait_s: Seconds that it waited for them.
+        span_s: Seconds in which it took them, waiting included.
         limit: What limits the run: ``input``, ``accelerator`` or ``balanced``.
-        remedy: What would make the input faster; empty where it does not limit.
+        remedy: What would make the input faster; empty if it is not the limit.
     """
 
     epoch: int
@@ -333,12 +358,12 @@ class InputMeasured:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host of the run is gone; the others cannot go on without it.
+    """A host of the run is gone; the others cannot continue without it.
 
     Args:
         process: Its number, from 0.
         host: Name of the machine.
-        silent_s: Seconds since it was heard last.
+        silent_s: Seconds since its last sign of life.
     """
 
     process: int
@@ -348,7 +373,7 @@ class HostLost:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A better model was kept.
+    """A better model was saved.
 
     Args:
         epoch: The epoch, from 1.
@@ -365,7 +390,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Something a person should know that does not stop the run.
+    """A message to the user that does not stop the run.
 
     Args:
         message: One or two sentences.
@@ -402,11 +427,11 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The last event of a run that could not go on.
+    """The last event of a run that failed.
 
     Args:
         what: What happened, in one sentence.
-        why: The cause, when known.
+        why: The cause; empty if unknown.
         remedy: What to do next.
         log: Path of the log with the details, relative to the run directory.
     """
@@ -439,4 +464,4 @@ Event = (
 )
 
 DURABLE = (EpochEnded, RunFinished, RunFailed)
-"""Events that must survive a power cut: they are followed by an fsync."""
+"""Events that must survive a power failure: each is followed by an fsync."""

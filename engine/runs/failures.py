@@ -1,4 +1,4 @@
-"""Says of any exception what happened, why, and what to do next."""
+"""Explains an exception: what happened, why, and what to do next."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _INSTALLED = tuple(
     {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
 )
 
-_EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA begins to say that there is no memory
+_EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA's message about missing memory begins
 
-# What `engine.data.images.decode` says of a file that only decoding finds damaged.
+# The message of `engine.data.images.decode` for a damaged file.
 _UNREADABLE_IMAGE = re.compile(r"assertion failed: \[(The image file [^\]]+)\]")
 
 
 def explain(error: BaseException, log: str) -> RunFailed:
-    """Make a run's last event of what ended it.
+    """Return the last event of a run that an exception ended.
 
     Args:
         error: What was raised.
@@ -56,13 +56,13 @@ def explain(error: BaseException, log: str) -> RunFailed:
         return RunFailed(
             f"{type(error).__name__}: {_graph_message(str(error))}",
             where,
-            "The labels, the model's output and the loss may not fit each other, or an example has another shape.",
+            "Check that the labels fit the model's output and the loss, and that all examples have the same shape.",
             log,
         )
     return RunFailed(
         f"{type(error).__name__}: {_first_line(error)}",
         where,
-        "Correct it there and start again." if where else "The log has the details.",
+        "Fix that line and start again." if where else "See the log for details.",
         log,
     )
 
@@ -79,7 +79,7 @@ def _explain_full_disk(error: BaseException, log: str) -> RunFailed:
 
 
 def own_line(error: BaseException) -> str:
-    """Show the last line of a traceback that is neither ours nor an installed package's, or an empty string."""
+    """Return the last line of user code in a traceback, or an empty string."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
     return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
@@ -90,8 +90,8 @@ def _is_tensorflow(error: BaseException, name: str) -> bool:
 
 
 def _is_jax_memory(error: BaseException) -> bool:
-    """Tell whether JAX found no memory, on a device or, for a TPU, already when it compiled."""
-    # Of all errors of XLA only the text says which; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
+    """Return whether JAX ran out of memory, on a device or, for a TPU, while compiling."""
+    # Only the text tells XLA's errors apart; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
     is_jax = any(
         cls.__module__.startswith("jax") and cls.__name__.endswith("RuntimeError") for cls in type(error).__mro__
     )
@@ -99,12 +99,12 @@ def _is_jax_memory(error: BaseException) -> bool:
 
 
 def _graph_message(text: str) -> str:
-    """Find the cause in a TensorFlow error, which comes after the graph's own traceback."""
+    """Find the cause in a TensorFlow error; it follows the traceback of the graph."""
     lines = [line.strip() for line in text.splitlines()]
     noise = ("File ", "[[", "Detected at", "Graph execution error", "<stack traces")
-    told = [re.sub(r"^\(\d+\) [A-Z_]+: +", "", line) for line in lines if line and not line.startswith(noise)]
-    told = [line for line in told if not re.match(r"\d+ (root|successful|derived)", line)]
-    return told[0][:300] if told else _first_line_of(text)
+    causes = [re.sub(r"^\(\d+\) [A-Z_]+: +", "", line) for line in lines if line and not line.startswith(noise)]
+    causes = [line for line in causes if not re.match(r"\d+ (root|successful|derived)", line)]
+    return causes[0][:300] if causes else _first_line_of(text)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,6 +1,6 @@
-"""Follows a run from its directory: the newest state, whether something still trains, and the log.
+"""Follows a run from its directory: its state, whether it is alive, and its log.
 
-It knows no Textual: a screen, the plain lines and a notebook use the same follower.
+It does not depend on Textual: the screen and the plain lines use the same follower.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _LONGEST_LINE = 8 << 10
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is known of a run at one moment.
+    """A run at one moment.
 
     Args:
-        state: Folded from the journal.
+        state: The state from the journal.
         liveness: Whether something trains.
         log: The last lines of ``console.log``.
-        newer_version: The journal's version when it is newer than ours, else 0.
+        newer_version: The journal's version if it is newer than ours, else 0.
         silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
         stop_waits: Whether the run has not read a request to stop yet.
-        stall: That training makes no progress although the process responds; None if it does.
-        waiting: Events that wait in memory because the disk is full; None if it is not.
+        stall: How long training has made no progress although the process responds; None if it does not stall.
+        waiting: Number of events that wait in memory because the disk is full; None if it is not full.
     """
 
     state: RunState = field(default_factory=RunState)
@@ -49,27 +49,26 @@ class Snapshot:
     silent_s: int = 0
     stop_waits: bool = False
     stall: Stall | None = None
+    waiting: int | None = None
 
     @property
     def is_silent(self) -> bool:
         """Whether the run has not ended and does not respond."""
         return self.state.end is None and self.liveness is Liveness.SILENT
 
-    waiting: int | None = None
-
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come: the run ended, or what trained it is gone."""
+        """Whether the run ended or its process is gone, so that nothing more will come."""
         return self.state.end is not None or self.liveness is Liveness.DEAD
 
     @property
     def crashed(self) -> bool:
-        """Whether what trained is gone without a last event."""
+        """Whether the process is gone without a last event."""
         return self.state.end is None and self.liveness is Liveness.DEAD
 
 
 class RunFollower:
-    """Reads what a run appended since the last look.
+    """Reads what a run has appended, part by part.
 
     Args:
         run: The run; its files need not exist yet.
@@ -88,12 +87,12 @@ class RunFollower:
         self.snapshot = Snapshot()
 
     def advance(self) -> bool:
-        """Read one more part of the journal into `snapshot`; tell whether there is more to read at once.
+        """Read the next part of the journal into `snapshot`; return whether there may be more.
 
         Raises:
-            OSError: The journal is there and cannot be read.
+            OSError: The journal exists and cannot be read.
         """
-        # Liveness first: whatever wrote until its death is then in the journal that is read after it.
+        # Liveness first: then the journal has everything that a dead process wrote.
         life = self._heartbeat.look()
         records = self.reader.read()
         self._state = fold(self._state, records)
@@ -110,14 +109,14 @@ class RunFollower:
         return bool(records)
 
     def catch_up(self) -> Snapshot:
-        """Read everything there is."""
+        """Read the whole journal."""
         while self.advance():
             pass
         return self.snapshot
 
 
 def stall_of(state: RunState, life: Life) -> Stall | None:
-    """Return that training makes no progress, if its process responds and says of nothing that it waits for it."""
+    """Return how long training has made no progress; None if it does, or if its process does not respond."""
     if life.liveness is not Liveness.ALIVE or life.waiting is not None:
         return None
     return stall(state, life.beat_at)
@@ -145,10 +144,10 @@ class LogTail:
         if not new:
             return self._lines
         self._offset = start + len(new)
-        # Split before decoding: a look may end in the middle of a character.
+        # Split before decoding: the part read may end in the middle of a character.
         *lines, partial = (self._partial + new).split(b"\n")
         self._partial = partial[-_LONGEST_LINE:]
-        # A carriage return redraws the line, as progress bars do: only what stood there last is kept.
+        # A carriage return redraws the line, as in progress bars: keep only its last content.
         last = (line.rstrip(b"\r").rpartition(b"\r")[2][:_LONGEST_LINE] for line in lines[-_LONGEST_LOG:])
         clean = tuple(printable(line.decode("utf-8", errors="replace").replace("\t", "    ")) for line in last)
         self._lines = (*self._lines, *clean)[-_LONGEST_LOG:]

@@ -1,7 +1,7 @@
-"""The beat of a training process: its heartbeat, and the requests it hears.
+"""The heartbeat of a run: shows that it is alive, and reads requests to stop.
 
-Whatever trains owns one `Heartbeat`: the host's main thread turns it itself, a notebook or the console runs it in
-a `HeartbeatThread`.
+Whatever trains owns one `Heartbeat`. The main thread of a training process calls it; a notebook and the console run
+it in a `HeartbeatThread`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def request_stop(run: RunDirectory, reason: str) -> None:
 
     Args:
         run: The run.
-        reason: Who asks and how, such as ``asked from the console``.
+        reason: Who asks, and how, such as ``asked from the console``.
 
     Raises:
         OSError: The request cannot be written.
@@ -46,11 +46,11 @@ def request_stop(run: RunDirectory, reason: str) -> None:
     except OSError as error:
         if not is_disk_full(error):
             raise
-        run.stop_request.touch(mode=0o600)  # an empty file needs no room, and is a request as well
+        run.stop_request.touch(mode=0o600)  # an empty file needs no space, and is a request too
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
-    """Name the process that trains a run.
+    """Write which process trains a run.
 
     Raises:
         OSError: It cannot be written.
@@ -61,20 +61,20 @@ def write_heartbeat(run: RunDirectory, pid: int) -> None:
 def _beat(pid: int, waiting: int | None) -> bytes:
     """Return the content of a heartbeat.
 
-    It has the same length for any number of waiting events: while the disk is full it is written over in place, which
-    takes no space, and a reader that looks at that moment still finds valid JSON.
+    Its length does not depend on the number of waiting events: on a full disk it is overwritten in place, which needs
+    no space, and a reader always finds valid JSON.
     """
     digits = "-" * _DIGITS if waiting is None else f"{waiting:0{_DIGITS}}"
     return json.dumps(identify(pid) | {"waiting": digits}).encode()
 
 
 class Heartbeat:
-    """Heartbeat, durable journal and control requests, one `tick` at a time.
+    """Writes the heartbeat, flushes the journal and reads requests, once per `tick`.
 
     Args:
         run: The run.
         journal: Its journal; flushed at every tick.
-        on_stop: Called with the reason of a stop request, once a request.
+        on_stop: Called with the reason of each request to stop.
     """
 
     def __init__(self, run: RunDirectory, journal: JournalWriter, on_stop: Callable[[str], None]) -> None:
@@ -93,12 +93,12 @@ class Heartbeat:
             write_heartbeat(run, os.getpid())
 
     def tick(self) -> None:
-        """Beat once a second, hear requests, and write what waits. Cheap; call it ten times a second."""
+        """Beat once per second, read requests, and write waiting events. Cheap: call it ten times per second."""
         now = time.monotonic()
         if now >= self._next_beat:
             self._next_beat = now + BEAT_S
-            self._say_what_waits()
-            # Our own clock's time, not a file server's: the journal's times are compared with it.
+            self._write_waiting()
+            # The time of this machine, not of a file server: the journal's times are compared with it.
             at = time.time_ns()
             os.utime(self._run.heartbeat, ns=(at, at))
         request = self._run.stop_request
@@ -107,8 +107,8 @@ class Heartbeat:
             request.unlink(missing_ok=True)
         self._journal.flush()
 
-    def _say_what_waits(self) -> None:
-        """Write the number of events that wait for room on a full disk into the heartbeat, if it changed."""
+    def _write_waiting(self) -> None:
+        """Write into the heartbeat how many events wait for space on a full disk, if the number changed."""
         waiting = self._journal.waiting if self._journal.is_full else None
         if waiting == self._waiting:
             return
@@ -128,15 +128,15 @@ def _reason(request: Path) -> str:
 
 
 class HeartbeatThread(threading.Thread):
-    """Turns a heart in the background until it is stopped."""
+    """Calls a heartbeat in the background until it is stopped."""
 
     def __init__(self, heartbeat: Heartbeat) -> None:
-        super().__init__(name="tpu-console-heart", daemon=True)
+        super().__init__(name="tpu-console-heartbeat", daemon=True)
         self._heartbeat = heartbeat
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Tick until stopped; a folder that disappeared or a full disk ends nothing."""
+        """Tick until stopped, whatever happens to the folder or the disk."""
         while not self._stopped.wait(TICK_S):
             try:
                 self._heartbeat.tick()

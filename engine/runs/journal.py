@@ -1,11 +1,11 @@
-"""The run's journal: append-only JSON lines, one event a line.
+"""The run's journal: append-only JSON lines, one event per line.
 
-A line is ``{"v": 1, "t": <unix seconds>, "type": "<event class>", …fields}``. Numbers JSON cannot hold are
-written as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A line without its line feed is not there
-yet; a line that cannot be read, or whose type this version does not know, is counted and skipped.
+A line is ``{"v": 1, "t": <unix seconds>, "type": "<event class>", …fields}``. Numbers that JSON cannot hold are
+written as the strings ``"NaN"``, ``"Infinity"`` and ``"-Infinity"``. A last line without a line feed is not complete
+yet and is ignored. Lines that cannot be read and unknown types are counted and skipped.
 
 A journal may come from anybody. Readers open regular files only, never hold more than `LONGEST_LINE` bytes of a line,
-and give texts that are safe to show (`engine.sanitize`).
+and return texts that are safe to show (`engine.sanitize`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ VERSION = 1
 EVENT_TYPES: dict[str, type[Event]] = {cls.__name__: cls for cls in get_args(Event)}
 
 LONGEST_LINE = 1 << 20
-"""Bytes of a line from which on it is skipped as damaged."""
+"""Longer lines, in bytes, are skipped as damaged."""
 
 FIRST_TIME, LAST_TIME = 0.0, 253_370_000_000.0
-"""Unix times between which an event can lie: from 1970 to the last month of the year 9998, in every time zone."""
+"""Possible Unix times of an event: from 1970 to the last month of the year 9998, in every time zone."""
+
+_RENAMED = {"images_per_s": "examples_per_s"}
+"""Names of fields in journals of earlier versions, and today's names."""
 
 _MULTI_LINE = {"RunFailed"}
-"""Types whose texts keep their line feeds: an error may list a problem a line."""
+"""Types whose texts keep their line feeds: an error may list one problem per line."""
 
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
@@ -57,7 +60,7 @@ _RESERVE_EVERY_S = 1.0
 
 
 def encode(event: Event, at: float) -> bytes:
-    """Write one event as a journal line, line feed included.
+    """Return one event as a journal line, with its line feed.
 
     Args:
         event: The event.
@@ -72,7 +75,7 @@ def encode(event: Event, at: float) -> bytes:
 
 
 def spelled_out(value: Any) -> Any:
-    """Spell out the numbers that JSON cannot hold; leave the rest to orjson."""
+    """Replace numbers that JSON cannot hold by text; orjson does the rest."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -83,7 +86,7 @@ def spelled_out(value: Any) -> Any:
 
 
 def _legible(value: Any) -> Any:
-    """Spell out what is not Unicode in texts, such as a path with bytes that are no UTF-8."""
+    """Escape what is not Unicode in texts, such as a path with bytes that are not UTF-8."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
@@ -101,17 +104,18 @@ def _adapter(name: str) -> Any:
 
 
 def decode(record: Mapping[str, Any]) -> Event | None:
-    """Make an event of a journal record, or None when this version does not know it or it is damaged.
+    """Return the event of a journal record; None if its type is unknown or it is damaged.
 
-    Fields that this version does not know are ignored.
+    Unknown fields are ignored.
     """
     name = record.get("type")
     cls = EVENT_TYPES.get(name) if isinstance(name, str) else None
     if cls is None:
         return None
+    record = _renamed(record)
     known = {field.name: record[field.name] for field in fields(cls) if field.name in record}
     try:
-        # The reader has cleaned texts that need it; this also bounds their length and how deeply values are nested.
+        # The reader has cleaned the texts; this also limits their length and the nesting of values.
         known = printable_values(known, keeps_lines=name in _MULTI_LINE)
         event: Event = _adapter(cls.__name__).validate_python(known)
     except (ValueError, RecursionError):
@@ -119,9 +123,18 @@ def decode(record: Mapping[str, Any]) -> Event | None:
     return event if is_plausible(event) else None
 
 
+def _renamed(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record with today's names of its fields, and of the fields that `why_not` explains."""
+    if any(old in record for old in _RENAMED):
+        record = {_RENAMED.get(name, name): value for name, value in record.items()}
+    if isinstance(record.get("why_not"), dict):
+        record = {**record, "why_not": _renamed(record["why_not"])}
+    return record
+
+
 @dataclass(slots=True)
 class _Line:
-    """A line that is not in the file yet; `is_begun` if a part of it is."""
+    """A line that is not in the file yet; `is_begun` if part of it is."""
 
     data: bytes
     kind: type[Event]
@@ -131,22 +144,21 @@ class _Line:
 class JournalWriter:
     """Appends events to a journal; safe to call from any thread.
 
-    A line is one `write` to a file opened for appending, so a reader sees it at once and never half of one
-    from another writer.
+    Each line is one `write` to a file opened for appending, so lines of several writers do not mix.
 
-    While the disk is full, lines wait in memory and are written as soon as there is room. Epoch ends and the last
-    event do not wait: beside the journal lies a `Reserve`, which is given back bit by bit for them and for everything
-    that waits before them. If it is too small for all of that, measurements taken several times a second or once a
-    second (`Progress` and samples) are dropped, and nothing else.
+    While the disk is full, lines wait in memory and are written as soon as there is space. Epoch ends and the last
+    event do not wait: a `Reserve` beside the journal is released bit by bit for them and for everything before them. If
+    it is too small for all of that, only measurements taken every second or more often (`Progress` and samples) are
+    dropped.
 
     Args:
         path: The journal; created private to the user.
         clock: Unix time in seconds.
 
     Attributes:
-        trouble: Why lines wait; empty when none does.
-        is_full: Whether the disk was full at the last attempt, and has no room for a new reserve yet.
-        dropped: Measurements that were dropped.
+        trouble: Why lines wait; empty if none does.
+        is_full: Whether the disk was full at the last attempt and has no space for a new reserve yet.
+        dropped: Number of dropped measurements.
         has_ended: Whether the last event of the run was written.
 
     Raises:
@@ -174,7 +186,7 @@ class JournalWriter:
 
     @property
     def waiting(self) -> int:
-        """Events that wait for room."""
+        """Number of events that wait for space."""
         return len(self._waiting)
 
     def write(self, event: Event) -> None:
@@ -195,7 +207,7 @@ class JournalWriter:
                 self._drain_into_reserve()
 
     def flush(self) -> None:
-        """Write what a full disk held up, and make epoch ends and final events durable."""
+        """Write waiting events, and make epoch ends and final events durable."""
         with self._lock:
             if self._fd < 0:
                 return
@@ -215,14 +227,14 @@ class JournalWriter:
             os.close(fd)
 
     def make_room(self, size: int) -> None:
-        """Give back some of the reserve, for a small file without which the run could not be watched."""
+        """Release part of the reserve, for a small file that watching the run needs."""
         with self._lock:
             if self._reserve is not None:
                 self._reserve.shrink_to(self._reserve.size - size)
                 self._is_whole = False
 
     def close(self) -> None:
-        """Make everything durable, give the reserve back and close the file; further events are dropped."""
+        """Make everything durable, release the reserve and close the file; further events are dropped."""
         with self._lock:
             if self._fd >= 0 and not self._drain():
                 self._drain_into_reserve(is_last=True)
@@ -235,7 +247,7 @@ class JournalWriter:
                 self._reserve.shrink_to(0)
 
     def _count_epochs(self, event: Event) -> None:
-        """Keep the reserve as large as what may have to go into it: the epochs that are to come and the last event."""
+        """Note how many epochs are left, which decides the size of the reserve."""
         if isinstance(event, FitStarted):
             self._epochs = self._epochs_left = event.epochs
             self._is_whole = False
@@ -243,7 +255,7 @@ class JournalWriter:
             self._epochs_left = max(0, self._epochs - event.epoch)
 
     def _drain(self) -> bool:
-        """Write what waits, in order; return whether nothing waits any more."""
+        """Write waiting lines in order; return whether none is left."""
         while self._waiting:
             line = self._waiting[0]
             try:
@@ -260,7 +272,7 @@ class JournalWriter:
         return True
 
     def _drain_into_reserve(self, *, is_last: bool = False) -> None:
-        """Write what waits with as little of the reserve as that takes, for more epochs and the end are to come."""
+        """Write waiting lines with as little of the reserve as possible: more epochs and the last event will come."""
         if self._reserve is None or not self.is_full:
             return
         keep = 0 if is_last or self.has_ended else _LAST_EVENT
@@ -268,7 +280,7 @@ class JournalWriter:
         later = keep + self._epochs_left * _PER_EPOCH if keep else 0
         if sum(len(line.data) for line in self._waiting) > size - later:
             self._drop_measurements()
-        # A few blocks at a time: what is given back and not written to is open to every other process.
+        # A few blocks at a time: other processes can take released space before it is written.
         while size > keep and not self._drain():
             size -= max(_BLOCK, -len(self._waiting[0].data) // _BLOCK * -_BLOCK)
             self._reserve.shrink_to(size)
@@ -280,7 +292,7 @@ class JournalWriter:
         self._waiting = kept
 
     def _replenish(self) -> None:
-        """Make the reserve whole, now and then, once nothing waits; only then is the disk no longer full."""
+        """Restore the reserve from time to time; the disk counts as full until that succeeds."""
         now = time.monotonic()
         is_whole = self._is_whole and not self.is_full
         if self._reserve is None or is_whole or now < self._next_reserve:
@@ -288,13 +300,13 @@ class JournalWriter:
         self._next_reserve = now + _RESERVE_EVERY_S
         wanted = min(RESERVE_BYTES + self._epochs_left * _PER_EPOCH, _LARGEST_RESERVE)
         try:
-            # Not the last bytes: other writers would find the disk full because of the reserve.
+            # Leave some space: other writers would find the disk full because of the reserve.
             if self.is_full and (free_bytes(self._folder) or 0) < 2 * wanted:
                 return
             self._reserve.grow(wanted)
         except OSError as error:
             if is_disk_full(error):
-                return  # tried again later; what is written now still fits
+                return  # try again later
         self._next_reserve, self._is_whole = 0.0, True
         was_full, self.is_full = self.is_full, False
         if was_full and not self.has_ended:
@@ -326,7 +338,7 @@ def parse_line(line: bytes) -> dict[str, Any] | None:
 
 
 def _checked(value: Any, line: bytes) -> dict[str, Any] | None:
-    """Return a parsed line as a record; None if it is none."""
+    """Return a parsed line as a record; None if it is not one."""
     if type(value) is not dict or type(value.get("type")) is not str:
         return None
     at: Any = value.get("t")
@@ -336,7 +348,7 @@ def _checked(value: Any, line: bytes) -> dict[str, Any] | None:
 
 
 def _cleaned(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with texts that are safe to show; of one that is nested too deeply only what it is."""
+    """Return a record with texts that are safe to show; without its fields if it is nested too deeply."""
     try:
         cleaned: dict[str, Any] = printable_values(record, LONGEST_LINE, keeps_lines=record["type"] in _MULTI_LINE)
     except TooDeepError:
@@ -347,13 +359,13 @@ def _cleaned(record: dict[str, Any]) -> dict[str, Any]:
 def _is_clean(lines: bytes) -> bool:
     """Return, at the speed of a memory scan, whether all texts of journal lines are safe to show.
 
-    In valid JSON, control characters other than DEL can only be written with a backslash.
+    In valid JSON, control characters other than DEL need a backslash.
     """
     return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
 
 
 def journal_lines(path: Path) -> Iterator[bytes]:
-    """Go through the complete lines of a journal, line feeds included; lines that are too long are left out.
+    """Yield the complete lines of a journal with their line feeds, except lines that are too long.
 
     Raises:
         FileNotFoundError: There is none yet.
@@ -364,11 +376,11 @@ def journal_lines(path: Path) -> Iterator[bytes]:
             if line.endswith(b"\n"):
                 yield line
             elif len(line) <= LONGEST_LINE or not _skip_line(file):
-                return  # a line without its line feed is not there yet
+                return  # a line without its line feed is not complete
 
 
 def _skip_line(file: IO[bytes]) -> bool:
-    """Go to the end of a long line; return whether it has one."""
+    """Skip the rest of a long line; return whether it has a line feed."""
     while part := file.readline(_READ_BYTES):
         if part.endswith(b"\n"):
             return True
@@ -382,8 +394,8 @@ class JournalReader:
         path: The journal; it need not exist yet.
 
     Attributes:
-        skipped: Lines that could not be read.
-        newer: The newest version seen that is newer than ours, or 0.
+        skipped: Number of lines that could not be read.
+        newer: The highest version in the file if it is newer than ours, else 0.
     """
 
     def __init__(self, path: Path) -> None:
@@ -395,14 +407,14 @@ class JournalReader:
         self.newer = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Return the complete records appended since the last call, at most some megabytes of them.
+        """Return some of the complete records appended since the last call.
 
         Call again until it returns nothing to catch up with a long journal.
 
         Raises:
             OSError: The file is there and cannot be read, or is not a regular file.
         """
-        # A part may hold no record at all: a piece of a long line, or nothing but garbage.
+        # A chunk may have no record: part of a long line, or only garbage.
         while chunk := self._next_chunk():
             if self._is_in_long_line:
                 _, feed, chunk = chunk.partition(b"\n")
@@ -420,7 +432,7 @@ class JournalReader:
         try:
             with open_regular(self._path) as file:
                 if file.seek(0, os.SEEK_END) < self._offset:
-                    # Replaced by a shorter file: begin again.
+                    # Replaced by a shorter file: start again.
                     self._offset, self._tail, self._is_in_long_line = 0, b"", False
                 file.seek(self._offset)
                 chunk = file.read(_READ_BYTES)
@@ -432,7 +444,7 @@ class JournalReader:
     def _parse(self, complete: bytes) -> list[dict[str, Any]]:
         lines = complete.split(b"\n")
         try:
-            # One call for the whole chunk: several times faster than a call a line.
+            # One call for the whole chunk: several times faster than one per line.
             values: list[Any] = orjson.loads(b"[%b]" % b",".join(lines))
         except orjson.JSONDecodeError:
             values = []
@@ -447,18 +459,18 @@ class JournalReader:
 
 
 def _are_records(values: list[Any]) -> bool:
-    """Return, at the speed of C, whether all of a part are records of this version, as they nearly always are."""
-    if {*map(type, values)} != {dict}:
-        return False
+    """Return, at the speed of C, whether all values of a chunk are records of this version; they nearly always are."""
+    import numpy as np
+
     try:
-        versions, types = {*map(itemgetter("v"), values)}, {*map(itemgetter("type"), values)}
-        times = [*map(itemgetter("t"), values)]
-        if versions != {VERSION} or {*map(type, types)} != {str}:
-            return False
-        # What is no number cannot be compared with one.
-        return bool(min(times) >= FIRST_TIME and max(times) <= LAST_TIME)
-    except (KeyError, TypeError):
+        # What is not a dictionary cannot be indexed with a name.
+        kinds = {*map(itemgetter("v", "type"), values)}
+        times = np.array([*map(itemgetter("t"), values)])
+    except (KeyError, TypeError, ValueError, OverflowError):
         return False
+    if times.dtype.kind not in "fiu" or not all(v == VERSION and type(name) is str for v, name in kinds):
+        return False
+    return bool(times.min() >= FIRST_TIME and times.max() <= LAST_TIME)
 
 
 def _is_newer(version: object) -> bool:

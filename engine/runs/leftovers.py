@@ -1,4 +1,4 @@
-"""What a run leaves behind and nobody needs: decoded examples, drafts, reserved space."""
+"""Removes what runs leave behind: decoded examples, drafts, reserved space."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def discard_cache(run: RunDirectory) -> None:
-    """Delete what a run kept of its examples; it is of no use to another one."""
+    """Delete a run's decoded examples; no other run can use them."""
     shutil.rmtree(run.cache, ignore_errors=True)
 
 
 def discard_leftovers(folder: Path) -> None:
-    """Delete what killed runs left behind, so that it does not fill the disk: caches, drafts and reserved space.
+    """Delete the caches, drafts and reserved space of killed runs.
 
     Args:
         folder: The folder of all runs.

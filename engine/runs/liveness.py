@@ -1,10 +1,10 @@
-"""Whether a run lives, from its heartbeat: the file's modification time, and the process it names.
+"""Whether a run is alive, from its heartbeat: the file's modification time and the process it names.
 
-No claim rests on clocks alone. The clock of this machine may be set while a run goes on, and on a shared disk the
-other machine or the file server may have another time. So an old heartbeat counts only after it was also *watched* not
-to change for a while on this machine's monotonic clock; and one that is seen to change is fresh whatever it says.
+Clocks alone are not trusted: this machine's clock may be changed during a run, and on a shared disk the other machine
+or the file server may have another time. So an old heartbeat counts as old only after it was *watched* for a while on
+this machine's monotonic clock, and one that changes is fresh, whatever its time.
 
-`judge` is the rule. `HeartbeatWatch` gathers what it needs over several looks; `look_once` is for a command that looks
+`judge` is the rule. `HeartbeatWatch` collects what it needs over several looks; `look_once` is for a command that looks
 only once.
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from .run_directory import RunDirectory
 
 SILENT_S = 10.0
-"""Seconds without a heartbeat after which a run does not respond. It beats every second; a busy machine delays the
-beat by seconds, and nothing that works delays it by ten."""
+"""Seconds without a heartbeat after which a run counts as not responding. It beats every second, and a busy machine
+may delay that by a few seconds."""
 
 LOST_S = 60.0
-"""Seconds without a heartbeat after which a run is dead whose process cannot be seen from here. Only the heartbeat
-speaks for it, and a network file system that fails over stands still for half a minute or more; a run called dead is
-no longer followed, and its cache is deleted. A process that can be seen needs no such limit."""
+"""Seconds without a heartbeat after which a run counts as dead if its process cannot be seen from here. A network file
+system that fails over may stop for half a minute or more, and a dead run is no longer followed and loses its cache. A
+process that can be seen needs no such limit."""
 
 STARTING_S = 15.0
 """Seconds in which a new folder may have no heartbeat yet. The first one is written within a second of the folder."""
@@ -42,8 +42,8 @@ WATCH_S = 3.0
 """Seconds for which an old heartbeat is watched before it counts as old: three beats."""
 
 CLOCK_TRUST_S = 86_400.0
-"""Age in seconds at which a single look believes the clocks without watching. Clocks that differ by a time zone do
-so by less than a day, and lists with runs that died elsewhere weeks ago must not wait for them each time."""
+"""Age in seconds from which a single look trusts the clocks without watching. Clocks differ by less than a day, even
+with wrong time zones, and a list of runs that died weeks ago must not wait for each of them."""
 
 _LARGEST_HEARTBEAT = 64 << 10
 
@@ -59,15 +59,15 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What is known of the life of a run.
+    """Whether a run is alive, and what its heartbeat says.
 
     Attributes:
         liveness: Whether something trains.
         silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
-        is_settled: Whether more watching cannot change this answer; an old heartbeat is taken for fresh until it was
+        is_settled: Whether more watching cannot change this answer; an old heartbeat counts as fresh until it was
             watched for a while.
-        stop_waits: Whether a request to stop lies in the folder that the run has not read yet.
-        waiting: Events that wait in the run's memory because its disk is full; None if it is not.
+        stop_waits: Whether the run has not read a request to stop yet.
+        waiting: Number of events that wait in the run's memory because its disk is full; None if it is not full.
         beat_at: Unix time of the newest heartbeat on the clock of whoever wrote it; 0 if there is none.
     """
 
@@ -96,15 +96,15 @@ class Watched:
 
     @property
     def silent_s(self) -> float:
-        """Seconds without a heartbeat, as far as known: by the clocks up to the first look, then by watching."""
+        """Seconds without a heartbeat: by the clocks up to the first look, then by watching."""
         return self.still_s if self.has_changed else max(0.0, self.age_s) + self.still_s
 
 
 def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
-    """Decide whether a run with a heartbeat lives, and whether that is settled.
+    """Return whether a run with a heartbeat is alive, and whether that is settled.
 
     Args:
-        sight: What a look for its process shows.
+        sight: Whether its process is there.
         watched: What was seen of its heartbeat.
     """
     if sight is Sight.GONE:
@@ -112,7 +112,7 @@ def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
     if not watched.has_changed and watched.still_s < WATCH_S and abs(watched.age_s) >= SILENT_S:
         return Liveness.ALIVE, False
     if watched.silent_s < SILENT_S:
-        # A heartbeat from the future has no age that means anything; that it stands still does.
+        # The age of a heartbeat from the future means nothing; that it does not change does.
         is_ahead = not watched.has_changed and watched.age_s <= -SILENT_S
         return (Liveness.SILENT if is_ahead else Liveness.ALIVE), True
     if sight is Sight.UNSEEN and watched.silent_s >= LOST_S:
@@ -121,13 +121,13 @@ def judge(sight: Sight, watched: Watched) -> tuple[Liveness, bool]:
 
 
 class HeartbeatWatch:
-    """Watches the heartbeat of one run; keep it as long as the run is watched.
+    """Watches the heartbeat of one run over several looks.
 
     Args:
         run: The run; its folder need not exist.
         clock: Seconds on a clock that never goes back.
         now: Unix time in seconds.
-        clock_trust_s: Age in seconds at which a heartbeat is old without being watched.
+        clock_trust_s: Age in seconds from which a heartbeat counts as old without being watched.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class HeartbeatWatch:
         except FileNotFoundError:
             return Life(self._before_first_beat())
         except OSError:
-            # A network file system that does not answer. What was seen before still counts.
+            # A network file system that does not answer: what was seen before still counts.
             if self._beat_ns is None:
                 return Life(Liveness.DEAD)
             beat_ns, beat = self._beat_ns, self._beat
@@ -179,13 +179,13 @@ class HeartbeatWatch:
         elif beat_ns != self._beat_ns:
             self._has_changed, self._still_s = True, 0.0
         else:
-            # Time in which this viewer did not look, suspended itself perhaps, shows nothing about the run.
+            # Time in which this viewer did not look, perhaps because it was suspended, shows nothing.
             self._still_s += min(clock - self._looked_at, WATCH_S)
         self._looked_at = clock
         self._beat_ns, self._beat = beat_ns, beat
 
     def _before_first_beat(self) -> Liveness:
-        """Wait a while for whatever is to train here; a folder that is gone, or was left like this, is dead."""
+        """Return whether a run without a heartbeat may still be starting."""
         try:
             age_s = self._now() - self.run.path.stat().st_mtime
         except OSError:
@@ -199,8 +199,8 @@ def _waiting(beat: Mapping[str, Any]) -> int | None:
 
 
 def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
-    """Return a heartbeat's modification time in nanoseconds, and its content if that makes sense."""
-    # Opening the file, and not only asking for its status, makes a network file system ask its server.
+    """Return a heartbeat's modification time in nanoseconds and its content; empty if damaged."""
+    # Opening the file, not only reading its status, makes a network file system ask its server.
     with open_regular(run.heartbeat) as file:
         content = file.read(_LARGEST_HEARTBEAT)
         beat_ns = os.fstat(file.fileno()).st_mtime_ns
@@ -212,12 +212,12 @@ def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
 
 
 def watch_once(run: RunDirectory) -> HeartbeatWatch:
-    """Begin to watch a run that will be looked at once or twice only; see `CLOCK_TRUST_S`."""
+    """Return a watch for only one or two looks; see `CLOCK_TRUST_S`."""
     return HeartbeatWatch(run, clock_trust_s=CLOCK_TRUST_S)
 
 
 def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time.sleep) -> list[Life]:
-    """Look at runs, and again after `WATCH_S` at those whose heartbeat looks old or comes from the future.
+    """Look at runs, and after `WATCH_S` again at those whose heartbeat is old or from the future.
 
     Args:
         runs: The runs.
@@ -232,5 +232,5 @@ def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time
 
 
 def liveness_of(run: RunDirectory) -> Liveness:
-    """Return whether something trains in a run's folder; takes three seconds if its heartbeat looks old."""
+    """Return whether something trains in a run's folder; takes three seconds if its heartbeat is old."""
     return look_once([run])[0].liveness

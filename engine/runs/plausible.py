@@ -1,6 +1,6 @@
-"""Whether the numbers of an event can be true, so that nothing that draws or adds them up has to care.
+"""Checks whether the numbers of an event are possible, so that other code can draw and add them.
 
-A journal may be damaged or hostile; an event of the right types may still say epoch 10**30 or -5 steps.
+A journal may be damaged or hostile: an event of the right types may still have epoch 10**30 or -5 steps.
 """
 
 from __future__ import annotations
@@ -16,30 +16,32 @@ MOST_REPLICAS = 16_384
 """The largest number of replicas; the largest TPU has 9,216 chips."""
 
 MOST_METRICS = 200
-"""Metrics of a run that are kept; the names that come first win."""
+"""Most metrics of a run; further ones are dropped."""
 
-_LARGEST = 1e15  # of seconds, bytes a second and so on
+LARGEST_MEASURE = 1e15
+"""The largest number of seconds, bytes a second and so on."""
+
 _ANY_NUMBER = {"learning_rate", "value"}  # may be negative, infinite or NaN when training diverges
 
 
 def is_plausible(event: Any) -> bool:
-    """Return whether all numbers of an event, and of the parts of it, can be true.
+    """Return whether all numbers of an event and of its parts are possible.
 
-    Counts have to be from 0 to `MOST_COUNT`, and measures finite and below 10**15. Metrics may be any number.
+    Counts must be from 0 to `MOST_COUNT`, measures finite and at most `LARGEST_MEASURE`. Metrics may be any number.
 
     Args:
         event: An event, or another dataclass instance that is part of one.
     """
-    return all(_can_be(field.name, getattr(event, field.name)) for field in fields(event))
+    return all(_is_possible(field.name, getattr(event, field.name)) for field in fields(event))
 
 
-def _can_be(name: str, value: Any) -> bool:
+def _is_possible(name: str, value: Any) -> bool:
     if isinstance(value, int):
         return 0 <= value <= MOST_COUNT
     if isinstance(value, float):
-        return name in _ANY_NUMBER or (math.isfinite(value) and abs(value) <= _LARGEST)
+        return name in _ANY_NUMBER or (math.isfinite(value) and abs(value) <= LARGEST_MEASURE)
     if isinstance(value, tuple):
-        return len(value) <= MOST_REPLICAS and all(_can_be(name, part) for part in value)
+        return len(value) <= MOST_REPLICAS and all(_is_possible(name, part) for part in value)
     if isinstance(value, dict):
         return name != "logs" or len(value) <= 2 * MOST_METRICS
     return is_plausible(value) if is_dataclass(value) else True

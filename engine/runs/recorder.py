@@ -1,4 +1,4 @@
-"""What training code writes a run through: its directory, journal, stop token and current phase."""
+"""`Recorder`: how training code writes a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Team(Protocol):
-    """What training needs to know of the hosts that train a run together: see `accelerators.hosts.team.Team`."""
+    """The hosts that train a run together: see `accelerators.hosts.team.Team`."""
 
     names: Mapping[int, str]
     is_leader: bool
@@ -30,19 +30,19 @@ class Team(Protocol):
         """Wait until host 0 has saved the run, and disconnect."""
 
     def fail(self, error: BaseException, failed: RunFailed) -> None:
-        """Tell the others why this host cannot go on, and end this process."""
+        """Report to the others why this host failed, and end this process."""
 
 
 @dataclass(slots=True)
 class Recorder:
-    """The writing end of a run directory; safe to use from any thread.
+    """Writes the events of a run and knows its phase; safe to use from any thread.
 
     Args:
         run: The run.
         journal: Its journal.
-        stop_token: How the run is told to stop.
-        leaves_out: Events that are told to listeners only: of several hosts one writes the course of training.
-        team: The hosts of the run, once they are joined; None where there is one.
+        stop_token: How the run is asked to stop.
+        leaves_out: Events that only listeners get: of several hosts, one writes the progress of training.
+        team: The hosts of the run, once they have joined; None for a single host.
     """
 
     run: RunDirectory
@@ -51,7 +51,7 @@ class Recorder:
     leaves_out: tuple[type[Event], ...] = ()
     team: Team | None = None
     _phase: Phase | None = None
-    _stop_told: bool = False
+    _stop_written: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _listeners: tuple[Callable[[Event], object], ...] = ()
 
@@ -63,12 +63,12 @@ class Recorder:
             listener(event)
 
     def listen(self, listener: Callable[[Event], object]) -> None:
-        """Have every further event told to a function too, in the thread that writes it; it must be quick."""
+        """Call a function with every further event, in the thread that writes it; it must be quick."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
     def enter(self, phase: Phase, detail: str = "") -> None:
-        """Begin a phase; entering the current one again with nothing new to say writes nothing."""
+        """Begin a phase; does nothing if it is the current one and there is no detail."""
         with self._lock:
             if phase is self._phase and not detail:
                 return
@@ -76,16 +76,16 @@ class Recorder:
         self.emit(PhaseStarted(phase, detail))
 
     def notice(self, message: str) -> None:
-        """Tell a person something that does not stop the run."""
+        """Write a message for the user."""
         self.emit(Noticed(message))
 
     def should_stop(self) -> bool:
-        """Tell whether the run was asked to stop, and write down that it heard, once."""
+        """Return whether the run was asked to stop; writes the request to the journal once."""
         reason = self.stop_token.reason
         if reason is None:
             return False
         with self._lock:
-            told, self._stop_told = self._stop_told, True
-        if not told:
+            was_written, self._stop_written = self._stop_written, True
+        if not was_written:
             self.emit(StopRequested(reason))
         return True

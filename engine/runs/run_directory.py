@@ -1,21 +1,21 @@
-"""The run directory: the one channel between whatever trains and whatever watches.
+"""The run directory: the only channel between training and watching.
 
 =====================  ==============================================================
 ``config.toml``        the run's configuration (absent for a notebook's run)
 ``events.jsonl``       the journal (`engine.runs.journal`)
 ``console.log``        everything native code and tracebacks print
 ``heartbeat.json``     who trains, written once and touched every second while it does
-``reserved-space``     space for the last events, should the disk be full; gone when the run ends
+``reserved-space``     space for the last events on a full disk; removed when the run ends
 ``control/``           requests from consoles, one file each
 ``checkpoints/``       ``best.keras``
 ``tensorboard/``       event files
-``cache/``             decoded examples while training, where memory has no room for them
+``cache/``             decoded examples while training, if they do not fit in memory
 ``model.keras``        the saved model
-``hub/``               the SavedModel that a model on TensorFlow Hub's features reads
-``inputs.json``        what turns new data into the model's inputs
-``history.csv``        one row an epoch
+``hub/``               the SavedModel of a model on TensorFlow Hub features
+``inputs.json``        how to turn new data into the model's inputs
+``history.csv``        one row per epoch
 ``summary.json``       the result
-``report.json``        how well each class is told
+``report.json``        scores per class
 =====================  ==============================================================
 
 Folders are private to the user (0700), files likewise (0600).
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Paths in a run's folder, and what its heartbeat says.
+    """Paths in a run's folder.
 
     Args:
         path: The folder.
@@ -53,7 +53,7 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """The folder's name, by which a person names the run; safe to show."""
+        """The folder's name, which is the run's name; safe to show."""
         return printable(self.path.name)
 
     @property
@@ -73,7 +73,7 @@ class RunDirectory:
 
     @property
     def heartbeat(self) -> Path:
-        """Who trains."""
+        """Which process trains."""
         return self.path / "heartbeat.json"
 
     @property
@@ -83,7 +83,7 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """Kept models."""
+        """Saved checkpoints."""
         return self.path / "checkpoints"
 
     @property
@@ -103,17 +103,17 @@ class RunDirectory:
 
     @property
     def hub(self) -> Path:
-        """The SavedModel inside a model that stands on TensorFlow Hub's features; `model` does not load without it."""
+        """The SavedModel of a model on TensorFlow Hub features; `model` does not load without it."""
         return self.path / "hub"
 
     @property
     def inputs(self) -> Path:
-        """What turns new data into the model's inputs."""
+        """How to turn new data into the model's inputs."""
         return self.path / "inputs.json"
 
     @property
     def history(self) -> Path:
-        """One row an epoch."""
+        """One row per epoch."""
         return self.path / "history.csv"
 
     @property
@@ -123,7 +123,7 @@ class RunDirectory:
 
     @property
     def report(self) -> Path:
-        """How well each class is told."""
+        """Scores per class."""
         return self.path / "report.json"
 
     @property
@@ -133,17 +133,17 @@ class RunDirectory:
 
     @property
     def reserved_space(self) -> Path:
-        """Space for the last events, should the disk be full."""
+        """Space for the last events on a full disk."""
         return self.path / RESERVE_NAME
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
-    """Make a new, empty run directory with a name of its own.
+    """Create a new, empty run directory with a unique name.
 
     Args:
         label: The preset's name; it becomes part of the folder's name.
         folder: The folder of all runs; the user's by default.
-        now: Local time; the present by default.
+        now: Local time; the current time by default.
 
     Raises:
         ConsoleError: The folder cannot be written.
@@ -165,7 +165,9 @@ def create_run(label: str, folder: Path | None = None, now: datetime | None = No
             return run
     except OSError as error:
         raise cannot_begin(folder, error) from error
-    raise ConsoleError(f"There are a thousand runs named {stem} in {user_path(folder)}.")
+    raise ConsoleError(
+        f"There are already 999 runs named {stem} in {user_path(folder)}.", remedy="Wait a second and try again."
+    )
 
 
 @contextmanager
@@ -179,7 +181,7 @@ def all_or_nothing(run: RunDirectory) -> Iterator[None]:
 
 
 def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
-    """Make the error that says why no run can be made in a folder.
+    """Return the error that says why no run can be created in a folder.
 
     Args:
         folder: The folder of all runs.
@@ -190,7 +192,7 @@ def cannot_begin(folder: Path, error: OSError) -> ConsoleError:
         return disk_full(folder, "a new run", RESERVE_BYTES, remedy)
     return ConsoleError(
         f"The run folder {user_path(folder)} cannot be written: {error.strerror}.",
-        remedy="Change its permissions, or set TPU_CONSOLE_HOME to a folder of yours.",
+        remedy="Change its permissions, or set TPU_CONSOLE_HOME to another folder.",
     )
 
 
@@ -200,7 +202,7 @@ def _as_file_name(label: str) -> str:
 
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
-    """Return the runs of a folder, the newest first; folders that are not runs are left out."""
+    """Return the runs of a folder, newest first."""
     folder = folder or runs_folder()
     try:
         found = [entry for entry in folder.iterdir() if is_run(entry)]
@@ -210,7 +212,7 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
 
 
 def _start_key(path: Path) -> tuple[str, int, str]:
-    """Sort by the time in the name; runs of the same second by their configuration, which is written once."""
+    """Sort by the time in the name, runs of the same second by the age of their configuration."""
     for file in ("config.toml", "events.jsonl"):
         try:
             return (path.name[:15], (path / file).stat().st_mtime_ns, path.name)
@@ -220,9 +222,9 @@ def _start_key(path: Path) -> tuple[str, int, str]:
 
 
 def is_run(path: Path) -> bool:
-    """Tell whether a folder is a run: it has a journal or a configuration.
+    """Return whether a folder is a run: it has a journal or a configuration.
 
-    A folder that may not be looked into counts as one: the lists say then that it cannot be read.
+    A folder without permission to look into counts as one, so that lists show that it cannot be read.
     """
     try:
         return path.is_dir() and any(os.path.lexists(path / file) for file in ("events.jsonl", "config.toml"))
@@ -233,16 +235,16 @@ def is_run(path: Path) -> bool:
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
-    """Find a run by its folder's path, its name or an unambiguous part of it; the newest by default.
+    """Find a run by its path, its name or a unique part of its name; the newest by default.
 
     Raises:
-        RunNotFoundError: There is none, or several fit.
+        RunNotFoundError: None or several match.
     """
     folder = folder or runs_folder()
     if name and (os.sep in name or name in {".", ".."}):
         path = Path(name).expanduser().resolve()
         if not is_run(path):
-            what = "is not a run: it has no events.jsonl" if path.is_dir() else "is not there"
+            what = "is not a run: it has no events.jsonl" if path.is_dir() else "does not exist"
             raise RunNotFoundError(f"{name} {what}.", remedy="`tpu-console runs` lists your runs.")
         return RunDirectory(path)
     runs = list_runs(folder)
@@ -262,7 +264,7 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         return matching[0]
     if matching:
         names = ", ".join(run.run_id for run in matching[:5])
-        raise RunNotFoundError(f"'{name}' fits {len(matching)} runs.", remedy=f"Say which: {names}")
+        raise RunNotFoundError(f"'{name}' matches {len(matching)} runs.", remedy=f"Use one of these names: {names}")
     raise RunNotFoundError(
         f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
         remedy="`tpu-console runs` lists your runs.",

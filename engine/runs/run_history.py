@@ -1,39 +1,36 @@
-"""How long runs took on this machine, so that a plan can say how long the next one will.
+"""How long past runs took on this machine, so that a plan can estimate the time of the next one.
 
-Every run that is saved leaves its pace behind, in ``paces.json`` beside the runs, by everything that decides how long a
-step takes: the model, the data, the devices. Epochs and their steps are counted anew.
+Every saved run records its pace in ``paces.json``, beside the runs, by everything that decides how long a step takes:
+the model, the data, the devices. The number of epochs and steps is not part of it.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
-from ..storage.keyed_store import KeyedStore, today
+from ..storage.keyed_store import KeyedStore, key_of, today
+from .plausible import is_plausible
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .state import RunState
 
-_PACES = KeyedStore("paces.json")
-
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """What a run of one batch size took.
+    """How long a run of one batch size took.
 
     Args:
-        step_ms: Milliseconds a training step, the median over its epochs.
-        epoch_s: Seconds an epoch beyond its steps: validation, checkpoints, starting and ending.
+        step_ms: Milliseconds per training step, the median over its epochs.
+        epoch_s: Seconds per epoch beyond its steps: validation, checkpoints, starting and ending.
         rest_s: Seconds beyond its epochs: importing, loading, compiling, saving.
-        batch: Examples a replica and step.
-        day: When that was, such as ``2026-03-01``.
+        batch: Examples per replica and step.
+        day: The date of the run, such as ``2026-03-01``.
     """
 
     step_ms: float
@@ -43,19 +40,22 @@ class PastRun:
     day: str
 
     def seconds(self, epochs: int, steps_per_epoch: int, batch: int) -> float:
-        """Return how long a run takes at this pace; with another batch, at as many examples a second.
+        """Return how long a run takes at this pace; with another batch, at the same number of examples a second.
 
         Args:
             epochs: Epochs.
             steps_per_epoch: Steps of each.
-            batch: Examples a replica and step.
+            batch: Examples per replica and step.
         """
         step_s = self.step_ms / 1e3 * batch / self.batch
         return self.rest_s + epochs * (steps_per_epoch * step_s + self.epoch_s)
 
 
+_PACES = KeyedStore[dict[str, PastRun]]("paces.json", dict[str, PastRun])
+
+
 class Stopwatch:
-    """Keeps how long a run took; made when the run begins, because a person's own files may change meanwhile.
+    """Records how long a run took. Made when the run begins, because the user's files may change meanwhile.
 
     Args:
         config: Its configuration.
@@ -67,8 +67,8 @@ class Stopwatch:
         self._key = _key(config, backend, devices)
         self._batch = config.batch_size
 
-    def keep(self, state: RunState) -> None:
-        """Keep what the run took; nothing where no epoch's steps were timed.
+    def record(self, state: RunState) -> None:
+        """Record how long the run took, unless no epoch's steps were timed.
 
         Args:
             state: The run's state at its end.
@@ -85,28 +85,24 @@ class Stopwatch:
             batch=self._batch,
             day=today(),
         )
-        known = _PACES.get(self._key)
-        _PACES.put(self._key, {**(known if isinstance(known, dict) else {}), str(took.batch): asdict(took)})
+        _PACES.put(self._key, {**(_PACES.get(self._key) or {}), str(took.batch): took})
 
 
-def recall(config: RunConfig, backend: str, devices: str) -> PastRun | None:
-    """Return how long a run like this one took, of those that differ in the batch the nearest; None without any.
+def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | None:
+    """Return how long a similar run took, the one with the nearest batch size; None if there is none.
 
     Args:
         config: The configuration.
         backend: Keras's backend.
         devices: What it will train on.
     """
-    found = _PACES.get(_key(config, backend, devices))
-    try:
-        known = [PastRun(**values) for values in found.values()]
-        return min(known, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
-    except (AttributeError, TypeError, ValueError):
-        return None
+    known = (_PACES.get(_key(config, backend, devices)) or {}).values()
+    possible = [took for took in known if took.batch > 0 and is_plausible(took)]
+    return min(possible, key=lambda took: abs(math.log(took.batch / config.batch_size)), default=None)
 
 
 def _key(config: RunConfig, backend: str, devices: str) -> str:
-    """Name everything that decides the time of a step, but the batch."""
+    """Return a key of everything that decides the time of a step, except the batch."""
     parts = {"model", "model_options", "dataset", "augmentation", "precision", "steps_per_execution", "validation_freq"}
     data = config.data.model_dump(mode="json", exclude={"train_limit"})
     phases: list[Any] = [config.fine_tuning.model_dump(mode="json")]
@@ -121,4 +117,4 @@ def _key(config: RunConfig, backend: str, devices: str) -> str:
         phases,
         [backend, devices, os.cpu_count()],
     ]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return key_of(values)

@@ -1,19 +1,24 @@
-"""Columns of numbers that grow while a run goes on.
+"""Columns of numbers and sequences that grow while a run goes on.
 
-A `Series` is immutable to whoever holds it: appending gives a new one. Both share one buffer as long as the
-newest is the one that grows, so that a million appends cost a million stores and not a million copies.
+A `Series` or `GrowingSequence` is immutable: appending returns a new one. Both share one buffer as long as the newest
+is the one that grows, so that a million appends cost a million stores and not a million copies.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from itertools import islice
+from operator import eq
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
+
+Item = TypeVar("Item")
 
 
 class _Buffer:
@@ -60,7 +65,7 @@ class Series:
         """The newest value, or None when there is none."""
         return float(self._buffer.data[self._length - 1]) if self._length else None
 
-    def extended(self, values: Sequence[float] | NDArray[np.float64]) -> Series:
+    def extended(self, values: Sequence[float] | NDArray[Any]) -> Series:
         """Return a series with the values appended; this one stays as it is."""
         length = self._length + len(values)
         buffer = self._buffer
@@ -71,4 +76,42 @@ class Series:
         buffer.used = length
         new = Series.__new__(Series)
         new._buffer, new._length = buffer, length  # noqa: SLF001  another instance of this class
+        return new
+
+
+class GrowingSequence(Sequence[Item]):
+    """An immutable sequence; `appended` takes constant time. It is equal to any sequence of equal items."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self._items = [*items]
+        self._length = len(self._items)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self._items[place] for place in range(self._length)[index]]
+        return self._items[range(self._length)[index]]
+
+    def __iter__(self) -> Iterator[Item]:
+        return islice(self._items, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def __repr__(self) -> str:
+        return f"GrowingSequence({[*self]!r})"
+
+    def appended(self, item: Item) -> GrowingSequence[Item]:
+        """Return a sequence with the item appended; this one stays as it is."""
+        new: GrowingSequence[Item] = GrowingSequence()
+        new._items = self._items if len(self._items) == self._length else [*self]
+        new._items.append(item)
+        new._length = self._length + 1
         return new

@@ -1,14 +1,13 @@
-"""What is known of a run, folded from its journal by one pure function.
+"""The state of a run, computed from its journal by a pure function.
 
-`reduce(state, event, at)` returns the next state. `fold` does the same for many journal records at once,
-taking the many progress records of a long run in bulk; both give equal states.
+`reduce(state, event, at)` returns the next state. `fold` does the same for many journal records and adds progress
+records in bulk; both return equal states.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,8 @@ from .events import (
     Translated,
 )
 from .journal import decode
-from .plausible import MOST_COUNT, MOST_REPLICAS
+from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
+from .series import GrowingSequence
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,10 +56,10 @@ class RunState:
     """Everything a screen shows of a run.
 
     Args:
-        started: The first event, or None when nothing is known yet.
+        started: The first event; None if nothing is known yet.
         started_at: Unix time of the first event.
         phase: What the run is doing; empty before the first phase and after the last event.
-        phase_detail: What exactly.
+        phase_detail: Detail of the phase.
         phase_since: Unix time at which the phase began.
         phase_s: Seconds spent in each phase that has ended.
         accelerator: Devices and strategy, once connected.
@@ -68,20 +68,20 @@ class RunState:
         fit: The plan of training, once it began.
         progress: The newest progress.
         progress_at: Unix time of the newest progress.
-        train: Training metrics, one point a progress event.
-        validation: Validation metrics (named without ``val_``), one point a validated epoch.
+        train: Training metrics, one point per progress event.
+        validation: Validation metrics, named without ``val_``, one point per validated epoch.
         epochs: The epochs that ended.
         translated: The newest translations of a few sentences.
         memory: The newest memory figures by replica number.
         hosts: The newest figures of each host by its number.
         host_curves: Each host's figures over time by its number: ``cpu_percent``, ``ram_percent``,
-            ``disk_read_mb_per_s``, ``images_per_s``; NaN where one is missing.
+            ``disk_read_mb_per_s``, ``examples_per_s``; NaN if one is missing.
         input: The newest measure of the input.
         input_curve: Its ``wait_percent`` over time.
         lost: The hosts that are gone.
         checkpoint: The newest checkpoint.
-        notices: What a person should know, oldest first; the newest 2000.
-        stop: The request to stop, when there was one.
+        notices: Messages to the user, oldest first; the newest 2000.
+        stop: The request to stop, if there was one.
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
         skipped: Journal records that were not understood.
@@ -101,7 +101,7 @@ class RunState:
     progress_at: float = 0.0
     train: Curves = field(default_factory=Curves)
     validation: Curves = field(default_factory=Curves)
-    epochs: tuple[EpochEnded, ...] = ()
+    epochs: Sequence[EpochEnded] = ()
     translated: Translated | None = None
     memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
     hosts: Mapping[int, HostSampled] = field(default_factory=dict)
@@ -118,26 +118,26 @@ class RunState:
 
     @property
     def monitor(self) -> str:
-        """The metric that says which epoch is best: the run's own, else ``val_loss`` where measured, else ``loss``."""
+        """The metric that decides which epoch is best: the run's own, else ``val_loss`` if measured, else ``loss``."""
         if self.fit is not None and self.fit.monitor:
             return self.fit.monitor
         return "val_loss" if "loss" in self.validation.metrics else "loss"
 
     @property
     def steps_total(self) -> int | None:
-        """Steps of the whole run, or None when an epoch's length is unknown."""
+        """Steps of the whole run; None if an epoch's length is unknown."""
         if self.fit is None or self.fit.steps_per_epoch is None:
             return None
         return self.fit.epochs * self.fit.steps_per_epoch
 
 
 def lower_is_better(metric: str) -> bool:
-    """Tell whether a smaller value of a metric is better, by its name; every other one is taken to rise."""
+    """Return whether a smaller value of a metric is better, by its name."""
     return any(part in metric.lower() for part in _LOWER_IS_BETTER)
 
 
 def best_epoch(epochs: Sequence[EpochEnded], monitor: str) -> EpochEnded | None:
-    """Return the epoch with the best finite value of a metric, the earlier one of two equal, or None."""
+    """Return the epoch with the best finite value of a metric, the earliest if several are equal; None without any."""
     valid = [e for e in epochs if math.isfinite(e.logs.get(monitor, math.nan))]
     sign = 1 if lower_is_better(monitor) else -1
     return min(valid, key=lambda e: sign * e.logs[monitor], default=None)
@@ -196,7 +196,7 @@ def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
 
     Args:
         state: The state before; it is not changed.
-        records: Records as `engine.runs.journal.JournalReader` gives them.
+        records: Records from `engine.runs.journal.JournalReader`.
     """
     if {*map(_TYPE, records)} == {"Progress"}:
         return _with_progress(state, records)
@@ -217,19 +217,19 @@ def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
 
 
 def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
-    """Add many progress records without making an event of each."""
+    """Add many progress records without creating an event for each."""
     if not records:
         return state
     try:
         step, epoch, epoch_step, elapsed_s, logs = (
             [*map(itemgetter(name), records)] for name in ("step", "epoch", "epoch_step", "elapsed_s", "logs")
         )
-        if not {*map(type, chain(step, epoch, epoch_step, elapsed_s))} <= {int, float}:
+        counts, times = np.array((step, epoch, epoch_step)), np.array(elapsed_s)
+        if not {counts.dtype.kind, times.dtype.kind} <= {"i", "f"}:
             raise TypeError
-        counts = np.array((step, epoch, epoch_step), dtype=np.float64)
-        if counts.min() < 0 or counts.max() > MOST_COUNT:
+        if counts.min() < 0 or counts.max() > MOST_COUNT or np.abs(times).max() > LARGEST_MEASURE:
             raise ValueError
-        after = _with_points(state, counts[0], counts[1], counts[2], elapsed_s, logs)
+        after = _with_points(state, counts[0], counts[1], counts[2], times, logs)
         last = decode(records[-1])
     except (KeyError, TypeError, ValueError, AttributeError):
         last = None
@@ -244,10 +244,10 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
 
 def _with_points(
     state: RunState,
-    step: Sequence[int] | NDArray[np.float64],
-    epoch: Sequence[int] | NDArray[np.float64],
-    epoch_step: Sequence[int] | NDArray[np.float64],
-    elapsed_s: Sequence[float],
+    step: Sequence[int] | NDArray[Any],
+    epoch: Sequence[int] | NDArray[Any],
+    epoch_step: Sequence[int] | NDArray[Any],
+    elapsed_s: Sequence[float] | NDArray[Any],
     logs: Sequence[Mapping[str, float]],
 ) -> RunState:
     steps = state.fit.steps_per_epoch if state.fit is not None else None
@@ -267,7 +267,8 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
         state = replace(state, train=train)
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
-    return replace(state, epochs=(*state.epochs, event), validation=validation)
+    epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
+    return replace(state, epochs=epochs.appended(event), validation=validation)
 
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:
@@ -280,7 +281,7 @@ def _with_host(state: RunState, event: HostSampled) -> RunState:
         "cpu_percent": event.cpu_percent,
         "ram_percent": _percent(event.ram_bytes, event.ram_limit_bytes),
         "disk_read_mb_per_s": None if event.disk_read_bytes_per_s is None else event.disk_read_bytes_per_s / 1e6,
-        "images_per_s": event.images_per_s,
+        "examples_per_s": event.examples_per_s,
     }
     logs = {name: math.nan if value is None else float(value) for name, value in figures.items()}
     curves = state.host_curves.get(event.process, Curves())

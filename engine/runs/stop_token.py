@@ -1,4 +1,4 @@
-"""How a run is told to stop."""
+"""How a run is asked to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class StoppedError(Exception):
-    """The run was asked to stop before training began; its text says who asked where the stop token does not."""
+    """The run was asked to stop before training began; its text is the reason if the stop token has none."""
 
 
 class StopToken:
@@ -22,7 +22,7 @@ class StopToken:
         self._listeners: list[Callable[[str], object]] = []
 
     def request(self, reason: str) -> bool:
-        """Ask to stop; tell whether this was the first request."""
+        """Ask to stop; return whether this was the first request."""
         with self._lock:
             if self._reason is not None:
                 return False
@@ -33,7 +33,7 @@ class StopToken:
         return True
 
     def listen(self, listener: Callable[[str], object]) -> None:
-        """Have a function called with the reason once there is one; it must be quick."""
+        """Call a function with the reason as soon as there is one; it must be quick."""
         with self._lock:
             self._listeners.append(listener)
             reason = self._reason

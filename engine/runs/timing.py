@@ -1,4 +1,4 @@
-"""How long a run still takes and how fast it goes, derived from its state."""
+"""The speed and the remaining time of a run, and whether it stalls, from its state."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 _RECENT_POINTS = 50
 
 STALL_S = 60.0
-"""Shortest time without a step that is worth a word."""
+"""Shortest time without a step that counts as a stall."""
 
 _STALL_STEPS = 20
-"""How many executions must fit into the time without a step."""
+"""A stall is at least as long as this many executions."""
 
 _STALL_GAPS = 5
-"""How many of the longest gaps so far must fit: the first one holds compilation, others validation and pauses."""
+"""A stall is at least this many times as long as the longest gap so far; that one may include compilation."""
 
 _GAP_POINTS = 10_000
-"""Progress of which the longest gap is sought: quick, and hours of training."""
+"""The longest gap is searched in this many progress events: hours of training, and still quick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,47 +32,47 @@ class Pace:
     """Speed and remaining time.
 
     Args:
-        step_ms: Milliseconds a training step, compilation and validation left out; None before it is known.
-        images_per_s: Examples a second over all replicas; None when unknown.
-        epoch_left_s: Seconds until the current epoch's steps are done; None when unknown.
-        run_left_s: Seconds until the last epoch is done, validations included; None when unknown.
+        step_ms: Milliseconds per training step, without compilation and validation; None if unknown.
+        examples_per_s: Examples per second over all replicas; None if unknown.
+        epoch_left_s: Seconds until the current epoch's steps are done; None if unknown.
+        run_left_s: Seconds until the last epoch is done, with validation; None if unknown.
     """
 
     step_ms: float | None = None
-    images_per_s: float | None = None
+    examples_per_s: float | None = None
     epoch_left_s: float | None = None
     run_left_s: float | None = None
 
 
 def pace(state: RunState) -> Pace:
-    """Work out the pace from the last epochs and the last progress.
+    """Return the pace, from the last epochs and the last progress.
 
-    The first execution, which holds compilation, is never counted: see `engine.runs.events.EpochEnded`.
+    The first execution does not count, because it includes compilation: see `engine.runs.events.EpochEnded`.
     """
     step_ms = _step_ms(state)
     if step_ms is None or state.fit is None or state.progress is None or state.end is not None:
         return Pace(step_ms=step_ms)
     batch = state.fit.global_batch
-    images = batch / step_ms * 1e3 if batch else None
+    examples = batch / step_ms * 1e3 if batch else None
     steps = state.fit.steps_per_epoch
     if steps is None:
-        return Pace(step_ms=step_ms, images_per_s=images)
+        return Pace(step_ms=step_ms, examples_per_s=examples)
     progress = state.progress
     ended = state.epochs[-1].epoch if state.epochs else 0
     in_epoch = 0 if progress.epoch <= ended else min(progress.epoch_step, steps)
     epoch_left = (steps - in_epoch) * step_ms / 1e3
     epochs_left = state.fit.epochs - ended
     run_left = (epochs_left * steps - in_epoch) * step_ms / 1e3 + _validation_left_s(state, epochs_left)
-    return Pace(step_ms, images, epoch_left, max(0.0, run_left))
+    return Pace(step_ms, examples, epoch_left, max(0.0, run_left))
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Training that has not moved for far longer than it usually takes to.
+    """Training without a step for far longer than usual.
 
     Args:
         seconds: Whole seconds since the last step.
-        usual_s: Seconds an execution, which may be several steps, usually takes.
+        usual_s: Seconds that an execution, which may be several steps, usually takes.
     """
 
     seconds: int
@@ -80,10 +80,10 @@ class Stall:
 
 
 def stall(state: RunState, at: float) -> Stall | None:
-    """Return how long training has not moved, if that is far longer than ever before in this run; else None.
+    """Return how long training has made no step, if that is far longer than ever before in this run; else None.
 
-    Only the training phase counts, which begins after the first execution: compilation, validation and saving are
-    phases of their own. In the first epoch's gap to the second nothing is known yet of what happens there.
+    Only the training phase counts, which begins after the first execution; compilation, validation and saving are other
+    phases. The gap between the first and the second epoch does not count, because its usual length is unknown.
 
     Args:
         state: The run.
@@ -105,9 +105,9 @@ def stall(state: RunState, at: float) -> Stall | None:
 
 
 def _step_ms(state: RunState) -> float | None:
-    """Take the recent points of the current epoch, or else the last epoch that was timed."""
+    """Return the time of a step in the current epoch's recent points, or else in the last epoch that was timed."""
     step = state.train.step.values[-_RECENT_POINTS:]
-    # What ended an epoch lies behind its validation: only points after it are of this one.
+    # The point that ends an epoch comes after its validation: only later points belong to this epoch.
     current = step > (state.epochs[-1].step if state.epochs else 0)
     step, elapsed = step[current], state.train.elapsed_s.values[-_RECENT_POINTS:][current]
     if len(step) >= 3 and step[-1] > step[0] and elapsed[-1] > elapsed[0]:

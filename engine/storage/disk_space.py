@@ -1,4 +1,4 @@
-"""What to do about a full disk: space that is reserved in advance, and the sentence that says so."""
+"""Full disks: space reserved in advance, and the error message."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 RESERVE_NAME = "reserved-space"
 RESERVE_BYTES = 256 << 10
-"""Space set aside for a run from its start: the last event, and two minutes of progress on a disk that is full."""
+"""Space reserved for a run from its start: enough for the last event and two minutes of progress."""
 
 _BLOCK = 4096  # what file systems allocate; less would free nothing
 _WITHOUT_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 
 class Reserve:
-    """Disk space set aside in a file without meaning, to be given back when the disk is full.
+    """Disk space reserved in a file, to be released when the disk is full.
 
     Args:
         path: The file; readable by the user only.
@@ -34,17 +34,17 @@ class Reserve:
 
     @property
     def size(self) -> int:
-        """Bytes that are set aside now."""
+        """Bytes reserved now."""
         try:
             return self._path.stat().st_size
         except OSError:
             return 0
 
     def grow(self, size: int) -> None:
-        """Set aside this many bytes, unless there are as many already.
+        """Reserve at least this many bytes.
 
         Raises:
-            OSError: There is no room, or the folder cannot be written; what was set aside before still is.
+            OSError: There is no space, or the folder cannot be written; the earlier reserve is unchanged.
         """
         before = self.size
         if before >= size:
@@ -59,7 +59,7 @@ class Reserve:
             os.close(descriptor)
 
     def shrink_to(self, size: int) -> None:
-        """Give space back until at most this many bytes are set aside; with 0 the file is removed."""
+        """Release space until at most this many bytes are reserved; 0 removes the file."""
         with suppress(OSError):
             if size <= 0:
                 self._path.unlink()
@@ -68,7 +68,7 @@ class Reserve:
 
 
 def _allocate(descriptor: int, start: int, end: int) -> None:
-    """Give a file real blocks, not a hole."""
+    """Allocate real blocks, not a hole."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, end)
@@ -79,13 +79,13 @@ def _allocate(descriptor: int, start: int, end: int) -> None:
             return
     os.lseek(descriptor, start, os.SEEK_SET)
     while start < end:
-        # Random, because a file system that compresses would store zeros in no space at all.
+        # Random, because a compressing file system would store zeros in no space.
         start += os.write(descriptor, os.urandom(min(end - start, 1 << 16)))
     os.fsync(descriptor)
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Return the free space of the disk that a folder is on; None if the system does not say."""
+    """Return the free space of a folder's disk; None if unknown."""
     for place in (folder, *folder.parents):
         try:
             return shutil.disk_usage(place).free
@@ -97,12 +97,12 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = "") -> DiskFullError:
-    """Make the error that says that a disk is full, where, and how much room is missing.
+    """Return the error that says which disk is full and how much space is needed.
 
     Args:
-        folder: The folder that was to be written to.
+        folder: The folder that could not be written to.
         what: What was not written, as the subject of a sentence: ``the model``.
-        needed: Bytes that it takes; None if unknown.
+        needed: Its size in bytes; None if unknown.
         remedy: What to do next.
     """
     free = free_bytes(folder)
@@ -116,7 +116,7 @@ def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = 
 
 
 def size_text(count: float) -> str:
-    """Write a number of bytes for a person."""
+    """Format a number of bytes, such as ``1.5 GB``."""
     for unit in ("B", "KB", "MB"):
         if count < 1000:
             return f"{count:,.0f} {unit}"

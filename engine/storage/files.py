@@ -1,6 +1,6 @@
-"""Files on disk: written whole or not at all and private to the user, read only if they are regular files.
+"""Safe reading and writing: files are written whole or not at all, and only regular files are read.
 
-A run folder may come from anybody and its disk may fill, so every module reads and writes through these functions.
+A run folder may come from anybody and its disk may be full, so every module uses these functions.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class NotAFileError(OSError):
-    """The path is a folder, a pipe, a device or a socket; reading it could block forever."""
+    """The path is not a regular file but a pipe, for example; reading it could block forever."""
 
 
 class TooLargeError(OSError):
-    """The file is larger than anything this program writes there."""
+    """The file is larger than this program accepts."""
 
 
 def is_disk_full(error: BaseException) -> bool:
@@ -50,7 +50,7 @@ def open_regular(path: str | Path) -> IO[bytes]:
         NotAFileError: The path is something else; the message says what.
         OSError: It cannot be opened.
     """
-    # Looked at before it is opened: opening a pipe releases its writer, and opening a device may do anything.
+    # Checked before it is opened: opening a pipe unblocks its writer, and opening a device may do anything.
     _require_regular(Path(path).stat().st_mode, path)
     # O_NONBLOCK has no effect on regular files; without it, opening a pipe waits for a writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -63,7 +63,7 @@ def open_regular(path: str | Path) -> IO[bytes]:
 
 
 def kind_of(mode: int) -> str:
-    """Name what a path is by its `st_mode`, such as ``a pipe``."""
+    """Return what a path is by its `st_mode`, such as ``a pipe``."""
     names = {stat.S_IFREG: "a file", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
     return names.get(stat.S_IFMT(mode), "a device")
 
@@ -138,14 +138,14 @@ def make_private_folder(path: Path) -> None:
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
-    """Write a file whole or not at all: the body writes the draft that is given, which then replaces the file.
+    """Write a file whole or not at all: the body writes a draft, which then replaces the file.
 
-    The draft is synced before it is renamed, so that after a power failure the file is the old one or the new one.
-    Its name ends like the file's, as Keras asks for.
+    The draft is synced before it is renamed, so that after a power failure the file is the old or the new one. It has
+    the file's extension, because Keras requires it.
 
     Args:
         path: The file.
-        private: Make it readable by the user only (0600), instead of what the umask says.
+        private: Make it readable by the user only (0600), whatever the umask is.
 
     Raises:
         OSError: It cannot be written; what was there before is untouched.
@@ -184,12 +184,12 @@ def open_private(path: str, flags: int) -> int:
 
 
 def plain_name(path: Path) -> str:
-    """Return the name of a file; of a draft, the name that it is to get."""
+    """Return the name of a file; for a draft, the name of the file that it will replace."""
     return re.sub(rf"^{re.escape(_DRAFT)}\d+-", "", path.name)
 
 
 def drafts_in(folder: Path) -> list[Path]:
-    """Return the drafts in a folder, in use or left behind, those of earlier versions included."""
+    """Return the drafts in a folder, also those of earlier versions."""
     try:
         return [entry for entry in folder.iterdir() if entry.name.startswith(_DRAFT) or _OLD_DRAFT.match(entry.name)]
     except OSError:
@@ -197,10 +197,10 @@ def drafts_in(folder: Path) -> list[Path]:
 
 
 def remove_drafts(folder: Path) -> None:
-    """Remove drafts that crashed processes left in a folder.
+    """Remove the drafts of crashed processes from a folder.
 
-    Drafts of running processes stay, and so do drafts of the last minute: the folder may be shared with another
-    machine, whose processes cannot be seen here.
+    Drafts of running processes stay, and so do drafts of the last minute: they may belong to another machine that
+    shares the folder.
     """
     for draft in drafts_in(folder):
         pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
@@ -221,7 +221,7 @@ def _is_running(pid: int) -> bool:
 
 
 def sync(path: str | Path) -> None:
-    """Wait until a file's content, or a folder's list of files, is on the disk.
+    """Wait until a file's content, or a folder's list of files, is on disk.
 
     Raises:
         OSError: It cannot be opened or written.

@@ -1,70 +1,109 @@
-"""Small values that are worth keeping between two commands, by key, in a file beside the runs."""
+"""Small values kept between two commands: one JSON file per kind, with the newest values by key."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..sanitize import printable_values
 from .files import make_private_folder, read_json, remove_drafts, write_whole
 from .paths import runs_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _MOST = 200
 _LARGEST = 16 << 20  # bytes
 
+Value = TypeVar("Value")
+
 
 def today() -> str:
-    """Return the day that it is here, such as ``2026-03-01``, for what is kept to carry."""
+    """Return the local date, such as ``2026-03-01``."""
     return datetime.now().astimezone().date().isoformat()
 
 
-class KeyedStore:
+def key_of(values: Any) -> str:
+    """Return a key made of everything that a value depends on.
+
+    Args:
+        values: Plain values; anything else counts by its text.
+    """
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _beside_runs() -> Path:
+    return runs_folder().parent
+
+
+class KeyedStore(Generic[Value]):
     """The newest 200 values of one kind.
 
     Args:
         name: The file's name.
+        kind: Type of a value: a dataclass, or a dictionary of dataclasses. Entries of another type count as missing.
+        folder: Returns the file's folder; by default the one with the runs in it.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kind: Any, folder: Callable[[], Path] = _beside_runs) -> None:
         self._name = name
+        self._kind = kind
+        self._folder = folder
 
-    def put(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keep a value in the place of an older one; a folder that cannot be written is no reason to fail.
-
-        Args:
-            key: Names everything that the value depends on.
-            value: Plain values.
-        """
+    def put(self, key: str, value: Value) -> None:
+        """Store a value, replacing an older one. Does nothing if the folder cannot be written."""
         path = self._path
-        kept = {other: known for other, known in _read(path).items() if other != key}
+        kept: dict[str, Any] = {other: known for other, known in _read(path).items() if other != key}
         kept[key] = value
+        content = _written(kept, _MOST)
+        if len(content) > _LARGEST:  # more than is ever read again
+            content = _written(kept, _MOST // 10)
         with suppress(OSError):
             make_private_folder(path.parent)
             remove_drafts(path.parent)
-            write_whole(path, json.dumps(dict(list(kept.items())[-_MOST:])))
+            write_whole(path, content)
 
-    def get(self, key: str) -> Any:
-        """Return a value; None when there is none."""
+    def get(self, key: str) -> Value | None:
+        """Return a value, with texts that are safe to show; None if it is missing or damaged."""
         path = self._path
         try:
-            stamp = path.stat().st_mtime_ns
+            found = _cached(path, path.stat().st_mtime_ns).get(key)
         except OSError:
             return None
-        return _cached(path, stamp).get(key)
+        if found is None:
+            return None
+        try:
+            # From JSON: in strict mode only then may a list become a tuple.
+            text = json.dumps(printable_values(found, keeps_lines=True))
+            value: Value = _adapter(self._kind).validate_json(text, strict=True)
+        except (ValueError, RecursionError):
+            return None
+        return value
 
     @property
     def _path(self) -> Path:
-        return runs_folder().parent / self._name
+        return self._folder() / self._name
+
+
+def _written(kept: dict[str, Any], most: int) -> str:
+    return json.dumps(dict(list(kept.items())[-most:]), default=asdict)
+
+
+@cache
+def _adapter(kind: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
 
 
 @lru_cache(maxsize=4)
-def _cached(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001  a changed file is read anew
+def _cached(path: Path, stamp: int) -> Mapping[str, Any]:  # noqa: ARG001  a changed file is read again
     return _read(path)
 
 

@@ -1,4 +1,4 @@
-"""Where things live on disk: the runs and the person's own presets."""
+"""Where files are on disk: runs, the user's presets, caches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOME_VARIABLE = "TPU_CONSOLE_HOME"
 
 
 def runs_folder() -> Path:
-    """Return the folder that holds one folder a run; it need not exist yet.
+    """Return the folder with one folder per run; it need not exist yet.
 
     ``$TPU_CONSOLE_HOME/runs`` when that variable is set, else under the user data directory.
     """
@@ -24,7 +24,7 @@ def runs_folder() -> Path:
 
 
 def user_presets_folder() -> Path:
-    """Return the folder with the person's own presets; it need not exist.
+    """Return the folder with the user's presets; it need not exist.
 
     ``$TPU_CONSOLE_HOME/presets`` when that variable is set, else under the user configuration directory.
     """
@@ -34,7 +34,7 @@ def user_presets_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the folder for what can be worked out again; it need not exist.
+    """Return the folder for values that can be computed again; it need not exist.
 
     ``$TPU_CONSOLE_HOME/cache`` when that variable is set, else the user cache directory.
     """
@@ -43,13 +43,13 @@ def cache_folder() -> Path:
 
 
 def keras_home() -> Path:
-    """Return the folder in which Keras keeps its cache, by the rule of Keras's own `config.py`."""
+    """Return the folder of Keras's cache, by the rule of Keras's `config.py`."""
     home = os.environ.get("KERAS_HOME")
     return Path(home).expanduser() if home else Path.home() / ".keras"
 
 
 def user_path(path: Path) -> str:
-    """Write a path as a person would, with the home folder as ``~``, and safe to show."""
+    """Return a path with the home folder as ``~``, safe to show."""
     try:
         return printable(f"~/{path.relative_to(Path.home())}")
     except ValueError:

@@ -1,12 +1,12 @@
-"""`BridgeCallback`: writes what `model.fit` does to a run's journal.
+"""`BridgeCallback`: writes the progress of `model.fit` to a run's journal.
 
-It is how every run of the console is watched, and it is public: in a notebook of one's own ::
+The console watches all its runs through it, and it is public. In a notebook ::
 
     from tpu_console import BridgeCallback
 
     model.fit(x, y, epochs=5, callbacks=[BridgeCallback("my-run")])
 
-makes a run that ``tpu-console attach`` shows live, and whose *stop* stops `fit` after the current execution.
+makes a run that ``tpu-console attach`` shows live; stopping the run there stops `fit` after the current execution.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     """Reports training to a run directory.
 
     Args:
-        run: A name: a run of that name is made when `fit` begins and ends with it. The engine passes a
-            `Recorder` to a run it already made, and ends it itself.
-        global_batch: Examples a step over all replicas, for images/s; None when unknown.
-        replica_batch: Examples a step and replica; None when unknown.
-        execution_reason: Why so many steps are sent at once.
-        monitor: The metric that says which epoch is best; by default ``val_loss`` where measured, else ``loss``.
-        epochs: Epochs of the run, where the engine trains it in several `fit`; None to go by `fit`.
+        run: A name: a run of that name is made when `fit` begins, and ends with it. The engine passes the
+            `Recorder` of a run that it made and ends itself.
+        global_batch: Examples per step over all replicas, for the speed; None if unknown.
+        replica_batch: Examples per step and replica; None if unknown.
+        execution_reason: Why `steps_per_execution` has its value.
+        monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
+        epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`.
         clock: Monotonic seconds.
 
     Example::
@@ -98,10 +98,10 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._compile_s = 0.0
         self._test_began: float | None = None
         self._validation_s = 0.0
-        self._told_nan = False
+        self._has_warned = False
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Open the run, if it is this callback's to open, and say what will be done."""
+        """Create the run if its name was given, and report the plan of training."""
         if isinstance(self._target, Recorder):
             self._recorder = self._target
         else:
@@ -111,7 +111,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._trained = self.model
         self._held = HeldBack.of(self.model) if keras.backend.backend() == JAX else None
         if self._goes_on:
-            self._first_execution_s = None  # the model was compiled anew; steps and seconds go on
+            self._first_execution_s = None  # the model was compiled again; steps and seconds go on
             self._steps_behind = 1
         else:
             self._reset()
@@ -141,7 +141,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._untimed_steps = 0
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Note where training stands; called once an execution, possibly from several threads at once."""
+        """Report progress; called once per execution, possibly from several threads in parallel."""
         now = self._clock()
         with self._lock:
             first = self._first_execution_s is None
@@ -189,7 +189,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._recorder.enter(Phase.TRAINING)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Report the epoch, and stop here when that was asked for while validating."""
+        """Report the epoch, and stop if a stop was requested during validation."""
         now = self._clock()
         seconds = now - self._epoch_began
         self._step += self._epoch_step
@@ -207,22 +207,22 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 compile_s=self._compile_s,
                 validation_s=self._validation_s,
                 step_ms=None if step_s is None else step_s * 1e3,
-                images_per_s=batch / step_s if batch and step_s else None,
+                examples_per_s=batch / step_s if batch and step_s else None,
                 learning_rate=self._learning_rate(),
                 logs=_numbers(logs),
             )
         )
-        if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._told_nan:
-            self._told_nan = True
+        if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
+            self._has_warned = True
             self._recorder.notice(
-                f"The loss is not a number since epoch {epoch + 1}. Lower the learning rate, or clip gradients with "
-                "optimizer.clip_norm; stopping now saves quota."
+                f"The loss became NaN or infinite in epoch {epoch + 1}. Stop the run to save quota, then lower the "
+                "learning rate or clip gradients with optimizer.clip_norm."
             )
         if self._recorder.should_stop():
             self._trained.stop_training = True
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """End the run, if it is this callback's to end."""
+        """End the run if this callback created it."""
         if self._notebook is not None:
             self._notebook.finish(_numbers(logs))
             self._notebook = None
@@ -238,7 +238,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
 
 def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Take the metrics that are single numbers; Keras passes others on as they are."""
+    """Return the metrics that are single numbers; Keras also passes on others."""
     numbers = {}
     for name, value in (logs or {}).items():
         try:

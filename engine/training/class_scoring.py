@@ -1,7 +1,7 @@
-"""Class by class, how well the final model does on the validation data: computed once, after training.
+"""Scores of the final model per class on the validation data, computed once after training.
 
-The counts are gathered by a metric in one `evaluate`: it runs wherever the model runs, with any number of replicas,
-sees exactly the batches that validation saw, and needs no second pass for the labels.
+A metric counts in one `evaluate`: it runs on the model's devices, with any number of replicas, sees the same batches
+as validation, and needs no second pass for the labels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
 
 MOST_EXAMPLES = 200_000
-"""Examples looked at; more would say the same and take longer than a person waits at the end."""
+"""Most examples that are scored; more would hardly change the scores and take too long at the end of a run."""
 
 _LONGEST_AFTER_STOP_S = 5.0
 _MOST_MISTAKES = 10
@@ -38,35 +38,35 @@ _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", 
 def report_classes(
     recorder: Recorder, model: Any, validation: Any, examples: Examples, config: RunConfig
 ) -> ClassReport | None:
-    """Score every class with the model as it was saved, and keep the result as the run's ``report.json``.
+    """Score every class with the saved model, and write the result to the run's ``report.json``.
 
-    The model is compiled anew for it, so this comes last. What goes wrong here is told and fails no run.
+    This compiles the model again, so it comes last. An error here is reported and does not fail the run.
 
     Args:
-        recorder: The run. Asked to stop, it gets a report only where validation took a few seconds at most.
+        recorder: The run. If it was asked to stop, it gets a report only if validation takes a few seconds at most.
         model: The model, in the scope of its strategy.
         validation: Batches of (inputs, labels), or None.
         examples: Where they come from.
         config: The configuration.
 
     Returns:
-        The report; None where the labels are no classes, without validation data, or when it was given up.
+        The report; None if the labels are not classes, without validation data, or if it was given up.
     """
     if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(recorder):
         return None
-    recorder.enter(Phase.VALIDATING, "each class")
+    recorder.enter(Phase.VALIDATING, "scores per class")
     try:
         report = _evaluated(recorder, model, validation, examples)
         if report is not None:
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
-    except Exception as error:  # noqa: BLE001  whatever it is, a trained and saved run does not fail for its report
-        recorder.notice(f"There are no scores class by class: {one_line(error, 200)}")
+    except Exception as error:  # noqa: BLE001  a trained and saved run must not fail because of its report
+        recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
         return None
     return report
 
 
 def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool:
-    """Tell whether a label is one class: a number, or a share for each class."""
+    """Return whether a label is one class: a number, or a probability per class."""
     if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES}:
         return True
     label = validation.element_spec[1]
@@ -75,11 +75,11 @@ def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool
 
 
 def _is_in_a_hurry(recorder: Recorder) -> bool:
-    """Whoever asked to stop waits for the end: a machine that is taken away, or a person."""
+    """Return whether someone waits for the run to stop, such as a user or a machine that is about to be preempted."""
     if recorder.stop_token.reason is None:
         return False
     if recorder.team is not None:
-        return True  # how long validation took differs from host to host, and all have to decide alike
+        return True  # validation times differ between hosts, and all hosts must decide the same
     from .summary import state_of
 
     measured = [epoch.validation_s for epoch in state_of(recorder).epochs if epoch.validation_s]
@@ -104,12 +104,12 @@ def _evaluated(recorder: Recorder, model: Any, validation: Any, examples: Exampl
 
 
 def _count_classes(model: Any, label_shape: Any, known: int) -> int | None:
-    """Return the number of classes; None where labels and outputs are not one class an example.
+    """Return the number of classes; None if labels and outputs are not one class per example.
 
     Args:
         model: The model.
         label_shape: Of a batch of labels.
-        known: Classes by the dataset; 0 where it does not say.
+        known: Classes by the dataset; 0 if unknown.
     """
     try:
         shape = model.output_shape
@@ -123,7 +123,7 @@ def _count_classes(model: Any, label_shape: Any, known: int) -> int | None:
 
 
 def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
-    """Return no more batches than it takes, and the examples in them where it may be fewer than there are."""
+    """Return at most as many batches as are scored, and the number of examples in them if that limits them."""
     if count is not None and count <= MOST_EXAMPLES:
         return validation, None
     batch = int(next(iter(validation))[1].shape[0])
@@ -132,12 +132,12 @@ def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
 
 
 def _no_loss(_labels: Any, outputs: Any) -> Any:
-    """Return zeros: Keras evaluates nothing without a loss, and the run's own has been told already."""
+    """Return zeros: Keras needs a loss to evaluate, and the run's loss is known already."""
     return keras.ops.zeros((keras.ops.shape(outputs)[0],))
 
 
 class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Ends the evaluation when the run is asked to stop meanwhile."""
+    """Ends the evaluation if the run is asked to stop."""
 
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()
@@ -146,15 +146,15 @@ class _Watch(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untype
         self.gave_up = False
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002  Keras's signature
-        """Look after every batch."""
+        """Check for a request to stop."""
         if self._recorder.stop_token.reason is not None and not self._was_asked:
             self.gave_up = self.model.stop_evaluating = True
 
 
 class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
-    """Counts which class was taken for which.
+    """Counts how often each class was predicted as which, as a Keras metric.
 
-    Labels are class numbers or a value for each class, outputs a value for each class or one probability.
+    Labels are class numbers or a value per class, outputs a value per class or one probability.
 
     Args:
         classes: Number of classes.
@@ -163,7 +163,7 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
     def __init__(self, classes: int) -> None:
         super().__init__(name="confusion", dtype="float32")
         self._classes = classes
-        # The last column counts outputs that are no numbers.
+        # The last column counts outputs that are not numbers.
         self.table = self.add_weight(shape=(classes, classes + 1), initializer="zeros", name="table")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # noqa: ARG002  each counts once
@@ -182,12 +182,12 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
         self.table.assign_add(ops.matmul(ops.transpose(rows), columns))
 
     def result(self) -> Any:
-        """Return the share told right."""
+        """Return the accuracy."""
         right = keras.ops.sum(keras.ops.diagonal(self.table))
         return right / keras.ops.maximum(keras.ops.sum(self.table), 1.0)
 
     def counts(self) -> npt.NDArray[np.int64]:
-        """Return the table; its last column counts outputs that are no numbers."""
+        """Return the table; its last column counts outputs that are not numbers."""
         counts: npt.NDArray[np.int64] = np.rint(self.table.numpy()).astype(np.int64)
         return counts
 
@@ -202,10 +202,10 @@ def report_on(
     """Score every class of a confusion matrix.
 
     Args:
-        matrix: Counts, shape (classes, classes): a row for each label, a column for each guess.
+        matrix: Counts, shape (classes, classes): a row per label, a column per prediction.
         names: The classes' names.
-        not_numbers: Examples of each class that got no guess; none by default.
-        is_partial: Whether there was more data than was looked at.
+        not_numbers: Examples of each class without a prediction; none by default.
+        is_partial: Whether there was more data than was scored.
     """
     from sklearn.metrics import precision_recall_fscore_support
 

@@ -1,4 +1,4 @@
-"""The run that a `BridgeCallback` in someone's own notebook or script makes."""
+"""The run that a `BridgeCallback` in a notebook or script makes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..monitoring.sampler import Sampler
-from ..runs.events import RunFailed, RunFinished, RunStarted
+from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
 from ..runs.recorder import Recorder
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class NotebookRun:
-    """Makes the run, keeps its heart beating and samples the host while `fit` runs, and ends it.
+    """Makes the run, writes its heartbeat and samples the machine while `fit` runs, and ends it.
 
-    Keras tells a callback nothing when `fit` is left by an exception or by the notebook's stop button, so the
-    heart looks whether the `fit` that made it is still on its thread's stack, and ends the run when not.
+    Keras calls no callback when an exception or the notebook's stop button ends `fit`. So the heartbeat thread checks
+    that the `fit` that made the run is still on its thread's stack, and ends the run if not.
 
     Args:
         label: The run's name.
@@ -43,14 +43,14 @@ class NotebookRun:
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
         self.recorder = Recorder(run, journal)
-        self.recorder.emit(RunStarted(label, "notebook", os.getpid(), socket.gethostname()))
+        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname()))
         self._began = time.monotonic()
         self._fit = _fit_frame(inspect.currentframe())
         self._thread = threading.get_ident()
         self._over = threading.Event()
         self._sampler = Sampler(self.recorder)
         self._sampler.start()
-        self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heart", daemon=True)
+        self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
         self._beat.start()
 
     def finish(self, logs: dict[str, float]) -> None:
@@ -60,7 +60,7 @@ class NotebookRun:
             logs: The last epoch's metrics.
         """
         reason = self.recorder.stop_token.reason
-        outcome = "stopped" if reason else "completed"
+        outcome = RunOutcome.STOPPED if reason else RunOutcome.COMPLETED
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self._end(RunFinished(outcome, reason or "fit returned", summary))
         self._beat.join(2.0)
@@ -77,8 +77,8 @@ class NotebookRun:
             if not _is_on_stack(self._thread, self._fit):
                 self._end(
                     RunFailed(
-                        what="fit() was left before its last epoch.",
-                        why="An exception or an interrupt ended it in the notebook or script that called it.",
+                        what="fit() ended before its last epoch.",
+                        why="It was interrupted, or an exception was raised in the notebook or script that called it.",
                         remedy="See the output of the cell that called fit().",
                         log="",
                     )
@@ -91,11 +91,11 @@ class NotebookRun:
         self._sampler.stop()
         self.recorder.emit(event)
         self.recorder.journal.close()
-        self._fit = None  # lets go of fit's local variables
+        self._fit = None  # frees fit's local variables
 
 
 def _fit_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the outermost-called `fit` that is running on this stack, or the caller's outermost frame."""
+    """Return the innermost `fit` on this stack; None if there is none."""
     while frame is not None and frame.f_code.co_name != "fit":
         frame = frame.f_back
     return frame

@@ -1,4 +1,4 @@
-"""What a run leaves behind: saved model, best checkpoint, history as a table, summary, TensorBoard files."""
+"""The files that a run writes: model, checkpoints, history, summary, TensorBoard files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names firs
 
 
 def save_model(model: Any, path: Path) -> None:
-    """Save a model whole or not at all, and note its code, if it has any, as the user's own.
+    """Save a model whole or not at all, and mark code in it as the user's own.
 
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
@@ -56,7 +56,7 @@ def save_model(model: Any, path: Path) -> None:
 
 
 def _bytes_of(model: Any) -> int:
-    """Return how much a model takes on disk: its weights and the optimizer's state."""
+    """Return a model's size on disk: its weights and the optimizer's state."""
     optimizer = getattr(model, "optimizer", None)
     variables = [*model.variables, *(optimizer.variables if optimizer is not None else ())]
     return sum(math.prod(v.shape) * np.dtype(keras.backend.standardize_dtype(v.dtype)).itemsize for v in variables)
@@ -64,7 +64,7 @@ def _bytes_of(model: Any) -> int:
 
 @contextmanager
 def _undistributed() -> Iterator[None]:
-    """Set Keras's distribution aside: under one, what saving computes would wait for all hosts to do the same."""
+    """Turn off Keras's distribution: under one, computations while saving would wait for all hosts."""
     distribution = keras.distribution.distribution()
     keras.distribution.set_distribution(None)
     try:
@@ -74,11 +74,11 @@ def _undistributed() -> Iterator[None]:
 
 
 class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Keeps the best epoch's model; a disk without room is told and does not end the run.
+    """Saves the best epoch's model; a full disk is reported and does not end the run.
 
     Args:
         recorder: The run.
-        monitor: The metric that says which epoch is best.
+        monitor: The metric that decides which epoch is best.
     """
 
     def __init__(self, recorder: Recorder, monitor: str) -> None:
@@ -90,10 +90,10 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Save the model when its metric is the best so far."""
+        """Save the model if its metric is the best so far."""
         value = (logs or {}).get(self._monitor, math.nan)
         if not self._sign * value < self._best:
-            return  # also when it is NaN, or was not measured in this epoch
+            return  # also if it is NaN, or was not measured in this epoch
         path = self._recorder.run.checkpoints / "best.keras"
         self._recorder.enter(Phase.CHECKPOINTING)
         try:
@@ -111,7 +111,7 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
 
 class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Keeps the newest epoch's model, for a run that may end without a word, such as one of several hosts.
+    """Saves the newest epoch's model, for a run that may end without warning, such as one on several hosts.
 
     Args:
         recorder: The run.
@@ -123,7 +123,7 @@ class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._is_failing = False
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Save the model in place of the epoch's before."""
+        """Save the model, replacing that of the epoch before."""
         self._recorder.enter(Phase.CHECKPOINTING)
         try:
             save_model(self.model, self._recorder.run.checkpoints / "last.keras")
@@ -139,8 +139,8 @@ class NewestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
     """Writes TensorBoard event files once an epoch, under the tags of Keras's own callback.
 
-    Keras's callback also acts on every batch, which costs throughput on small models whatever its settings.
-    A failure, such as a disk without room, is told and does not end the run.
+    Keras's callback also acts on every batch, which slows small models whatever its settings. A failure, such as a
+    full disk, is reported and does not end the run.
 
     Args:
         recorder: The run.
@@ -159,7 +159,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return
         try:
             self._write(epoch, logs or {})
-        except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its TensorBoard files
+        except Exception as error:  # noqa: BLE001  a run must not end because of its TensorBoard files
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
@@ -178,7 +178,7 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             writer.flush()
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """Close the files; another `fit` of the run goes on in new ones."""
+        """Close the files; another `fit` of the run opens new ones."""
         for writer in self._writers.values():
             try:
                 writer.close()
@@ -189,10 +189,10 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
 
 def history_csv(epochs: Sequence[EpochEnded]) -> str:
-    """Write the epochs as CSV, one row an epoch, a column a metric."""
+    """Return the epochs as CSV, one row per epoch, one column per metric."""
     import pandas as pd
 
-    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "images_per_s", "learning_rate")
+    columns = ("epoch", "seconds", "compile_s", "validation_s", "step_ms", "examples_per_s", "learning_rate")
     rows = [{name: getattr(epoch, name) for name in columns} | epoch.logs for epoch in epochs]
     return str(pd.DataFrame(rows, columns=None if rows else list(columns)).to_csv(index=False))
 

@@ -1,7 +1,7 @@
-"""Chooses how many steps are sent to the device at once.
+"""Chooses `steps_per_execution`.
 
-One execution should take about 0.2 to 1 s: long enough that Python's part between executions does not show,
-short enough that curves move and a stop is heard.
+One execution should take about 0.2 to 1 s: long enough to hide the time that Python takes between executions, short
+enough for curves to move and for a stop to take effect.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LARGEST_STATE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """How many steps an execution takes.
+    """The chosen number of steps per execution.
 
     Args:
-        steps: Steps sent to the device at once.
-        reason: Why so many, in one sentence.
+        steps: Steps per execution.
+        reason: Why, in one sentence.
     """
 
     steps: int
@@ -37,22 +37,24 @@ class Execution:
 
 
 def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
-    """Choose the steps an execution from the time of one.
+    """Choose the steps per execution from the time of one step.
 
     Only divisors of the epoch's length are chosen: Keras always runs whole executions, so any other number
     would run past the end of the epoch.
 
     Args:
         step_s: Seconds one step takes.
-        steps_per_epoch: Steps an epoch.
+        steps_per_epoch: Steps per epoch.
     """
     wanted = TARGET_S / max(step_s, 1e-6)
     divisors = [n for n in range(1, steps_per_epoch + 1) if steps_per_epoch % n == 0]
     allowed = [n for n in divisors if n * step_s <= _LONGEST_S] or [1]
     steps = min(allowed, key=lambda n: abs(math.log(n / wanted)))
-    took = f"auto: a step takes {step_s * 1e3:.1f} ms, so {steps} at once take {steps * step_s:.2f} s"
+    took = f"auto: a step takes {step_s * 1e3:.1f} ms"
+    if steps > 1:
+        took += f", {steps} steps take {steps * step_s:.2f} s"
     if steps * step_s < 0.1 and steps < steps_per_epoch:
-        took += f"; {steps_per_epoch} steps an epoch have no better divisor, a rounder number of steps would be faster"
+        took += f"; {steps_per_epoch} steps per epoch have no better divisor, a rounder number would be faster"
     return Execution(steps, took)
 
 
@@ -64,31 +66,31 @@ def choose_execution(
     batches: Callable[[], Any],
     backend: str = TENSORFLOW,
 ) -> Execution:
-    """Choose the steps an execution of a run.
+    """Choose the steps per execution of a run.
 
     Args:
-        model: The compiled model; timed on a few real steps and put back as it was.
+        model: The compiled model; it is timed on a few real steps and restored.
         asked: The configuration's ``steps_per_execution``.
         replicas: Copies of the model.
-        steps_per_epoch: Steps an epoch.
+        steps_per_epoch: Steps per epoch.
         batches: Makes an endless dataset of training batches to time with.
         backend: Keras's backend.
     """
     if replicas > 1 and backend == TENSORFLOW:
         # Keras 3 fails with "must feed a value for placeholder" for more than one (keras#19246).
-        reason = "Keras runs one step at a time when there are several replicas (keras#19246)"
-        return Execution(1, reason if asked in {"auto", 1} else f"{reason}, so {asked} is not used")
+        reason = "Keras runs one step at a time with several replicas (keras#19246)"
+        return Execution(1, reason if asked in {"auto", 1} else f"{reason}, so {asked} is ignored")
     if backend == JAX:
         # Its trainer runs the steps of an execution one by one all the same, and none waits for the device.
-        reason = "JAX sends steps ahead by itself"
-        return Execution(1, f"auto: {reason}" if asked in {"auto", 1} else f"{reason}, so {asked} is not used")
+        reason = "JAX queues steps by itself"
+        return Execution(1, f"auto: {reason}" if asked in {"auto", 1} else f"{reason}, so {asked} is ignored")
     if isinstance(asked, int):
         return _asked(asked, steps_per_epoch)
     if steps_per_epoch == 1:
-        return Execution(1, "auto: an epoch is a single step")
+        return Execution(1, "auto: an epoch has a single step")
     size = sum(variable.numpy().nbytes for variable in model.trainable_variables) * 3
     if size > _LARGEST_STATE_BYTES:
-        return Execution(1, "auto: steps of a model this large take long enough one at a time")
+        return Execution(1, "auto: a step of a model this large takes long enough")
     chosen = steps_for(_time_step(model, batches()), steps_per_epoch)
     if chosen.steps > 1:
         model.train_function = None  # it was traced for one step at a time
@@ -102,27 +104,27 @@ def _asked(steps: int, steps_per_epoch: int) -> Execution:
         ran = -(-steps_per_epoch // steps) * steps
         return Execution(
             steps,
-            f"asked for; {steps_per_epoch} steps do not divide by {steps}, so Keras runs {ran} an epoch",
+            f"asked for; {steps_per_epoch} steps do not divide by {steps}, so Keras runs {ran} per epoch",
         )
     return Execution(steps, "asked for")
 
 
 def _time_step(model: Any, batches: Any) -> float:
-    """Time real training steps, and put every variable back, so that the run starts as if nothing happened."""
-    if not model.optimizer.built:  # a loss-scaling optimizer makes its variables anew when it is built again
+    """Time real training steps, then restore every variable, so that the run starts unchanged."""
+    if not model.optimizer.built:  # a loss-scaling optimizer creates new variables when it is built again
         model.optimizer.build(model.trainable_variables)
     variables = [*model.variables, *model.optimizer.variables]
     before = [variable.numpy() for variable in variables]
     model.make_train_function()
     step = model.train_function
     iterator = iter(batches)
-    float_of(step(iterator))
+    _wait_for(step(iterator))
     began = time.perf_counter()
     done = 0
     while done < _FEWEST_STEPS or (done < _TIMED_STEPS and time.perf_counter() - began < _TIMED_S):
         logs = step(iterator)
         done += 1
-    float_of(logs)
+    _wait_for(logs)
     seconds = (time.perf_counter() - began) / done
     for variable, value in zip(variables, before, strict=True):
         variable.assign(value)
@@ -130,7 +132,7 @@ def _time_step(model: Any, batches: Any) -> float:
     return seconds
 
 
-def float_of(logs: dict[str, Any]) -> None:
-    """Wait for the device to have computed the metrics of a step."""
+def _wait_for(logs: dict[str, Any]) -> None:
+    """Wait until the device has computed the metrics of a step."""
     for value in logs.values():
         float(value)

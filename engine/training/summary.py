@@ -1,4 +1,4 @@
-"""The result of a run in plain values, worked out from its own journal."""
+"""The result of a run in plain values, computed from its journal."""
 
 from __future__ import annotations
 
@@ -10,44 +10,45 @@ from ..runs.state import RunState, best_epoch
 
 if TYPE_CHECKING:
     from ..runs.class_report import ClassReport
+    from ..runs.events import RunOutcome
     from ..runs.recorder import Recorder
 
 
 def summarise(
-    recorder: Recorder, outcome: str, reason: str, classes: ClassReport | None = None
+    recorder: Recorder, outcome: RunOutcome, reason: str, classes: ClassReport | None = None
 ) -> tuple[RunState, dict[str, Any]]:
     """Return the run's state and what ``summary.json`` holds.
 
     Args:
         recorder: The run, whose training has ended.
-        outcome: ``completed``, ``early`` or ``stopped``.
+        outcome: How it ended.
         reason: One sentence.
-        classes: The scores class by class, where there are any.
+        classes: The scores per class, if there are any.
     """
     state = state_of(recorder)
     return state, summary_of(state, outcome, reason, classes)
 
 
 def state_of(recorder: Recorder) -> RunState:
-    """Return what is known of a run by its journal so far."""
+    """Return a run's state, from its journal so far."""
     recorder.journal.flush()
     return RunFollower(recorder.run).catch_up().state
 
 
-def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
+def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: ClassReport | None = None) -> dict[str, Any]:
     """Return what ``summary.json`` holds; times in seconds, ``best`` by the run's monitored metric.
 
     Args:
         state: The run's state after training.
         outcome: How it ended.
         reason: One sentence.
-        classes: The scores class by class, where there are any.
+        classes: The scores per class, if there are any.
     """
     monitor = state.monitor
     best = best_epoch(state.epochs, monitor)
     timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
     efficiency = efficiency_of(state)
-    rates = sorted(epoch.images_per_s for epoch in state.epochs if epoch.images_per_s is not None)
+    rates = sorted(epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None)
     return {
         "run": state.started.label if state.started else "",
         "outcome": outcome,
@@ -61,7 +62,7 @@ def summary_of(state: RunState, outcome: str, reason: str, classes: ClassReport 
         "seconds": state.last_at - state.started_at,
         "phase_seconds": dict(state.phase_s),
         "median_step_ms": timed[len(timed) // 2] if timed else None,
-        "median_images_per_s": rates[len(rates) // 2] if rates else None,
+        "median_examples_per_s": rates[len(rates) // 2] if rates else None,
         "best_case": {"tpu": efficiency.tpu, "step_ms": efficiency.best_step_ms, "reached": efficiency.share}
         if efficiency is not None
         else None,

@@ -1,4 +1,4 @@
-"""Trains one configuration: connect → load → build → compile → fit → save, each phase told as it begins.
+"""Trains one configuration: connect → load → build → compile → fit → save.
 
 Everything happens in the calling thread: Keras's dtype policy, seed and distribution scope belong to a thread.
 """
@@ -20,7 +20,7 @@ from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
-from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunStarted
+from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunOutcome, RunStarted
 from ..runs.failures import explain
 from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Recorder
@@ -30,8 +30,6 @@ from ..storage.files import open_private, write_whole
 from .summary import state_of, summarise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..accelerators.accelerator import Accelerator
     from ..accelerators.backend import BackendChoice
     from ..accelerators.hosts.membership import Membership
@@ -39,13 +37,15 @@ if TYPE_CHECKING:
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
     from ..runs.class_report import ClassReport
+    from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
     from ..runs.stop_token import StopToken
+    from .bridge import BridgeCallback
 
 
 def train_and_report(
-    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: str
+    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: RunSource
 ) -> bool:
     """Train, and write how it ended as the run's last event.
 
@@ -53,8 +53,8 @@ def train_and_report(
         run: A prepared run directory.
         config: What to train.
         journal: Its journal.
-        stop_token: How the run is told to stop.
-        source: ``host`` or ``in-process``.
+        stop_token: How the run is asked to stop.
+        source: What trains.
 
     Returns:
         Whether the run finished; False when it failed.
@@ -66,8 +66,8 @@ def train_and_report(
         recorder.emit(_train(recorder, config, source))
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        recorder.emit(RunFinished("stopped", f"{reason}, before training began", {}))
-    except (Exception, SystemExit) as error:  # noqa: BLE001  whatever it is, the person must hear of it
+        recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
+    except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         _log_traceback(run, error)
         failed = explain(error, run.log.name)
         if recorder.team is not None:
@@ -81,12 +81,12 @@ def train_and_report(
 
 
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
-    # A disk that is full takes no traceback; the last event counts.
+    # On a full disk the traceback is lost, and the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
         traceback.print_exception(error, file=log)
 
 
-def _train(recorder: Recorder, config: RunConfig, source: str) -> RunFinished:
+def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinished:
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
@@ -113,7 +113,7 @@ def _train(recorder: Recorder, config: RunConfig, source: str) -> RunFinished:
 def _connect(
     recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None
 ) -> Accelerator:
-    """Join the other hosts, if there are any, and connect the devices."""
+    """Join the other hosts, if any, and connect the devices."""
     from ..accelerators import connect as accelerators
 
     _enter(recorder, Phase.CONNECTING)
@@ -127,7 +127,7 @@ def _connect(
 
 
 def _load(recorder: Recorder, config: RunConfig, accelerator: Accelerator) -> Pipeline:
-    """Load the examples and build their pipeline; tell what they are and what a person should know of them."""
+    """Load the examples and build their pipeline; report their sizes and notices."""
     from ..data.sources import load as datasets
     from ..input import pipeline
 
@@ -185,27 +185,28 @@ def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None
 def _fit_and_save(
     recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
 ) -> RunFinished:
-    from ..models.fine_tuning import training_phases, unfreeze
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
-    from .bridge import BridgeCallback
     from .class_scoring import report_classes
 
-    examples = data.examples
     model = _build(recorder, config, data)
-    train, meter = metered(data.train)
-    if meter is not None:
-        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
-    monitor = _monitor(config, has_validation=data.validation is not None)
-    bridge = BridgeCallback(
-        recorder,
-        global_batch=data.global_batch,
-        replica_batch=config.batch_size,
-        monitor=monitor,
-        epochs=config.epochs,
-    )
     stopping = _early_stopping(config)
-    callbacks = [bridge, *([stopping] if stopping else []), *_keepers(recorder, config, monitor, examples)]
+    _fit(recorder, config, accelerator, data, model, stopping)
+    outcome, reason = _how_it_ended(recorder, stopping)
+    if recorder.team is not None and not recorder.team.is_leader:
+        report_classes(recorder, model, data.validation, data.examples, config)  # a pass that all hosts make together
+        return RunFinished(outcome, f"{reason}; host 0 has the run", {})
+    _save_model(recorder, model)
+    scores = report_classes(recorder, model, data.validation, data.examples, config)
+    return _finish(recorder, stopwatch, outcome, reason, scores)
+
+
+def _fit(
+    recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, model: Any, stopping: Any
+) -> None:
+    """Train the model, in two phases if it is fine-tuned."""
+    from ..models.fine_tuning import training_phases, unfreeze
+
+    train = _with_input_meter(recorder, config, accelerator, data)
+    bridge, callbacks = _callbacks(recorder, config, data, stopping)
     for phase in training_phases(config):
         if phase.is_fine_tuning:
             if recorder.should_stop():
@@ -227,8 +228,35 @@ def _fit_and_save(
             shuffle=False,
             verbose=0,
         )
-    scores = partial(report_classes, recorder, model, data.validation, examples, config)
-    return _save(recorder, stopwatch, model, stopping, scores)
+
+
+def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
+    """Return the training batches, with a meter for the time that training waits for them if there can be one."""
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+
+    train, meter = metered(data.train)
+    if meter is not None:
+        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
+    return train
+
+
+def _callbacks(
+    recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any
+) -> tuple[BridgeCallback, list[Any]]:
+    """Return the callback that reports training, and all callbacks in the order in which they act."""
+    from .bridge import BridgeCallback
+
+    monitor = _monitor(config, has_validation=data.validation is not None)
+    bridge = BridgeCallback(
+        recorder,
+        global_batch=data.global_batch,
+        replica_batch=config.batch_size,
+        monitor=monitor,
+        epochs=config.epochs,
+    )
+    saving = _epoch_end_callbacks(recorder, config, monitor, data.examples)
+    return bridge, [bridge, *([stopping] if stopping else []), *saving]
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
@@ -245,7 +273,7 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
 
 
 def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
-    """Compile the model, and choose how many steps are sent at once; return why so many."""
+    """Compile the model and choose `steps_per_execution`; return the reason for it."""
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
 
@@ -272,59 +300,61 @@ def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Acc
     return chosen.reason
 
 
-def _keepers(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
-    """Return the callbacks that write files or tell samples at an epoch's end."""
+def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
+    """Return the callbacks that write files or report samples at an epoch's end."""
     from . import outputs
     from . import translations as samples
 
     if recorder.team is not None and not recorder.team.is_leader:
         return []
-    keepers: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
+    callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
     if config.tensorboard.enabled:
-        keepers.append(outputs.EpochSummaries(recorder))
+        callbacks.append(outputs.EpochSummaries(recorder))
     if recorder.team is not None:
-        keepers.append(outputs.NewestCheckpoint(recorder))
+        callbacks.append(outputs.NewestCheckpoint(recorder))
     if "samples" in examples.record and recorder.team is not None:
-        recorder.notice("There are no sample translations: one host alone cannot translate with a model of all.")
+        recorder.notice("There are no sample translations: one host alone cannot run a model spread over all hosts.")
     elif "samples" in examples.record:
-        keepers.append(samples.TranslationSamples(recorder, examples.record))
-    return keepers
+        callbacks.append(samples.TranslationSamples(recorder, examples.record))
+    return callbacks
 
 
-def _save(
-    recorder: Recorder,
-    stopwatch: Stopwatch,
-    model: Any,
-    stopping: Any,
-    score_classes: Callable[[], ClassReport | None],
-) -> RunFinished:
+def _how_it_ended(recorder: Recorder, stopping: Any) -> tuple[RunOutcome, str]:
+    """Return how training ended, and why."""
+    if (asked := recorder.stop_token.reason) is not None:
+        return RunOutcome.STOPPED, asked
+    if stopping is not None and stopping.stopped_epoch:
+        return RunOutcome.EARLY, f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+    return RunOutcome.COMPLETED, "all epochs are done"
+
+
+def _save_model(recorder: Recorder, model: Any) -> None:
     from . import outputs
 
-    outcome, reason = "completed", "all epochs are done"
-    if (asked := recorder.stop_token.reason) is not None:
-        outcome, reason = "stopped", asked
-    elif stopping is not None and stopping.stopped_epoch:
-        outcome = "early"
-        reason = f"{stopping.monitor} did not improve for {stopping.patience} epochs"
-    if recorder.team is not None and not recorder.team.is_leader:
-        score_classes()  # with the others: it is a pass over the validation data
-        return RunFinished(outcome, f"{reason}; host 0 has the run", {})
     recorder.enter(Phase.SAVING)
     try:
         outputs.save_model(model, recorder.run.model)
     except DiskFullError as error:
         raise _not_saved(recorder, error) from error
-    state, summary = summarise(recorder, outcome, reason, score_classes())
+
+
+def _finish(
+    recorder: Recorder, stopwatch: Stopwatch, outcome: RunOutcome, reason: str, scores: ClassReport | None
+) -> RunFinished:
+    """Write the history and the summary, and record how long the run took."""
+    from . import outputs
+
+    state, summary = summarise(recorder, outcome, reason, scores)
     try:
         outputs.write_outputs(recorder.run, state.epochs, summary)
     except DiskFullError as error:
         recorder.notice(str(error))  # the model is saved, and the journal has everything else
-    stopwatch.keep(state)
+    stopwatch.record(state)
     return RunFinished(outcome, reason, summary)
 
 
 def _not_saved(recorder: Recorder, error: DiskFullError) -> DiskFullError:
-    """Say what a run keeps whose model could not be saved at its end."""
+    """Return the error of a run whose final model could not be saved, with what is left of it."""
     state = state_of(recorder)
     kept = f"All {len(state.epochs)} epochs are recorded, but the trained model is lost."
     if state.checkpoint is not None:
@@ -339,7 +369,7 @@ def _enter(recorder: Recorder, phase: Phase, detail: str = "") -> None:
 
 
 def _monitor(config: RunConfig, *, has_validation: bool) -> str:
-    """Return the metric that says which epoch is best."""
+    """Return the metric that decides which epoch is best."""
     if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
         return config.checkpoint.monitor
     metric = config.metrics[0] if config.metrics else "loss"

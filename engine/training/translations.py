@@ -1,4 +1,4 @@
-"""Translates a few held-out sentences after each epoch, so that a person sees what the figures mean."""
+"""Translates a few held-out sentences after each epoch, to show what the metrics mean."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Translator:
-    """Translates with a model that says the next word of a sentence: always the likeliest one.
+    """Translates with a model that predicts the next word of a sentence; always takes the likeliest one.
 
     Args:
         model: From ``source`` and ``target`` to chances of each next word, as `engine.models.transformer` builds it.
-        record: What `engine.data.sources.text_pairs` says of the words.
+        record: The vocabularies, as `engine.data.sources.text_pairs` records them.
     """
 
     def __init__(self, model: Any, record: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Translator:
         self._next_words = _next_words(model)
 
     def translate(self, sentences: Sequence[str]) -> list[str]:
-        """Translate sentences together, a word of each at a time; shapes stay the same throughout."""
+        """Translate sentences as one batch, word by word; shapes stay the same."""
         source = self._source.encode(sentences, self._length)
         said = np.full((len(sentences), self._length + 1), PADDING, np.int32)
         said[:, 0] = START
@@ -45,8 +45,8 @@ class Translator:
 def _next_words(model: Any) -> Callable[..., Any]:
     """Compile a function from ``source``, ``target`` and a place in it to the likeliest word at that place.
 
-    It is compiled once for all places, with the choice inside: a chance for each word of the vocabulary is far more to
-    fetch than the word.
+    It is compiled once for all places. It returns the word itself, because fetching a probability for each word of the
+    vocabulary takes much longer.
     """
 
     def likeliest(chances: Any, place: Any) -> Any:
@@ -62,7 +62,7 @@ def _next_words(model: Any) -> Callable[..., Any]:
             return likeliest(chances, place)
 
         def next_words(*given: Any) -> Any:
-            # Weights are given anew: inside a compiled function they would stay as they were at the first call.
+            # Weights are arguments: the compiled function would keep those of the first call.
             weights = [
                 [one.value for one in part] for part in (model.trainable_variables, model.non_trainable_variables)
             ]
@@ -75,18 +75,18 @@ def _next_words(model: Any) -> Callable[..., Any]:
     def traced(source: Any, target: Any, place: Any) -> Any:
         return likeliest(model({"source": source, "target": target}, training=False), place)
 
-    # Given as tensors: of numbers and arrays every new value would be traced anew.
+    # As tensors: every new value of a number or an array would be traced again.
     return lambda *given: traced(*map(tf.constant, given)).numpy()
 
 
 class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Tells how a few held-out sentences are translated, after each epoch.
+    """Reports translations of a few held-out sentences after each epoch.
 
-    A failure, such as a model of one's own that reads something else, is told and does not end the run.
+    A failure, such as a custom model with other inputs, is reported and does not end the run.
 
     Args:
         recorder: The run.
-        record: What `engine.data.sources.text_pairs` says of the words, with the sentences.
+        record: The vocabularies and the sentences, as `engine.data.sources.text_pairs` records them.
     """
 
     def __init__(self, recorder: Recorder, record: Mapping[str, Any]) -> None:
@@ -106,7 +106,7 @@ class TranslationSamples(keras.callbacks.Callback):  # type: ignore[misc]  # Ker
             predicted = self._translator.translate([source for source, _ in pairs])
         except Exception as error:  # noqa: BLE001  whatever it is, a run does not end for its samples
             self._has_failed = True
-            self._recorder.notice(f"Sentences are not translated after epochs: {one_line(error, 200)}")
+            self._recorder.notice(f"Sample translations are turned off: {one_line(error, 200)}")
             return
         samples = tuple(
             Sample(source, expected, said) for (source, expected), said in zip(pairs, predicted, strict=True)

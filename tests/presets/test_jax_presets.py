@@ -18,7 +18,14 @@ from tests.images import write_plant_pathology
 from tests.words import ratings, write_pairs, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFailed, RunFinished, Translated
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Noticed,
+    RunFailed,
+    RunFinished,
+    Translated,
+)
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -168,7 +175,7 @@ threads = ""  # as the first run sets them, which JAX reads
 for folder in sys.argv[1:]:
     run = RunDirectory(Path(folder))
     journal = JournalWriter(run.journal)
-    train_and_report(run, load_config(run.config), journal, StopToken(), source="host")
+    train_and_report(run, load_config(run.config), journal, StopToken(), source=RunSource.PROCESS)
     journal.close()
     threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
 print(threads)
@@ -253,7 +260,7 @@ def test_weighted_smoothed_mixed_leaves_train_one_step_at_a_time(runs: dict[str,
     run = runs["leaves"]
     first, last = (epoch.logs["loss"] for epoch in finished(run))
     assert last < first
-    assert "JAX sends steps ahead by itself, so 32 is not used" in the(run, FitStarted).execution_reason
+    assert "JAX queues steps by itself, so 32 is ignored" in the(run, FitStarted).execution_reason
 
 
 def test_patience_and_the_best_weights_outlast_the_first_phase(runs: dict[str, RunDirectory]) -> None:
@@ -294,7 +301,7 @@ def test_functions_of_one_s_own_train(runs: dict[str, RunDirectory]) -> None:
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
     assert finished(runs["not a number"])
-    assert "The loss is not a number since epoch 1." in notices(runs["not a number"])
+    assert "The loss became NaN or infinite in epoch 1." in notices(runs["not a number"])
     failed = the(runs["no memory"], RunFailed)
     assert failed.what == "The device ran out of memory."
     assert failed.why.startswith("Out of memory allocating")

@@ -10,6 +10,7 @@ import click
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
+from tpu_console.engine.runs.events import RunSource
 from tpu_console.engine.sanitize import printable
 
 from ..terminal.output import say
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 _MISTAKES = 5
 _MOST_DEVICES = 32
 
-_SOURCES = {
-    "host": "started by tpu-console",
-    "in-process": "the console itself",
-    "notebook": "a notebook or script",
+_SOURCES: dict[str, str] = {
+    RunSource.PROCESS: "started by tpu-console",
+    RunSource.IN_PROCESS: "the console itself",
+    RunSource.NOTEBOOK: "a notebook or script",
 }
 
 
@@ -220,7 +221,7 @@ def _epochs(overview: Details) -> list[str]:
             duration(epoch.compile_s) if epoch.compile_s else "–",
             duration(epoch.validation_s) if epoch.validation_s else "–",
             "–" if epoch.step_ms is None else f"{epoch.step_ms:.1f}",
-            "–" if epoch.images_per_s is None else f"{epoch.images_per_s:,.0f}",
+            "–" if epoch.examples_per_s is None else f"{epoch.examples_per_s:,.0f}",
             "–" if epoch.learning_rate is None else f"{epoch.learning_rate:.1e}",
             *(metric(epoch.logs[name]) if name in epoch.logs else "–" for name in names),
             "★" if epoch is best else "",

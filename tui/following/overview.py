@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.events import RunOutcome
 from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
 from tpu_console.engine.sanitize import printable
 from tpu_console.engine.storage.files import NotAFileError
@@ -182,7 +183,7 @@ class Details(Overview):
     state: RunState
 
 
-_STATUS_OF = {"stopped": Status.STOPPED, "failed": Status.FAILED}
+_STATUS_OF = {RunOutcome.STOPPED: Status.STOPPED, "failed": Status.FAILED}
 """What an outcome means; each of the others is a run that finished."""
 
 

@@ -113,6 +113,7 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
     if not in_process:
         return HostedRun(run, start_host(run))
     from tpu_console.engine.process.thread import EngineThread
+    from tpu_console.engine.runs.events import RunSource
     from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread
     from tpu_console.engine.runs.journal import JournalWriter
     from tpu_console.engine.runs.run_directory import all_or_nothing, cannot_begin
@@ -121,7 +122,7 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
         with all_or_nothing(run):
             send_native_output_to(run.log)
             journal = JournalWriter(run.journal)
-            engine = EngineThread(run, config, journal, "in-process")
+            engine = EngineThread(run, config, journal, RunSource.IN_PROCESS)
             heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.request_stop))
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.events import Bottleneck
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -89,21 +91,21 @@ def _rate(state: RunState, process: int, is_only: bool) -> float | None:
     """Take the mean of a host's last samples; of an only host without one, the last epoch's."""
     curves = state.host_curves.get(process)
     if curves is not None:
-        recent = curves.metrics["images_per_s"].values[-_RECENT:]
+        recent = curves.metrics["examples_per_s"].values[-_RECENT:]
         recent = recent[np.isfinite(recent)]
         if len(recent):
             return float(recent.mean())
     sampled = state.hosts.get(process)
-    if sampled is not None and sampled.images_per_s is not None:
-        return sampled.images_per_s
-    return state.epochs[-1].images_per_s if is_only and state.epochs else None
+    if sampled is not None and sampled.examples_per_s is not None:
+        return sampled.examples_per_s
+    return state.epochs[-1].examples_per_s if is_only and state.epochs else None
 
 
 def _why_no_rate(state: RunState, process: int, *, is_lost: bool) -> str:
     if is_lost:
         return LOST
     sampled = state.hosts.get(process)
-    told = sampled.why_not.get("images_per_s", "") if sampled is not None else ""
+    told = sampled.why_not.get("examples_per_s", "") if sampled is not None else ""
     return told or silence(state)
 
 
@@ -205,10 +207,10 @@ def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
     share = waited_percent(measured)
     waits = "no time to measure" if share is None else f"waits {share:.0f} % of the time"
     match measured.limit:
-        case "input":
+        case Bottleneck.INPUT:
             remedy = f". {measured.remedy}" if measured.remedy and not is_short else ""
             return f"input limits: {waits}{remedy}"
-        case "accelerator":
+        case Bottleneck.ACCELERATOR:
             return f"accelerator limits ({waits})"
         case _:
             return f"input and accelerator keep pace ({waits})"

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.events import Phase
+from tpu_console.engine.runs.events import Phase, RunOutcome
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.runs.timing import pace
@@ -113,7 +113,7 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
-    images = "–" if event.images_per_s is None else f"{event.images_per_s:,.0f}"
+    images = "–" if event.examples_per_s is None else f"{event.examples_per_s:,.0f}"
     parts = [
         f"epoch {event.epoch:>{len(str(epochs))}}/{epochs}",
         f"{duration(event.seconds - event.compile_s):>6}",
@@ -169,8 +169,8 @@ def progress_line(state: RunState) -> str:
     parts = [f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}", done]
     if speed.step_ms is not None:
         parts.append(f"{speed.step_ms:>5.1f} ms/step")
-    if speed.images_per_s is not None:
-        parts.append(f"{speed.images_per_s:>7,.0f} img/s")
+    if speed.examples_per_s is not None:
+        parts.append(f"{speed.examples_per_s:>7,.0f} img/s")
     parts += _metrics(progress.logs)
     if speed.run_left_s is not None:
         parts.append(f"{duration(speed.run_left_s)} left")
@@ -240,7 +240,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
     took = duration(state.last_at - state.started_at)
     best = best_text(state)
     return [
-        labelled("stopped" if outcome == "stopped" else "finished", f"{reason or outcome} ({took} in all)"),
+        labelled("stopped" if outcome == RunOutcome.STOPPED else "finished", f"{reason or outcome} ({took} in all)"),
         *([labelled("best", best)] if best else []),
         labelled("time", phases_text(state)),
         *([labelled("efficiency", told)] if (told := efficiency_text(state)) else []),

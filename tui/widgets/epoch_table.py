@@ -11,7 +11,7 @@ from ..text.live_numbers import count, milliseconds, plain, rate, score, seconds
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.runs.events import EpochEnded, Progress
     from tpu_console.engine.runs.state import RunState
@@ -66,7 +66,7 @@ def columns_for(metrics: list[str], width: int) -> list[Column]:
     fixed = [
         Column("time", "time", lambda ended: seconds_text(ended.seconds), 6),
         Column("ms/step", "ms\n/step", lambda ended: milliseconds(ended.step_ms), 5),
-        Column("images/s", "images\n/s", lambda ended: count(ended.images_per_s), 7),
+        Column("images/s", "images\n/s", lambda ended: count(ended.examples_per_s), 7),
         Column("lr", "lr", lambda ended: rate(ended.learning_rate), 6),
         Column("compile", "compile", lambda ended: seconds_text(ended.compile_s) if ended.compile_s else "", 6),
     ]
@@ -94,7 +94,7 @@ class EpochTable(RowsPane):
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")
         self._state: RunState | None = None
-        self._epochs: tuple[EpochEnded, ...] = ()
+        self._epochs: Sequence[EpochEnded] = ()
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
         self._pace: Pace | None = None
@@ -170,7 +170,7 @@ class EpochTable(RowsPane):
         known = {name: score(progress.logs.get(name)) for name in self._metrics}
         if self._pace is not None:
             known["ms/step"] = milliseconds(self._pace.step_ms)
-            known["images/s"] = count(self._pace.images_per_s)
+            known["images/s"] = count(self._pace.examples_per_s)
         started = self._epochs[-1].elapsed_s if self._epochs else 0.0
         known["time"] = seconds_text(max(0.0, progress.elapsed_s - started))
         row = [(f"{self.glyphs.now}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]

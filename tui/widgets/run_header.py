@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import RunFailed, RunFinished
+from tpu_console.engine.runs.events import Bottleneck, RunFailed, RunFinished, RunOutcome, RunSource
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _FAINT = "dim"
 _LABEL_WIDTH = 6
+_ORIGINS: dict[str, str] = {RunSource.NOTEBOOK: "from a notebook", RunSource.IN_PROCESS: "inside this console"}
+_ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPED: "stopped"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +103,8 @@ def _spread(left: Content, right: Content, width: int, glyphs: Glyphs) -> Conten
 def _title_row(view: HeaderView, width: int) -> Content:
     started = view.state.started
     parts: list[str | tuple[str, str]] = [(view.run_id, "bold")]
-    if started is not None and started.source != "host":
-        origin = {"notebook": "from a notebook", "in-process": "inside this console"}.get(
-            started.source, started.source
-        )
+    if started is not None and started.source != RunSource.PROCESS:
+        origin = _ORIGINS.get(started.source, started.source)
         parts.append((f"  {plain(origin, view.glyphs)}", _FAINT))
     return _spread(Content.assemble(*parts), _fit(status(view), width, view.glyphs), width, view.glyphs)
 
@@ -116,7 +116,7 @@ def status(view: HeaderView) -> Content:
     if view.is_reading:
         return Content.assemble((f"{spinner} reading {len(state.train):,} events{glyphs.ellipsis}", "$text-warning"))
     if isinstance(state.end, RunFinished):
-        word = {"early": "stopped early", "stopped": "stopped"}.get(state.end.outcome, "finished")
+        word = _ENDINGS.get(state.end.outcome, "finished")
         return Content.assemble((f"{glyphs.done} {word}", "bold $text-success"))
     if isinstance(state.end, RunFailed):
         return Content.assemble((f"{glyphs.failed} failed", "bold $text-error"))
@@ -181,8 +181,8 @@ def _accelerator_row(view: HeaderView, width: int) -> Content:
     measured = view.state.input
     if measured is None:
         return _fit(row, width, view.glyphs)
-    look = "bold $text-warning" if measured.limit == "input" else _FAINT
-    mark = f"{view.glyphs.note} " if measured.limit == "input" else ""
+    look = "bold $text-warning" if measured.limit == Bottleneck.INPUT else _FAINT
+    mark = f"{view.glyphs.note} " if measured.limit == Bottleneck.INPUT else ""
     verdict = Content.assemble((mark + plain(input_verdict(measured, is_short=True), view.glyphs), look))
     return _spread(row, _fit(verdict, width, view.glyphs), width, view.glyphs)
 
@@ -232,7 +232,7 @@ def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
     fraction = progress.step / total if total else None
     percent = f"{min(100.0, 100 * fraction):.0f}%" if fraction is not None else ""
     position = f"step {progress.step:,}/{total:,}" if total else f"step {progress.step:,}"
-    speed = f"{count(view.pace.images_per_s)} images/s" if view.pace.images_per_s is not None else ""
+    speed = f"{count(view.pace.examples_per_s)} images/s" if view.pace.examples_per_s is not None else ""
     left = _left(view, view.pace.run_left_s)
     return _bar_row(view, width, ("run", percent, fraction, position, left, speed))
 

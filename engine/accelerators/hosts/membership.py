@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...errors import AcceleratorError
 from ...machine.place import read_metadata
 from ...machine.tpu import find_tpu
+from ...runs.events import RunSource
 from ..backend import JAX
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def check_can_join(membership: Membership, backend_choice: BackendChoice, source
     Raises:
         AcceleratorError: It cannot.
     """
-    if source != "host":
+    if source != RunSource.PROCESS:
         raise AcceleratorError(
             f"One of {membership.count} hosts ({membership.why}) needs a process of its own.",
             why="When another host is lost, its process ends at once, and would take the console along.",

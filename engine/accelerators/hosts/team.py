@@ -16,7 +16,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConsoleError
-from ...runs.events import HostLost, HostSampled, MemorySampled, Phase, RunFailed, RunFinished, StopRequested
+from ...runs.events import (
+    HostLost,
+    HostSampled,
+    MemorySampled,
+    Phase,
+    RunFailed,
+    RunFinished,
+    RunOutcome,
+    StopRequested,
+)
 from ...runs.journal import decode, encode
 from ...runs.leftovers import discard_cache
 from ...runs.stop_token import StopToken
@@ -244,7 +253,7 @@ class Team:
             self._stop.stop_after(max(held) + 1, partial(self._recorder.stop_token.request, reason))
         else:
             self._recorder.emit(StopRequested(reason))
-            self._go(RunFinished("stopped", f"{reason}, before training began", {}))
+            self._go(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
 
     def _lose(self, index: int) -> None:
         self._end(f"{self._who(index)} is gone.", lost=index)

@@ -11,7 +11,7 @@ from ...config.user_code import call_user_function
 from ...errors import UserCodeError
 from ...storage.keyed_store import today
 from ..examples import Examples, Input, Signature, Task
-from ..function_record import Seen, remember
+from ..function_record import FunctionRecord, save_function_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,15 +60,15 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
         validation_count=0 if validation is None else _count(validation),
         signature=Signature(Task.OWN, {"example": Input(shape)}, _count_classes(train, spec[1])),
     )
-    remember(config, _seen(examples))
+    save_function_record(config, _record_of(examples))
     return examples
 
 
-def _seen(examples: Examples) -> Seen:
+def _record_of(examples: Examples) -> FunctionRecord:
     """Say what the function gave, for whoever must not call it."""
     example, label, *weight = examples.train.element_spec
     validation = () if examples.validation is None else tuple(examples.validation.element_spec)[2:]
-    return Seen(
+    return FunctionRecord(
         example=_described(example),
         label=_described(label),
         classes=examples.signature.classes,

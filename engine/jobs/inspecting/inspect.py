@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ...config.data_options import DATA_OPTIONS
 from ...config.reading import parse_config
 from ...data.examples import Task
-from ...data.input_speed import remember
+from ...data.input_speed import save_input_speed
 from ...data.sources.load import load_examples
 from ...errors import ConsoleError
 from .classes import class_balance
@@ -58,7 +58,7 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
             from .speed import measure
 
             found["speed"] = measure(settings, examples, reporter)
-            remember(settings, found["speed"]["parts"])
+            save_input_speed(settings, found["speed"]["parts"])
     except ConsoleError as error:
         return found | {"trouble": {"what": error.what, "why": error.why, "remedy": error.remedy}}
     return found

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.helpers import private_mode, small_config
-from tpu_console.engine.data.input_speed import Speed, recall, remember
+from tpu_console.engine.data.input_speed import Speed, input_speed_of, save_input_speed
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
 
@@ -18,12 +19,12 @@ PARTS = [{"name": "reading", "per_s": 9.0}, {"name": "first", "per_s": 120.0}, {
 
 
 def test_nothing_is_known_before_it_was_measured() -> None:
-    assert recall(small_config()) is None
+    assert input_speed_of(small_config()) is None
     assert make_plan(small_config(), Hardware()).input_speed is None
 
 
 def test_the_plan_knows_what_was_measured(private_home: Path) -> None:
-    remember(small_config(), PARTS)
+    save_input_speed(small_config(), PARTS)
     assert make_plan(small_config(), Hardware()).input_speed == Speed(120.0, 900.5)
     assert private_mode(private_home / "speeds.json") == 0o600
     assert [path.name for path in private_home.iterdir()] == ["speeds.json"]
@@ -31,30 +32,41 @@ def test_the_plan_knows_what_was_measured(private_home: Path) -> None:
 
 @pytest.mark.parametrize("changes", [{"epochs": 9}, {"batch_size": 64}, {"model": "cnn", "model_options": {}}])
 def test_what_does_not_change_the_pipeline_changes_nothing(changes: dict[str, Any]) -> None:
-    remember(small_config(), PARTS)
-    assert recall(small_config(**changes)) == Speed(120.0, 900.5)
+    save_input_speed(small_config(), PARTS)
+    assert input_speed_of(small_config(**changes)) == Speed(120.0, 900.5)
 
 
 @pytest.mark.parametrize(
     "changes", [{"augmentation": {"flip": "both"}}, {"data": {"cache": "off"}}, {"dataset": "mnist"}]
 )
 def test_another_pipeline_was_not_measured(changes: dict[str, Any]) -> None:
-    remember(small_config(), PARTS)
-    assert recall(small_config(**changes)) is None
+    save_input_speed(small_config(), PARTS)
+    assert input_speed_of(small_config(**changes)) is None
 
 
 def test_a_new_measurement_takes_the_place_of_the_old_one() -> None:
-    remember(small_config(), PARTS)
-    remember(small_config(data={"cache": "off"}), PARTS[:2])
-    remember(small_config(), [{"name": "first", "per_s": 1.0}])
-    assert recall(small_config()) == Speed(1.0, None)
-    assert recall(small_config(data={"cache": "off"})) == Speed(120.0, None)
+    save_input_speed(small_config(), PARTS)
+    save_input_speed(small_config(data={"cache": "off"}), PARTS[:2])
+    save_input_speed(small_config(), [{"name": "first", "per_s": 1.0}])
+    assert input_speed_of(small_config()) == Speed(1.0, None)
+    assert input_speed_of(small_config(data={"cache": "off"})) == Speed(120.0, None)
+
+
+@pytest.mark.parametrize(
+    "value", [{"first": "fast", "later": None}, {"first": 1.0, "later": "2"}, {"first": 0.0, "later": None}]
+)
+def test_a_wrong_value_counts_as_missing(private_home: Path, value: dict[str, Any]) -> None:
+    save_input_speed(small_config(), PARTS)
+    path = private_home / "speeds.json"
+    (key,) = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({key: value}), encoding="utf-8")
+    assert input_speed_of(small_config()) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}'])
 def test_a_damaged_file_is_no_measurement(private_home: Path, content: str) -> None:
     private_home.mkdir()
     (private_home / "speeds.json").write_text(content, encoding="utf-8")
-    assert recall(small_config()) is None
-    remember(small_config(), PARTS)
-    assert recall(small_config()) == Speed(120.0, 900.5)
+    assert input_speed_of(small_config()) is None
+    save_input_speed(small_config(), PARTS)
+    assert input_speed_of(small_config()) == Speed(120.0, 900.5)

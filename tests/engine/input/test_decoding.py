@@ -16,7 +16,15 @@ from tpu_console.engine.errors import DataError
 from tpu_console.engine.input import decoding as filling
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
 from tpu_console.engine.process.launch import prepare_run
-from tpu_console.engine.runs.events import DataReady, FitStarted, Noticed, PhaseStarted, RunFailed, RunFinished
+from tpu_console.engine.runs.events import (
+    DataReady,
+    FitStarted,
+    Noticed,
+    PhaseStarted,
+    RunFailed,
+    RunFinished,
+    RunSource,
+)
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.train import train_and_report
@@ -224,7 +232,7 @@ def test_a_run_is_stopped_while_images_are_decoded(photos: Path, cache: str) -> 
     run = prepare_run(settings, photos.parent / "runs")
     journal = StopsWhileDecoding(run.journal)
     journal.token = StopToken()
-    assert train_and_report(run, settings, journal, journal.token, source="in-process")
+    assert train_and_report(run, settings, journal, journal.token, source=RunSource.IN_PROCESS)
     end = the(run, RunFinished)
     assert (end.outcome, end.reason) == ("stopped", "asked by a test, before training began")
     assert not has(run, DataReady)

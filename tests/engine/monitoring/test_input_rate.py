@@ -17,7 +17,16 @@ from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of,
 from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Noticed, Phase, Progress, RunFinished
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    InputMeasured,
+    Noticed,
+    Phase,
+    Progress,
+    RunFinished,
+    RunSource,
+)
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 
@@ -47,7 +56,7 @@ def train(folder: Path, **changes: Any) -> RunDirectory:
     """Train a small configuration in this process, and return its run."""
     config = small_config(**changes)
     run = prepare_run(config, folder / "runs")
-    thread = EngineThread(run, config, JournalWriter(run.journal), source="in-process")
+    thread = EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS)
     thread.start()
     thread.join(2 * LIMIT_S)
     assert thread.succeeded, run.log.read_text(encoding="utf-8") if run.log.exists() else ""

@@ -32,6 +32,7 @@ from tpu_console.engine.runs.events import (
     Replica,
     ReplicaMemory,
     RunFinished,
+    RunSource,
 )
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.training.notebook import NotebookRun
@@ -338,9 +339,9 @@ def test_a_change_is_told_from_a_hundredth_on() -> None:
 def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> None:
     config = small_config(batch_size=8, steps_per_epoch=100_000, epochs=9)
     run = prepare_run(config, tmp_path / "runs")
-    thread = EngineThread(run, config, JournalWriter(run.journal), source="in-process")
+    thread = EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS)
     thread.start()
-    wait_until(lambda: len([s for s in all_of(run, HostSampled) if s.images_per_s]) >= 3, "three samples")
+    wait_until(lambda: len([s for s in all_of(run, HostSampled) if s.examples_per_s]) >= 3, "three samples")
     thread.request_stop("asked by a test")
     thread.join(LIMIT_S)
     assert thread.succeeded
@@ -351,14 +352,14 @@ def test_a_run_s_host_is_sampled_on_the_axis_of_its_progress(tmp_path: Path) -> 
         heard = [event for event in events[:place] if isinstance(event, Progress)]
         if not any(isinstance(event, FitStarted) for event in events[:place]):
             assert sample.elapsed_s is None
-            assert sample.why_not["images_per_s"] == "training has not begun"
+            assert sample.why_not["examples_per_s"] == "training has not begun"
         elif heard:
             assert sample.elapsed_s is not None
             assert sample.elapsed_s - heard[-1].elapsed_s >= -0.01
-    rates = [sample for _, sample in samples if sample.images_per_s]
+    rates = [sample for _, sample in samples if sample.examples_per_s]
     progress = [event for event in events if isinstance(event, Progress)]
     overall = 8 * (progress[-1].step - progress[0].step) / (progress[-1].elapsed_s - progress[0].elapsed_s)
-    mean = sum(sample.images_per_s or 0 for sample in rates) / len(rates)
+    mean = sum(sample.examples_per_s or 0 for sample in rates) / len(rates)
     assert mean == pytest.approx(overall, rel=0.3)
     for (_, before), (_, after) in itertools.pairwise(samples):
         if before.elapsed_s is not None and after.elapsed_s is not None:
@@ -377,7 +378,7 @@ def test_a_notebook_s_host_is_sampled_until_its_run_ends() -> None:
     assert isinstance(events_of(run)[-1], RunFinished)
     sample = all_of(run, HostSampled)[-1]
     assert sample.elapsed_s is not None
-    assert sample.why_not["images_per_s"] == "the batch size is not known"
+    assert sample.why_not["examples_per_s"] == "the batch size is not known"
     assert not all_of(run, MemorySampled)
 
 

@@ -12,7 +12,7 @@ from tests.helpers import private_mode, run_python, small_config
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.jobs.preflighting.preflight import preflight_choices
-from tpu_console.engine.preflight.cache import keep, recall
+from tpu_console.engine.preflight.cache import cached_verdict, save_verdict
 from tpu_console.engine.preflight.choices import cached_verdicts, choices_of
 from tpu_console.engine.preflight.compile_memory import needed_bytes, shortage
 from tpu_console.engine.preflight.result import Bound, Memory, Outcome, Verdict, Waste
@@ -39,11 +39,10 @@ VERDICT = Verdict(
 
 
 def test_what_is_kept_comes_back() -> None:
-    keep(small_config(), VERDICT)
-    found = recall(small_config(), "v5e-8")
+    save_verdict(small_config(), VERDICT)
+    found = cached_verdict(small_config(), "v5e-8")
     assert found == replace(VERDICT, is_remembered=True)
-    (file,) = (cache_folder() / "preflight").iterdir()
-    assert private_mode(file) == 0o600
+    assert private_mode(cache_folder() / "preflight.json") == 0o600
 
 
 @pytest.mark.parametrize(
@@ -58,61 +57,67 @@ def test_what_is_kept_comes_back() -> None:
     ids=["batch", "precision", "model", "optimizer", "examples"],
 )
 def test_another_configuration_is_another_verdict(changes: dict[str, Any]) -> None:
-    keep(small_config(), VERDICT)
-    assert recall(small_config(**changes), "v5e-8") is None
-    assert recall(small_config(), "v6e-8") is None
+    save_verdict(small_config(), VERDICT)
+    assert cached_verdict(small_config(**changes), "v5e-8") is None
+    assert cached_verdict(small_config(), "v6e-8") is None
 
 
 def test_what_a_program_does_not_depend_on_does_not_matter() -> None:
-    keep(small_config(), VERDICT)
-    assert recall(small_config(name="other", accelerator="auto", checkpoint={"enabled": True}), "v5e-8") is not None
+    save_verdict(small_config(), VERDICT)
+    assert (
+        cached_verdict(small_config(name="other", accelerator="auto", checkpoint={"enabled": True}), "v5e-8")
+        is not None
+    )
 
 
 def test_a_search_also_answers_without_one() -> None:
-    keep(small_config(), VERDICT)
-    assert recall(small_config(), "v5e-8", search=True) is None
-    keep(small_config(), replace(VERDICT, largest_batch=100), search=True)
-    found = recall(small_config(), "v5e-8")
+    save_verdict(small_config(), VERDICT)
+    assert cached_verdict(small_config(), "v5e-8", search=True) is None
+    save_verdict(small_config(), replace(VERDICT, largest_batch=100), search=True)
+    found = cached_verdict(small_config(), "v5e-8")
     assert found is not None
     assert found.largest_batch == 100
 
 
 def test_what_could_not_be_told_is_asked_again() -> None:
-    keep(small_config(), replace(VERDICT, outcome=Outcome.UNKNOWN))
-    assert recall(small_config(), "v5e-8") is None
+    save_verdict(small_config(), replace(VERDICT, outcome=Outcome.UNKNOWN))
+    assert cached_verdict(small_config(), "v5e-8") is None
 
 
 def test_a_model_function_that_was_edited_is_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "parts.py").write_text("WIDTH = 8\n", encoding="utf-8")
     (tmp_path / "own.py").write_text("from parts import WIDTH\n", encoding="utf-8")
     config = small_config(model=f"{tmp_path}/own.py:model", model_options={})
-    keep(config, VERDICT)
-    assert recall(config, "v5e-8") is not None
+    save_verdict(config, VERDICT)
+    assert cached_verdict(config, "v5e-8") is not None
     (tmp_path / "parts.py").write_text("WIDTH = 9\n", encoding="utf-8")
-    assert recall(config, "v5e-8") is None
+    assert cached_verdict(config, "v5e-8") is None
 
 
 def test_a_saved_model_that_was_replaced_is_compiled_again(tmp_path: Path) -> None:
     (tmp_path / "saved_model.pb").write_bytes(b"a graph")
     config = small_config(dataset="cifar10", model="hub", model_options={"path": str(tmp_path)})
-    keep(config, VERDICT)
-    assert recall(config, "v5e-8") is not None
+    save_verdict(config, VERDICT)
+    assert cached_verdict(config, "v5e-8") is not None
     (tmp_path / "saved_model.pb").write_bytes(b"another")
-    assert recall(config, "v5e-8") is None
+    assert cached_verdict(config, "v5e-8") is None
 
 
 def test_the_backend_decides_whose_step_it_is() -> None:
-    keep(small_config(), VERDICT)
-    assert recall(small_config(backend="jax"), "v5e-8") is not None
-    assert recall(small_config(backend="tensorflow"), "v5e-8") is None
+    save_verdict(small_config(), VERDICT)
+    assert cached_verdict(small_config(backend="jax"), "v5e-8") is not None
+    assert cached_verdict(small_config(backend="tensorflow"), "v5e-8") is None
 
 
 def test_a_damaged_file_is_no_answer() -> None:
-    keep(small_config(), VERDICT)
-    (file,) = (cache_folder() / "preflight").iterdir()
-    for text in ("", "[]", '{"tpu": 1}', file.read_text(encoding="utf-8")[:100]):
+    save_verdict(small_config(), VERDICT)
+    file = cache_folder() / "preflight.json"
+    whole = file.read_text(encoding="utf-8")
+    wrong = whole.replace('"fits"', '"perhaps"'), whole.replace('"devices": 8', '"devices": "8"')
+    assert whole not in wrong
+    for text in ("", "[]", '{"tpu": 1}', whole[:100], *wrong):
         file.write_text(text, encoding="utf-8")
-        assert recall(small_config(), "v5e-8") is None
+        assert cached_verdict(small_config(), "v5e-8") is None
 
 
 def test_all_or_nothing_is_recalled() -> None:
@@ -120,9 +125,9 @@ def test_all_or_nothing_is_recalled() -> None:
     assert [choice.label for choice in choices][:2] == ["v5e-8, batch 32, float32", "v5e-8, batch 64, float32"]
     assert len(choices) == 4
     for choice in choices[:3]:
-        keep(choice.config, VERDICT)
+        save_verdict(choice.config, VERDICT)
     assert cached_verdicts(choices) is None
-    keep(choices[3].config, VERDICT)
+    save_verdict(choices[3].config, VERDICT)
     assert cached_verdicts(choices) is not None
 
 
@@ -137,7 +142,7 @@ def test_an_unknown_tpu_is_refused_before_anything_starts() -> None:
 
 def test_the_job_answers_from_what_was_kept_without_a_framework(tmp_path: Path, private_home: Path) -> None:
     config = small_config()
-    keep(config, VERDICT)
+    save_verdict(config, VERDICT)
     code = (
         "import json, sys; from tpu_console.engine.jobs.preflighting.preflight import preflight_choices\n"
         "found = preflight_choices(None, json.loads(sys.argv[1]), ['v5e-8'])\n"

@@ -8,9 +8,9 @@ import pytest
 
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
-from tpu_console.engine.preflight.cache import keep
+from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.efficiency import efficiency_of, generation
-from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunStarted
+from tpu_console.engine.runs.events import AcceleratorReady, EpochEnded, Replica, RunOutcome, RunStarted
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.training.summary import summary_of
 
@@ -37,24 +37,24 @@ def state_of(kind: str = "TPU v5 lite", devices: int = 8, accelerator: str = "tp
 
 
 def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
-    keep(CONFIG, FITS)
+    save_verdict(CONFIG, FITS)
     efficiency = efficiency_of(state_of())
     assert efficiency is not None
     assert (efficiency.tpu, efficiency.best_step_ms, efficiency.measured_step_ms) == ("v5e-8", 2.32, 4.0)
     assert efficiency.share == pytest.approx(0.58)
-    summary = summary_of(state_of(), "completed", "")
+    summary = summary_of(state_of(), RunOutcome.COMPLETED, "")
     assert summary["best_case"] == {"tpu": "v5e-8", "step_ms": 2.32, "reached": pytest.approx(0.58)}
 
 
 def test_nothing_is_said_of_another_tpu_another_configuration_or_no_tpu() -> None:
     assert efficiency_of(state_of()) is None
-    keep(small_config(batch_size=128, model_options={"hidden": [9]}), FITS)
+    save_verdict(small_config(batch_size=128, model_options={"hidden": [9]}), FITS)
     assert efficiency_of(state_of()) is None
-    keep(CONFIG, FITS)
+    save_verdict(CONFIG, FITS)
     assert efficiency_of(state_of(kind="TPU v4")) is None
     assert efficiency_of(state_of(devices=4)) is None
     assert efficiency_of(state_of(accelerator="cpu")) is None
-    assert summary_of(state_of(accelerator="cpu"), "completed", "")["best_case"] is None
+    assert summary_of(state_of(accelerator="cpu"), RunOutcome.COMPLETED, "")["best_case"] is None
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.slow
 
 EVERYTHING = """
 import os, sys, time
-from tpu_console.engine.storage.keyed_store import KeyedStore
+from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.process.launch import prepare_run, start_host
-from tpu_console.engine.preflight.cache import keep
+from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.presets.catalog import save_preset
 from tests.helpers import small_config
 from tests.made_verdicts import FITS
@@ -31,8 +31,8 @@ parts = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "dat
 config = small_config(**parts)
 host = start_host(prepare_run(config))
 save_preset(config, "mine", "Mine")
-KeyedStore("values.json").put("a", {"b": 1})
-keep(config, FITS)
+save_verdict(config, FITS)
+save_input_speed(config, [{"name": "first", "per_s": 1.0}])
 _report_bug(ValueError("by design"))
 start_job("none of that name", {}, log_file("job")).wait()
 
@@ -63,6 +63,6 @@ def test_only_the_user_may_read_what_runs_and_commands_create(tmp_path: Path, um
     assert {path: oct(mode) for path, mode in found.items() if mode != wanted[path]} == {}
     names = {path.name for path in paths}
     assert {"events.jsonl", "best.keras", "model.keras", "tensorboard", "report.json", "console.log"} <= names
-    assert {"mine.toml", "values.json", "preflight", "errors.log", "job.log"} <= names
+    assert {"mine.toml", "speeds.json", "preflight.json", "errors.log", "job.log"} <= names
     assert len(list((home / "runs").iterdir())) == 3
     assert not [name for name in names if name.startswith(".draft") or name == "reserved-space"]

@@ -131,7 +131,7 @@ def test_a_second_sigterm_ends_it_at_once(start: Start) -> None:
         return process.poll() is not None
 
     wait_until(ended, "the end")
-    assert the(host.run, RunFailed).what == "The run was ended at once by SIGTERM, before it could save."
+    assert the(host.run, RunFailed).what == "SIGTERM ended the run before it could be saved."
     assert not host.run.model.exists()
     assert not all_of(host.run, RunFinished)
     assert liveness_of(host.run) is Liveness.DEAD

@@ -137,7 +137,7 @@ def test_the_last_line_of_a_file_of_one_s_own_is_shown(tmp_path: Path) -> None:
     error = raise_in(tmp_path / "train.py", "import json\n\njson.loads('{')\n")
     told = explain(error, LOG)
     assert told.why == f"File {tmp_path}/train.py, line 3: json.loads('{{')"
-    assert told.remedy == "Correct it there and start again."
+    assert told.remedy == "Fix that line and start again."
 
 
 def test_an_error_that_was_never_raised_has_no_line() -> None:

@@ -24,6 +24,7 @@ from tpu_console.engine.runs.events import (
     Progress,
     RunFailed,
     RunFinished,
+    RunSource,
 )
 from tpu_console.engine.runs.heartbeat import Heartbeat, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
@@ -259,7 +260,7 @@ def test_a_disk_that_is_full_when_training_ends_is_named(disk: SmallDisk) -> Non
     config = small_config(epochs=2)
     run = prepare_run(config, disk.path / "runs")
     journal = FillsAtTheEnd(run.journal)
-    thread = EngineThread(run, config, journal, source="in-process")
+    thread = EngineThread(run, config, journal, source=RunSource.IN_PROCESS)
     thread.start()
     thread.join(LIMIT_S)
     journal.close()

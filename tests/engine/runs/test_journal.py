@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import orjson
@@ -20,12 +21,17 @@ from hypothesis import strategies as st
 from tests.engine.strategies import EVENT_CLASSES, events, of_type
 from tests.helpers import LIMIT_S, private_mode, wait_until
 from tpu_console.engine.runs.events import (
+    Bottleneck,
     EpochEnded,
+    HostSampled,
+    InputMeasured,
     Noticed,
     PhaseStarted,
     Progress,
     RunFailed,
     RunFinished,
+    RunOutcome,
+    RunSource,
     RunStarted,
 )
 from tpu_console.engine.runs.journal import VERSION, JournalReader, JournalWriter, decode, encode
@@ -92,6 +98,30 @@ def test_numbers_that_json_does_not_know_are_spelled_out_and_come_back() -> None
     assert isinstance(again, Progress)
     assert math.isnan(again.logs["nan"])
     assert (again.logs["up"], again.logs["down"], again.logs["é"]) == (math.inf, -math.inf, 1e300)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        replace(EPOCH, examples_per_s=320.0),
+        HostSampled(0, "a", 1.0, 2.0, 3, 4, 5.0, 6.0),
+        HostSampled(0, "a", 1.0, 2.0, 3, 4, 5.0, None, {"examples_per_s": "not yet", "cpu_percent": "not here"}),
+    ],
+)
+def test_a_rate_in_images_from_an_older_journal_is_one_in_examples(event: Event) -> None:
+    line = encode(event, 1.0)
+    assert b"examples_per_s" in line
+    assert b"images_per_s" not in line
+    assert decode(orjson.loads(line.replace(b"examples_per_s", b"images_per_s"))) == event
+
+
+def test_closed_sets_of_words_are_written_as_before() -> None:
+    written = [encode(RunStarted("a", source, 1, "b"), 1.0) for source in RunSource]
+    assert [orjson.loads(line)["source"] for line in written] == ["host", "in-process", "notebook"]
+    written = [encode(RunFinished(outcome, "", {}), 1.0) for outcome in RunOutcome]
+    assert [orjson.loads(line)["outcome"] for line in written] == ["completed", "early", "stopped"]
+    written = [encode(InputMeasured(1, 1, 1.0, 1, 0.0, 1.0, limit), 1.0) for limit in Bottleneck]
+    assert [orjson.loads(line)["limit"] for line in written] == ["input", "accelerator", "balanced"]
 
 
 def test_text_that_is_not_unicode_is_written_all_the_same(path: Path) -> None:

@@ -111,11 +111,11 @@ def test_a_run_is_found_by_path_name_part_or_as_the_newest(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("name", "what", "remedy"),
     [
-        ("20261120", "fits 2 runs", "20261120-120001-mnist, 20261120-120000-digits"),
+        ("20261120", "matches 2 runs", "20261120-120001-mnist, 20261120-120000-digits"),
         ("20261120-120000-digit5", "did you mean '20261120-120000-digits'", "tpu-console runs"),
         ("nothing", "There is no run named 'nothing'", "tpu-console runs"),
         ("empty", "empty is not a run: it has no events.jsonl", ""),
-        ("./absent", "./absent is not there", "tpu-console runs"),
+        ("./absent", "./absent does not exist", "tpu-console runs"),
         ("{folder}/empty", "empty is not a run: it has no events.jsonl", "tpu-console runs"),
         ("..", ".. is not a run", "tpu-console runs"),
     ],

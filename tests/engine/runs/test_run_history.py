@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,7 +47,7 @@ def epochs() -> list[EpochEnded]:
 
 def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
     config = small_config(epochs=2)
-    stopwatch(config).keep(trained)
+    stopwatch(config).record(trained)
     plan = plan_of(config)
     assert plan.seconds == pytest.approx(30.0)
     assert plan.took is not None
@@ -71,7 +72,7 @@ def test_epochs_and_steps_are_counted_anew() -> None:
     ],
 )
 def test_what_does_not_change_the_pace_changes_nothing(trained: RunState, changes: dict[str, Any]) -> None:
-    stopwatch(small_config()).keep(trained)
+    stopwatch(small_config()).record(trained)
     config = small_config(**changes)
     assert plan_of(config).took == plan_of(small_config()).took is not None
 
@@ -88,7 +89,7 @@ def test_what_does_not_change_the_pace_changes_nothing(trained: RunState, change
     ],
 )
 def test_another_kind_of_run_was_not_seen(trained: RunState, changes: dict[str, Any]) -> None:
-    stopwatch(small_config()).keep(trained)
+    stopwatch(small_config()).record(trained)
     config = small_config(**changes)
     assert plan_of(config).seconds is None
 
@@ -97,7 +98,7 @@ def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_p
     file = tmp_path / "mine.py"
     file.write_text("def build(): ...\n", encoding="utf-8")
     config = small_config(model=f"{file}:build", model_options={})
-    stopwatch(config).keep(trained)
+    stopwatch(config).record(trained)
     assert plan_of(config).seconds is not None
     file.write_text("def build(): 'ten times as large'\n", encoding="utf-8")
     assert plan_of(config).seconds is None
@@ -105,14 +106,14 @@ def test_a_model_function_that_was_changed_was_not_seen(trained: RunState, tmp_p
 
 def test_another_machine_was_not_seen(trained: RunState) -> None:
     config = small_config(accelerator="auto")
-    stopwatch(config).keep(trained)
+    stopwatch(config).record(trained)
     assert plan_of(config, Hardware(gpus=("NVIDIA H200",))).seconds is None
 
 
 def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: Path) -> None:
     for batch in (8, 128):
         config = small_config(batch_size=batch)
-        stopwatch(config).keep(trained)
+        stopwatch(config).record(trained)
     took = plan_of(small_config(batch_size=64)).took
     assert took is not None
     assert took.batch == 128
@@ -120,19 +121,30 @@ def test_of_other_batches_the_nearest_is_taken(trained: RunState, private_home: 
 
 
 def test_a_run_without_a_timed_epoch_tells_nothing(private_home: Path) -> None:
-    stopwatch(small_config()).keep(RunState())
+    stopwatch(small_config()).record(RunState())
     assert not (private_home / "paces.json").exists()
 
 
-@pytest.mark.parametrize("value", [[], 3, {"32": 3}, {"32": {"step_ms": 1}}, {"32": None}])
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        3,
+        {"32": 3},
+        {"32": {"step_ms": 1}},
+        {"32": None},
+        {"32": {**asdict(TOOK), "batch": 0}},
+        {"32": {**asdict(TOOK), "step_ms": "2"}},
+    ],
+)
 def test_damaged_values_tell_nothing(trained: RunState, private_home: Path, value: object) -> None:
     config = small_config()
-    stopwatch(config).keep(trained)
+    stopwatch(config).record(trained)
     path = private_home / "paces.json"
     (key,) = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({key: value}), encoding="utf-8")
     assert plan_of(config).seconds is None
-    stopwatch(config).keep(trained)
+    stopwatch(config).record(trained)
     assert plan_of(config).seconds is not None
 
 

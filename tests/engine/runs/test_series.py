@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.series import Series
+from tpu_console.engine.runs.series import GrowingSequence, Series
 
 values = st.lists(st.floats(), max_size=20)
 
@@ -58,3 +58,24 @@ def test_a_refused_append_leaves_the_column_usable() -> None:
     with pytest.raises(ValueError, match="could not convert"):
         series.extended(["x"])  # type: ignore[list-item]
     assert series.extended([2.0]) == Series([1.0, 2.0])
+
+
+@given(st.lists(st.integers()), st.integers(), st.integers(), st.slices(20))
+def test_a_growing_sequence_is_like_a_tuple(items: list[int], one: int, other: int, part: slice) -> None:
+    trunk: GrowingSequence[int] = GrowingSequence()
+    for item in items:
+        trunk = trunk.appended(item)
+    branches = [trunk.appended(one), trunk.appended(other)]
+    for grown, wanted in zip([trunk, *branches], [items, [*items, one], [*items, other]], strict=True):
+        assert grown == tuple(wanted)
+        assert tuple(wanted) == grown
+        assert (len(grown), [*grown], [*grown[part]], bool(grown)) == (len(wanted), wanted, wanted[part], bool(wanted))
+    assert (branches[0][-1], branches[0][0]) == (one, [*items, one][0])
+    with pytest.raises(IndexError):
+        trunk[len(items)]
+
+
+def test_appending_to_a_growing_sequence_copies_nothing() -> None:
+    first: GrowingSequence[int] = GrowingSequence([1])
+    second = first.appended(2)
+    assert second._items is first._items

@@ -31,7 +31,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.journal import decode, encode
-from tpu_console.engine.runs.series import Series
+from tpu_console.engine.runs.series import GrowingSequence, Series
 from tpu_console.engine.runs.state import RunState, best_epoch, fold, lower_is_better, reduce
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ DAMAGE: list[dict[str, Any]] = [
     {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": 3},
     {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {"loss": "low"}},
     {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {"loss": [1, 2]}},
+    {"type": "Progress", "epoch": 1, "epoch_step": 1, "step": 1, "elapsed_s": 1e300, "logs": {}},
     {"type": "Progress", "epoch": None, "epoch_step": 1, "step": 1, "elapsed_s": 0.0, "logs": {}},
 ]
 
@@ -209,6 +210,20 @@ def test_losses_and_errors_are_better_when_lower(metric: str) -> None:
 @pytest.mark.parametrize("metric", ["accuracy", "val_auc", "top_k_categorical_accuracy"])
 def test_scores_are_better_when_higher(metric: str) -> None:
     assert not lower_is_better(metric)
+
+
+def test_many_epochs_share_one_list() -> None:
+    before = after(*(ended(number, loss=1.0) for number in range(1, 4)))
+    state = reduce(before, ended(4, loss=1.0), 9.0)
+    assert (len(before.epochs), [epoch.epoch for epoch in state.epochs]) == (3, [1, 2, 3, 4])
+    assert isinstance(state.epochs, GrowingSequence)
+
+
+def test_an_impossible_time_between_good_ones_is_skipped_alone() -> None:
+    records = [record(progress(step, loss=1.0), float(step)) for step in range(1, 4)]
+    records[1]["elapsed_s"] = 1e300
+    state = fold(RunState(), records)
+    assert (state.skipped, state.train.step.values.tolist()) == (1, [1.0, 3.0])
 
 
 def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:

@@ -37,7 +37,7 @@ def test_nothing_is_known_before_training() -> None:
 def test_pace_comes_from_the_newest_points() -> None:
     known = pace(trained(1, 2, 3, 4))
     assert known.step_ms == pytest.approx(100)
-    assert known.images_per_s == pytest.approx(320)
+    assert known.examples_per_s == pytest.approx(320)
     assert known.epoch_left_s == pytest.approx(0.6)
     assert known.run_left_s == pytest.approx(2.6)
 
@@ -74,7 +74,7 @@ def test_without_an_epoch_length_the_speed_is_known_and_the_time_left_is_not() -
     assert known == Pace(step_ms=known.step_ms)
     assert known.step_ms == pytest.approx(100)
     known = pace(trained(1, 2, 3, fit=FitStarted(3, None, 32, 32, 1)))
-    assert known.images_per_s == pytest.approx(320)
+    assert known.examples_per_s == pytest.approx(320)
     assert known.run_left_s is None
 
 

@@ -94,7 +94,7 @@ def test_labels_of_every_form(recorder: Recorder, labels: Any, task: Task) -> No
     assert found.accuracy == 0.8
     assert read_report(recorder.run) == found
     assert recorder.run.report.stat().st_mode & 0o077 == 0
-    assert [event.detail for event in all_of(recorder.run, PhaseStarted)] == ["each class"]
+    assert [event.detail for event in all_of(recorder.run, PhaseStarted)] == ["scores per class"]
 
 
 def test_outputs_that_are_no_numbers_are_wrong_and_counted(recorder: Recorder) -> None:
@@ -150,7 +150,7 @@ def test_what_goes_wrong_is_told_and_fails_nothing(recorder: Recorder) -> None:
     given = examples([ONE, [np.nan] * 3], [0, 1])
     batches = given.validation.map(lambda x, y: (tf.debugging.check_numerics(x, "a bad\nfile"), y)).batch(2)
     assert report_classes(recorder, compiled(identity_model()), batches, given, small_config()) is None
-    assert "class by class" in the(recorder.run, Noticed).message
+    assert "Scores per class" in the(recorder.run, Noticed).message
 
 
 def test_whoever_asked_to_stop_does_not_wait_for_an_unknown_time(recorder: Recorder) -> None:

@@ -129,7 +129,7 @@ def test_compiling_is_timed_apart_in_the_first_epoch_only(digits: RunDirectory) 
     assert all(0 < epoch.validation_s < epoch.seconds for epoch in rest)
     for epoch in rest:
         assert epoch.step_ms is not None
-        assert epoch.images_per_s == pytest.approx(16 / epoch.step_ms * 1e3)
+        assert epoch.examples_per_s == pytest.approx(16 / epoch.step_ms * 1e3)
 
 
 def test_the_learning_rate_follows_its_schedule_to_the_end(digits: RunDirectory) -> None:
@@ -166,7 +166,7 @@ def test_the_history_is_a_table_that_says_what_the_events_say(digits: RunDirecto
     assert table["epoch"].tolist() == list(range(1, 61))
     for name in ("loss", "accuracy", "val_loss", "val_accuracy"):
         assert table[name].tolist() == pytest.approx([epoch.logs[name] for epoch in epochs])
-    for name in ("seconds", "compile_s", "step_ms", "images_per_s", "learning_rate"):
+    for name in ("seconds", "compile_s", "step_ms", "examples_per_s", "learning_rate"):
         expected = [getattr(epoch, name) for epoch in epochs]
         assert table[name].tolist() == pytest.approx(
             [value if value is not None else float("nan") for value in expected], nan_ok=True

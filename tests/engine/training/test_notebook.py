@@ -153,7 +153,7 @@ def test_a_fit_that_is_left_by_an_exception_fails_its_run_and_raises_as_ever(scr
     (run,) = script.runs("broken")
     wait_until(lambda: has(run, RunFailed), "the end")
     failed = the(run, RunFailed)
-    assert failed.what == "fit() was left before its last epoch."
+    assert failed.what == "fit() ended before its last epoch."
     assert events_of(run)[-1] == failed
     assert len(all_of(run, EpochEnded)) == 2
 

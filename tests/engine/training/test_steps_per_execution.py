@@ -1,4 +1,4 @@
-"""How many steps are sent at once, and that finding out changes nothing about the run."""
+"""How many steps are in an execution, and that finding out changes nothing about the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_only_whole_executions_of_at_most_three_seconds_are_chosen(step_s: float
     chosen = steps_for(step_s, steps)
     assert steps % chosen.steps == 0
     assert chosen.steps * step_s <= 3.0 or chosen.steps == 1
-    assert f"{chosen.steps} at once" in chosen.reason
+    assert chosen.steps == 1 or f"{chosen.steps} steps take" in chosen.reason
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_the_divisor_nearest_to_the_target_is_chosen(step_s: float, steps: int, 
 
 
 def test_an_epoch_without_a_good_divisor_says_that_a_rounder_number_would_be_faster() -> None:
-    assert "a rounder number of steps would be faster" in steps_for(0.05, 97).reason
+    assert "a rounder number would be faster" in steps_for(0.05, 97).reason
     assert "rounder" not in steps_for(0.02, 100).reason
 
 
@@ -106,8 +106,8 @@ def test_timing_leaves_every_variable_as_it_was_bit_for_bit(policy: str, optimiz
         (4, 20, 4, "asked for"),
         (1, 20, 1, "asked for"),
         (50, 20, 20, "asked for 50, more than the 20 steps of an epoch"),
-        (6, 20, 6, "20 steps do not divide by 6, so Keras runs 24 an epoch"),
-        ("auto", 1, 1, "auto: an epoch is a single step"),
+        (6, 20, 6, "20 steps do not divide by 6, so Keras runs 24 per epoch"),
+        ("auto", 1, 1, "auto: an epoch has a single step"),
     ],
 )
 def test_what_was_asked_for_is_done_or_the_difference_is_told(
@@ -123,12 +123,12 @@ def test_several_replicas_run_one_step_at_a_time_and_say_why(asked: int | str) -
     chosen = choose_execution(None, asked, 2, 20, batches)
     assert chosen.steps == 1
     assert "keras#19246" in chosen.reason
-    assert ("so 8 is not used" in chosen.reason) == (asked == 8)
+    assert ("so 8 is ignored" in chosen.reason) == (asked == 8)
 
 
 @pytest.mark.parametrize("asked", [1, 8, "auto"])
 def test_jax_takes_one_step_at_a_time_and_says_why(asked: int | str) -> None:
     chosen = choose_execution(None, asked, 2, 20, batches, "jax")
     assert chosen.steps == 1
-    assert "JAX sends steps ahead by itself" in chosen.reason
-    assert ("so 8 is not used" in chosen.reason) == (asked == 8)
+    assert "JAX queues steps by itself" in chosen.reason
+    assert ("so 8 is ignored" in chosen.reason) == (asked == 8)

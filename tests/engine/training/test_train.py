@@ -23,6 +23,7 @@ from tpu_console.engine.runs.events import (
     Progress,
     RunFailed,
     RunFinished,
+    RunSource,
     RunStarted,
     StopRequested,
 )
@@ -120,7 +121,7 @@ def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
     """A thread that is ready to train, and its run."""
     config = small_config(**changes)
     run = prepare_run(config, folder / "runs")
-    return EngineThread(run, config, JournalWriter(run.journal), source="in-process"), run
+    return EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS), run
 
 
 def failure(run: RunDirectory) -> RunFailed:
@@ -228,7 +229,7 @@ def test_validation_every_second_epoch_is_measured_in_those_only(train: Train) -
 def test_a_loss_that_is_not_a_number_is_noticed_once(train: Train) -> None:
     run = train(epochs=3, optimizer={"name": "sgd", "learning_rate": 1e30}, checkpoint={"enabled": True})
     (notice,) = all_of(run, Noticed)
-    assert notice.message.startswith("The loss is not a number since epoch 1. Lower the learning rate")
+    assert notice.message.startswith("The loss became NaN or infinite in epoch 1. Stop the run")
     assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True, True, True]
     assert the(run, RunFinished).outcome == "completed"
 

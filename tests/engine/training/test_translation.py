@@ -197,7 +197,7 @@ def test_a_model_that_reads_something_else_goes_on_without_samples(tmp_path: Pat
     dense = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     (notice,) = told(tmp_path, dense)
     assert isinstance(notice, Noticed)
-    assert notice.message.startswith("Sentences are not translated after epochs: ")
+    assert notice.message.startswith("Sample translations are turned off: ")
 
 
 def test_what_it_cannot_be_built_for_is_refused() -> None:

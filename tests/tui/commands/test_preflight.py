@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN, speaking, telling
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
-from tpu_console.engine.data.input_speed import remember
+from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets import find_preset
@@ -115,7 +115,7 @@ def test_a_model_of_ones_own_needs_a_dataset_and_nothing_else(
 
 def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Start], None]) -> None:
     job(telling([replace(FITS, hosts=2), REFUSED]))
-    remember(find_preset(NAME).config, [{"name": "first", "per_s": 900.0}, {"name": "later", "per_s": 1000.0}])
+    save_input_speed(find_preset(NAME).config, [{"name": "first", "per_s": 900.0}, {"name": "later", "per_s": 1000.0}])
     code, out, _ = call("preflight", NAME, "--json")
     found = json.loads(out)
     assert (code, found["exit_code"], found["config"]) == (3, 3, find_preset(NAME).config.name)

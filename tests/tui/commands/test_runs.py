@@ -12,7 +12,7 @@ import pytest
 from tests.helpers import leave_dead, small_config
 from tests.made_verdicts import FITS
 from tpu_console.engine.config.run_config import RunConfig, to_toml
-from tpu_console.engine.preflight.cache import keep
+from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
@@ -217,7 +217,7 @@ def test_stop_without_a_live_run(call: Any) -> None:
 
 def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     config = small_config(accelerator="tpu")
-    keep(config, FITS)
+    save_verdict(config, FITS)
     replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
     started = RunStarted("small", "host", 1, "here", config.model_dump(mode="json"))
     make_run(started, AcceleratorReady("tpu", "found", "data parallel", replicas, {}), *FINISHED, DONE)

@@ -52,7 +52,7 @@ def epoch(number: int, accuracy: float = 0.975, **changes: Any) -> EpochEnded:
         "compile_s": 0.0,
         "validation_s": 0.05,
         "step_ms": 9.3,
-        "images_per_s": 3434.0,
+        "examples_per_s": 3434.0,
         "learning_rate": 1.9e-3,
         "logs": {"accuracy": 0.9687, "loss": 0.1023, "val_accuracy": accuracy, "val_loss": 0.0811},
     }
@@ -104,7 +104,7 @@ def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
 
 def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None:
     lines = [
-        epoch_line(epoch(number, seconds=seconds, step_ms=step_ms, images_per_s=images), FIT, is_best=True)
+        epoch_line(epoch(number, seconds=seconds, step_ms=step_ms, examples_per_s=images), FIT, is_best=True)
         for number, seconds, step_ms, images in [
             (1, 0.02, None, None),
             (9, 59.94, 9.3, 3434.0),
@@ -118,13 +118,13 @@ def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None
 
 
 def test_first_epoch_leaves_out_its_compilation() -> None:
-    first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, images_per_s=None)
+    first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, examples_per_s=None)
     assert "  0.41 s      – ms/step        – img/s  " in epoch_line(first, FIT, is_best=False)
 
 
 def test_epoch_line_without_batch_size_or_learning_rate_leaves_them_out() -> None:
     unknown = FitStarted(5, None, None, None, 1)
-    line = epoch_line(epoch(2, images_per_s=None, learning_rate=None), unknown, is_best=False)
+    line = epoch_line(epoch(2, examples_per_s=None, learning_rate=None), unknown, is_best=False)
     assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
 
 
@@ -271,7 +271,7 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
 )
 def test_plan_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str) -> None:
     took = PastRun(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01")
-    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_past_run", lambda *_: took)
+    monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
     config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
     lines = plan_lines(config, make_plan(config, Hardware()))
     assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])

@@ -88,7 +88,7 @@ def test_show_tells_the_same(tmp_path: Path, call: Callable[..., tuple[int, str,
         assert text in out
     told = json.loads(call("show", "--json", str(run.run.path))[1])
     assert (told["input"]["limit"], told["lost"][0]["process"]) == ("input", 1)
-    assert [host["images_per_s"] for host in told["hosts"]] == [12_000, 9_000]
+    assert [host["examples_per_s"] for host in told["hosts"]] == [12_000, 9_000]
 
 
 def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:

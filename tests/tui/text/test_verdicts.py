@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
-from tpu_console.engine.data.input_speed import remember
+from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.preflight.quota import Share, kaggle_share
 from tpu_console.tui.text.verdict_text import flop, gib, largest_text, milliseconds, quota_text, span
 from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
@@ -100,9 +100,9 @@ def feeding(config: RunConfig, verdict: Verdict) -> str:
 def test_the_input_is_set_against_the_tpu() -> None:
     config = small_config()
     assert "`tpu-console inspect digits-cnn --speed`" in feeding(config, FITS)
-    remember(config, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 2_000_000.0}])
+    save_input_speed(config, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 2_000_000.0}])
     assert feeding(config, FITS).endswith("keep up: v5e-8, 128 a replica, float32 could take 441,379/s at best")
-    remember(config, [{"name": "first", "per_s": 1000.0}])
+    save_input_speed(config, [{"name": "first", "per_s": 1000.0}])
     assert feeding(config, replace(FITS, hosts=4)).endswith("such cores on each of 4 hosts would keep up")
 
 
