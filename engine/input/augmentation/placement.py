@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -74,14 +75,10 @@ def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[An
     """
     # A seed a layer: with one for all, the draws of all are the same, and a turn always comes with the same shift.
     seeds = itertools.count(seed)
-    return [
-        # In float32 whatever the policy: 16 bits have no room for 256 shades and what lies between them.
-        _layer(name)(*arguments, **named, seed=next(seeds), dtype="float32")
-        for name, arguments, named in _specifications(options, top)
-    ]
+    return [_layer(*specification, next(seeds)) for specification in _specifications(options, top)]
 
 
-def _layer(name: str) -> Any:
+def _layer(name: str, arguments: tuple[Any, ...], named: dict[str, Any], seed: int) -> Any:
     import keras
 
     layer = getattr(keras.layers, name, None)
@@ -90,7 +87,10 @@ def _layer(name: str) -> Any:
             f"Keras {keras.__version__} has no layer {name}.",
             remedy="Set augmentation.placement to pipeline, or install a newer Keras.",
         )
-    return layer
+    # RandomContrast takes no value_range in Keras 3.7: it clips to 0 and 255.
+    named = {key: value for key, value in named.items() if key in inspect.signature(layer).parameters}
+    # Always float32: 16 bits cannot hold 256 shades and the values between them.
+    return layer(*arguments, **named, seed=seed, dtype="float32")
 
 
 def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
