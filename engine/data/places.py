@@ -1,4 +1,4 @@
-"""Where a dataset's files are looked for."""
+"""Finds a dataset's files, which may be remote, and recognizes images by their names."""
 
 from __future__ import annotations
 
@@ -14,12 +14,24 @@ if TYPE_CHECKING:
 KAGGLE_INPUT = Path("/kaggle/input")
 """Where Kaggle mounts the datasets and competitions that were added to a notebook."""
 
+IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
+
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def is_remote(path: str) -> bool:
     """Tell whether a path is one that only TensorFlow's file systems read, such as ``gs://bucket/folder``."""
     return _REMOTE.match(path) is not None
+
+
+def is_image_name(name: str) -> bool:
+    """Return whether a file's name ends like an image's."""
+    return name[name.rfind(".") :].lower() in IMAGE_ENDINGS
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder, which may be remote."""
+    return f"{folder.rstrip('/')}/{name}" if is_remote(folder) else str(Path(folder) / name)
 
 
 def locate(path: str) -> str:

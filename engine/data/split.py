@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .plain_text import first_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-_NAMED = 10
-"""Most classes that a notice names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,7 @@ def _notices(counts: NDArray[np.intp], class_names: Sequence[str]) -> tuple[str,
     single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
     if not single:
         return ()
-    more = f" and {len(single) - _NAMED:,} more" if len(single) > _NAMED else ""
-    named = ", ".join(single[:_NAMED]) + more
+    named = first_of(single)
     if len(single) == 1:
         return (f"The class '{named}' has one example: it is trained on and not validated.",)
     return (f"{len(single):,} classes have one example each, which is trained on and not validated: {named}.",)

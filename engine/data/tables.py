@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import zlib
@@ -14,17 +15,18 @@ from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
 from ..storage.paths import user_path
 from .places import is_remote, locate
+from .plain_text import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
 
 _GZIP = b"\x1f\x8b"
-_NAMED = 10
-"""Most lines that an error names."""
 
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tuple[str, ...] = METRICS) -> None:
@@ -157,8 +159,58 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
     return table
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Name the first of some lines or rows, and say how many more there are."""
-    named = ", ".join(f"{number:,}" for number in numbers[:_NAMED])
-    more = len(numbers) - _NAMED
-    return f"{named} and {more:,} more" if more > 0 else named
+def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> None:
+    """Refuse a table because of some of its lines, if there are any.
+
+    Args:
+        place: The table, for errors.
+        lines: Line numbers; the header is line 1.
+        what: What is wrong with them.
+        remedy: What to do.
+
+    Raises:
+        DataError: There are such lines.
+    """
+    if len(lines):
+        named = first_of([f"{line:,}" for line in lines])
+        subject = f"line {named}" if len(lines) == 1 else f"{len(lines):,} lines: {named}"
+        raise DataError(f"{place}, {subject}: {what}.", remedy=remedy)
+
+
+def refuse_rows(
+    path: str, broken: NDArray[np.bool_], what: str, separator: str = ",", *, has_header: bool = True
+) -> None:
+    """Refuse a table because of some of its rows, if there are any, and name their lines.
+
+    Args:
+        path: The file.
+        broken: For each row, whether it is refused.
+        what: What is wrong with those rows.
+        separator: What separates the columns.
+        has_header: Whether the first line names the columns.
+
+    Raises:
+        DataError: There are such rows.
+    """
+    if broken.any():
+        # Only now: a row can span several lines, and numbering millions of rows takes a while.
+        lines = _first_lines(read_text(path), separator)[int(has_header) :]
+        numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
+        refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
+
+
+def _first_lines(text: str, separator: str) -> list[int]:
+    """Return the number of the line that each row of a table begins on, blank lines left out as pandas does."""
+    if separator == "::":
+        text, separator = text.replace("::", "\t"), "\t"
+    limit = csv.field_size_limit(len(text) + 1)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        lines, before = [], 0
+        for row in rows:
+            if len(row) > 1 or (row and row[0].strip()):
+                lines.append(before + 1)
+            before = rows.line_num
+    finally:
+        csv.field_size_limit(limit)
+    return lines

@@ -30,7 +30,7 @@ _NOT_DECODED = (
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStore:
+class CachedExamples:
     """Examples that are read from a cache, as far as there is one.
 
     Args:
@@ -48,7 +48,7 @@ class KeyedStore:
 
 def keep(
     examples: Examples, cache: Cache, folder: Path | None, on_progress: Callable[[str], None] | None = None
-) -> KeyedStore:
+) -> CachedExamples:
     """Put a cache behind examples, and fill it with images.
 
     Args:
@@ -63,9 +63,9 @@ def keep(
     """
     if on_progress is None or examples.sift is None:
         train = _cached(examples.train, cache, folder, "train")
-        return KeyedStore(examples, train, _cached(examples.validation, cache, folder, "validation"))
+        return CachedExamples(examples, train, _cached(examples.validation, cache, folder, "validation"))
     if cache.kind == "off" or (cache.kind == "disk" and folder is None):
-        return KeyedStore(examples, examples.train, examples.validation, (_NOT_DECODED,))
+        return CachedExamples(examples, examples.train, examples.validation, (_NOT_DECODED,))
     sifted = examples.sift()
     train = _cached(sifted.train, cache, folder, "train")
     validation = _cached(sifted.validation, cache, folder, "validation")
@@ -107,9 +107,9 @@ def _pass_over(parts: Sequence[tuple[Any, int | None]], on_progress: Callable[[s
         before += count or 0
 
 
-def _left(left: Examples, train: Any, validation: Any) -> KeyedStore:
+def _left(left: Examples, train: Any, validation: Any) -> CachedExamples:
     """Return what is left after the pass, with its number, which the cache itself does not tell."""
     counted = tf.data.experimental.assert_cardinality
     train = train.apply(counted(left.train_count))
     validation = validation.apply(counted(left.validation_count)) if left.validation_count else None
-    return KeyedStore(replace(left, train=train, validation=validation), train, validation, left.notices)
+    return CachedExamples(replace(left, train=train, validation=validation), train, validation, left.notices)

@@ -58,7 +58,7 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
     return model
 
 
-def describe(model: Any) -> ModelBuilt:
+def model_built(model: Any) -> ModelBuilt:
     """Say how large a model is."""
     sizes = [(math.prod(weight.shape), np.dtype(weight.dtype).itemsize) for weight in model.weights]
     return ModelBuilt(

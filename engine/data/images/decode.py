@@ -14,25 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from .check import MOST_PIXELS, Facts, check_images, examine, open_file, pixels
+from .check import open_file, pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "MOST_PIXELS",
-    "Decoding",
-    "Facts",
-    "Reader",
-    "check_images",
-    "decode_bytes",
-    "decoded",
-    "examine",
-    "plain_contents",
-    "resized",
-]
+    from .check import Facts
 
 _RATIOS = (1, 2, 4, 8)
 """The shares of their size that JPEGs can be decoded at."""

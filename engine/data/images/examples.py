@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..examples import Examples
 
-__all__ = ["Source", "make_examples", "named"]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:

@@ -11,20 +11,9 @@ import tensorflow as tf
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
 from ..places import candidates, is_remote, locate
-from ..survey.survey import IMAGE_ENDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-def is_image_name(name: str) -> bool:
-    """Tell whether a file's name ends as an image's."""
-    return name[name.rfind(".") :].lower() in IMAGE_ENDINGS if "." in name else False
-
-
-def joined(folder: str, name: str) -> str:
-    """Return the path of a file in a folder, which may be remote."""
-    return f"{folder.rstrip('/')}/{name}" if is_remote(folder) else str(Path(folder) / name)
 
 
 def list_folder(folder: str) -> tuple[list[str], list[str]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DataError, did_you_mean
-from ..tables import listed
+from ..plain_text import class_order
+from ..tables import refuse_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,23 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SUM_TOLERANCE = 1e-3
-
-
-def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> None:
-    """Refuse a table for some of its lines, if there are any.
-
-    Args:
-        place: The table.
-        lines: Numbers of the lines, the head being line 1.
-        what: What is wrong with them.
-        remedy: What to do.
-
-    Raises:
-        DataError: There are such lines.
-    """
-    if len(lines):
-        subject = f"line {lines[0]:,}" if len(lines) == 1 else f"{len(lines):,} lines: {listed(lines)}"
-        raise DataError(f"{place}, {subject}: {what}.", remedy=remedy)
 
 
 def class_labels(
@@ -54,7 +38,7 @@ def class_labels(
     refuse_lines(
         place, _lines(column, column.isna()), f"no label in column '{column.name}'", "Fill it in, or remove it."
     )
-    names = tuple(classes) or tuple(sorted(column.unique(), key=_rank))
+    names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
     unknown = column[~column.isin(names)]
     if len(unknown):
         first = str(unknown.iloc[0])
@@ -132,7 +116,3 @@ def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]
 
 def _lines(column: pd.Series[str], chosen: pd.Series[bool]) -> list[int]:
     return [int(line) for line in column.index[chosen]]
-
-
-def _rank(name: str) -> tuple[int, int, str]:
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)

@@ -10,8 +10,10 @@ import numpy as np
 
 from ...errors import DataError
 from ..examples import Examples, Input, Sifted, Signature, Task
+from ..plain_text import first_of
 from ..split import counts_by_class
-from .decode import Decoding, Reader, examine
+from .check import examine
+from .decode import Decoding, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,13 +21,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...config.data_options import ImageCsvOptions, ImageFolderOptions
-    from .decode import Facts
+    from .check import Facts
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
 """What to do about files that cannot be used."""
-
-_NAMED = 10
-"""Most files that an error or a notice names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +147,7 @@ def named(bad: Sequence[tuple[str, str]]) -> str:
     Args:
         bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
     """
-    told = "; ".join(" ".join(pair) for pair in bad[:_NAMED])
-    return f"{told}; and {len(bad) - _NAMED:,} more" if len(bad) > _NAMED else told
+    return first_of([" ".join(pair) for pair in bad], separator="; ")
 
 
 def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:

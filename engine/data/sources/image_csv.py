@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...config.data_options import ImageCsvOptions
 from ...errors import DataError, did_you_mean
 from ..images.examples import Source, make_examples
-from ..images.files import is_image_name, joined, list_folder, not_there
-from ..images.labels import class_labels, for_loss, refuse_lines, share_labels
-from ..places import is_remote, locate
-from ..tables import read_table, read_text, shown
+from ..images.files import list_folder, not_there
+from ..images.labels import class_labels, for_loss, share_labels
+from ..places import is_image_name, is_remote, join, locate
+from ..tables import read_table, read_text, refuse_lines, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,7 +136,7 @@ def image_folder(options: ImageCsvOptions) -> str:
         return locate(options.images)
     table = locate(options.path)
     if is_remote(table):
-        return joined(table.rpartition("/")[0], options.images)
+        return join(table.rpartition("/")[0], options.images)
     return str(Path(table).parent / options.images)
 
 
@@ -162,13 +162,13 @@ def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str]
     images_in = cache(_images_in)
     files = [_found(folder, name, images_in) for name in ids]
     added = Counter(file[len(name) :] for file, name in zip(files, ids, strict=True))
-    return [joined(folder, file) for file in files], added.most_common(1)[0][0]
+    return [join(folder, file) for file in files], added.most_common(1)[0][0]
 
 
 def _found(folder: str, name: str, images_in: Callable[[str], dict[str, str]]) -> str:
     """Return the name of the file that is meant, or the name itself where there is none."""
     inner, slash, base = name.rpartition("/")
-    by_name = images_in(joined(folder, inner) if inner else folder)
+    by_name = images_in(join(folder, inner) if inner else folder)
     return inner + slash + by_name.get(base, base)
 
 

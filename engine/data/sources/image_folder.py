@@ -10,8 +10,9 @@ import numpy as np
 from ...config.data_options import ImageFolderOptions
 from ...errors import DataError, did_you_mean
 from ..images.examples import Source, make_examples
-from ..images.files import files_below, is_image_name, joined, list_folder, not_there
-from ..places import locate
+from ..images.files import files_below, list_folder, not_there
+from ..places import is_image_name, join, locate
+from ..plain_text import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,7 +71,7 @@ def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
         folders, _ = list_folder(place)
     except FileNotFoundError as error:
         raise not_there(path, "folder", option) from error
-    by_class = {name: list(files_below(joined(place, name))) for name in folders}
+    by_class = {name: list(files_below(join(place, name))) for name in folders}
     images = {name: [file for file in files if is_image_name(file)] for name, files in by_class.items()}
     classes = [name for name in folders if images[name]]
     if not classes:
@@ -79,7 +80,7 @@ def _listed(path: str, option: str, on_fetch: Callable[[str], None]) -> Source:
         )
     names = [f"{name}/{file}" for name in classes for file in images[name]]
     labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(images[name]) for name in classes])
-    paths = [joined(place, name) for name in names]
+    paths = [join(place, name) for name in names]
     others = [f"{name}/{file}" for name, files in by_class.items() for file in files if not is_image_name(file)]
     notices = _notices(others, [name for name in folders if name not in classes])
     return Source(place, tuple(names), tuple(paths), labels, tuple(classes), notices=notices)
@@ -89,14 +90,10 @@ def _notices(others: Sequence[str], empty: Sequence[str]) -> tuple[str, ...]:
     notices = []
     if others:
         count = "One file is" if len(others) == 1 else f"{len(others):,} files are"
-        notices.append(f"{count} passed over, as the name does not end like an image's: {_first(others)}.")
+        notices.append(f"{count} passed over, as the name does not end like an image's: {first_of(others, 3)}.")
     if empty:
-        notices.append(f"Folders without images are no classes: {_first(empty)}.")
+        notices.append(f"Folders without images are no classes: {first_of(empty, 3)}.")
     return tuple(notices)
-
-
-def _first(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
 
 
 def _matched(validation: Source, source: Source) -> Source:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +10,9 @@ import tensorflow as tf
 from ...config.data_options import TextCsvOptions
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
+from ..plain_text import class_order
 from ..split import stratified_split
-from ..tables import listed, read_table, read_text, require, shown
+from ..tables import read_table, read_text, refuse_rows, require, shown
 from ..vocabulary import PADDING, Vocabulary, without_markup
 
 if TYPE_CHECKING:
@@ -76,14 +76,8 @@ def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[
     table = read_table(options.path, read_text(options.path), columns)
     table = table[[options.text_column, options.label_column]]
     for column in columns.values():
-        missing = np.flatnonzero(table[column].isna() | (table[column].str.strip() == ""))
-        if len(missing):
-            rows = "row has" if len(missing) == 1 else "rows have"
-            raise DataError(
-                f"{shown(options.path)}: {len(missing):,} {rows} nothing in column '{column}': "
-                f"{listed((missing + 1).tolist())} (counted without the head).",
-                remedy="Remove them, or fill them in.",
-            )
+        missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
+        refuse_rows(options.path, missing, f"nothing in column '{column}'")
     names = _class_names(table[options.label_column], options)
     numbers = {name: number for number, name in enumerate(names)}
     labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype(np.int32)
@@ -104,15 +98,7 @@ def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, 
             f"{len(column):,} rows, which is no classification.",
             remedy="Set data.options.label_column to the column of classes.",
         )
-    return tuple(sorted(names, key=_rank))
-
-
-def _rank(name: str) -> tuple[float, str]:
-    try:
-        value = float(name)
-    except ValueError:
-        value = math.inf
-    return (value if math.isfinite(value) else math.inf), name
+    return tuple(sorted(names, key=class_order))
 
 
 def _notices(numbers: NDArray[np.int32], length: int) -> tuple[str, ...]:

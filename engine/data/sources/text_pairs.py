@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...config.data_options import TextPairsOptions
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
-from ..tables import listed, read_text, refuse_class_options, require, shown
+from ..tables import read_text, refuse_class_options, refuse_lines, require, shown
 from ..vocabulary import PADDING, SENTENCES, Vocabulary
 
 if TYPE_CHECKING:
@@ -89,13 +89,8 @@ def read_pairs(path: str, limit: int = 0) -> list[Pair]:
             pairs.append((source.strip(), target.strip()))
         else:
             broken.append(number)
-    if broken:
-        lines = "line" if len(broken) == 1 else "lines"
-        raise DataError(
-            f"{shown(path)} has {len(broken):,} {lines} without a source and a target sentence: "
-            f"{lines} {listed(broken)}.",
-            remedy="Each line is a source sentence, a tab, and a target sentence.",
-        )
+    remedy = "Each line is a source sentence, a tab and a target sentence."
+    refuse_lines(shown(path), broken, "no source and target sentence", remedy)
     return pairs
 
 

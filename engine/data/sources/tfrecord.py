@@ -17,9 +17,9 @@ from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature, Task
 from ..images.check import open_file
 from ..images.decode import Decoding, decode_bytes
-from ..places import is_remote, locate
+from ..places import is_remote, join, locate
 from ..split import stratified_split
-from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, join, read_schema
+from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, read_schema
 from ..tfrecord.sharding import MANIFEST_NAME
 
 if TYPE_CHECKING:

@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataError, Problem
 from ...storage.files import kind_of, read_bytes
 from ...storage.paths import user_path
-from ..places import is_remote, locate
+from ..places import is_image_name, is_remote, locate
+from ..plain_text import first_of, layout_of
 from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from .skimming import Survey, count_lines, deadline, in_time, nearest, shown, text_lines, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
-_NAMED = 3
-_SEPARATORS = ("::", "\t", ";", ",")  # between the columns of ratings
 
 
 def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
@@ -93,8 +90,7 @@ def _of_classes(counts: Counter[str], path: Path) -> Survey:
 
 def _ratings_csv(path: Path, options: Any) -> Survey:
     first = next(text_lines(path), "").strip()
-    separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    has_heading = not all(_is_number(cell) for cell in first.split(separator))
+    separator, has_heading = layout_of(first)
     heading = [shown(name) for name in next(_rating_rows([first], separator), [])]
     wanted = ["user_column", "item_column", "rating_column", *(["time_column"] if options.split == "time" else [])]
     problems = [
@@ -133,14 +129,6 @@ def _by_user(ratings: Counter[str], path: Path) -> Survey:
     return Survey(total=ratings.total(), groups=Counter(ratings.values()))
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _text_pairs(path: Path, options: Any) -> Survey:
     lines = 0
     for number, line in enumerate(in_time(text_lines(path), deadline())):
@@ -170,10 +158,9 @@ def _image_folder(path: Path, options: Any) -> Survey:
 
 def _odd_names(path: Path, odd: Mapping[str, str]) -> str:
     """Name what stands among the images and is no file."""
-    named = ", ".join(f"{shown(name)} is {kind}" for name, kind in itertools.islice(odd.items(), _NAMED))
-    more = f" and {len(odd) - _NAMED:,} more" if len(odd) > _NAMED else ""
+    named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
     what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
-    return f"{what} in {user_path(path)}: {named}{more}; remove it, or set data.options.skip_bad=true"
+    return f"{what} in {user_path(path)}: {named}; remove it, or set data.options.skip_bad=true"
 
 
 def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[str, int]:
@@ -184,7 +171,7 @@ def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[st
     for folder in class_folders(path):
         count = 0
         for entry in in_time(_entries_below(folder), ends_at):
-            if entry.name[entry.name.rfind(".") :].lower() not in IMAGE_ENDINGS:
+            if not is_image_name(entry.name):
                 continue
             if (kind := _odd_kind(entry)) is None:
                 count += 1

@@ -10,9 +10,8 @@ from ...config.catalog import FORMATS
 from ...config.reading import parse_config
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
-from ..places import is_remote, locate
+from ..places import IMAGE_ENDINGS, is_image_name, is_remote, locate
 from ..tfrecord.schema import SCHEMA_NAME
-from .counting import IMAGE_ENDINGS
 from .skimming import TooLargeError, text_lines
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:
     if (table := folder / "train.csv").is_file() and (found := _guess_file(table)) is not None:
         return found
     inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    if any(file.suffix.lower() in IMAGE_ENDINGS for entry in inside for file in entry.iterdir()):
+    if any(is_image_name(file.name) for entry in inside for file in entry.iterdir()):
         return "image-folder", {"path": str(folder)}
     return None
 

@@ -27,7 +27,7 @@ _LONGEST_LINE = 16 << 20  # a file of zeros is one line, and would fill the memo
 _SHOWN = 200  # characters of a file that a sentence shows
 _EACH = 2048  # entries between two looks at the clock
 
-_Entry = TypeVar("_Entry")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")
 
 
-def in_time(entries: Iterable[_Entry], ends_at: float) -> Iterator[_Entry]:
+def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
     """Go through entries as long as there is time.
 
     Raises:

@@ -17,14 +17,14 @@ from ...errors import DataError, Problem
 from ...storage.paths import user_path
 from ..places import candidates, is_remote, locate
 from ..tfrecord.schema import SCHEMA_NAME
-from .counting import COUNTERS, IMAGE_ENDINGS, class_folders
+from .counting import COUNTERS, class_folders
 from .skimming import Survey, TooLargeError, trouble
 
 if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...config.values import Section
 
-__all__ = ["IMAGE_ENDINGS", "Survey", "survey"]
+__all__ = ["Survey", "survey"]
 
 _LOOKED_AT = 200  # class folders whose times of change are watched
 

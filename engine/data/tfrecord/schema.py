@@ -88,11 +88,6 @@ def shard_name(index: int, shards: int) -> str:
     return f"train-{index:05d}-of-{shards:05d}.tfrecord"
 
 
-def join(folder: str, name: str) -> str:
-    """Return the path of a file in a folder, which may be a remote one."""
-    return f"{folder.rstrip('/')}/{name}"
-
-
 def checksum(stream: BinaryIO) -> tuple[int, int]:
     """Return the size and the `zlib.crc32` of what is left of an open file."""
     size = crc = 0

@@ -12,12 +12,10 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 
 from ...errors import DataError
+from ..plain_text import first_of
 from .schema import VERSION
 
 MANIFEST_NAME = "manifest.json"
-
-_NAMED = 3
-"""Most files that a difference names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +167,7 @@ def _changed_images(then: dict[str, tuple[int, int, object]], plan: ShardPlan) -
         "labelled differently": [name for name in both if now[name][2] != then[name][2]],
     }
     return [
-        f"{_named(sorted(names))} {'is' if len(names) == 1 else 'are'} {how}" for how, names in groups.items() if names
+        f"{first_of(sorted(names), 3)} {'is' if len(names) == 1 else 'are'} {how}"
+        for how, names in groups.items()
+        if names
     ]
-
-
-def _named(names: list[str]) -> str:
-    """Name the first of some files, and count the others."""
-    rest = len(names) - _NAMED
-    if rest <= 0:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {rest:,} more {'file' if rest == 1 else 'files'}"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...config.options import Augmentation
 
 
-def check_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
+def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
     """Check that examples can be changed as asked.
 
     Args:
@@ -65,7 +65,7 @@ def augmenter(
     Raises:
         DataError: The examples are not images, or not in colour where colours are to change.
     """
-    check_images(options, shape)
+    require_images(options, shape)
 
     # Three programs instead of one: XLA would compute a pixel anew wherever the next change reads it.
     @_compiled

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...config.data_options import ImageCsvOptions, ImageFolderOptions
 from ...data.images.check import Facts, checkers, examine, pixels
-from ...data.images.examples import named
+from ...data.images.parts import named
 from ...data.sources import image_csv, image_folder
 from ...data.tfrecord.sharding import Item, Settings
 from ...errors import DataError, one_line

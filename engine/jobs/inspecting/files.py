@@ -13,10 +13,9 @@ import tensorflow as tf
 
 from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
 from ...data.images.check import checkers, examine
-from ...data.places import locate
+from ...data.places import join, locate
 from ...data.sources import image_csv, image_folder
 from ...data.sources.tfrecord import open_schema
-from ...data.tfrecord.schema import join
 from .spread import spread
 
 if TYPE_CHECKING:

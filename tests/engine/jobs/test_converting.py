@@ -23,7 +23,8 @@ from tests.images import (
     write_odd,
     write_plant_pathology,
 )
-from tpu_console.engine.data.images.decode import Decoding, check_images, decode_bytes, decoded
+from tpu_console.engine.data.images.check import check_images
+from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
 from tpu_console.engine.data.sources.tfrecord import open_schema
 from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
