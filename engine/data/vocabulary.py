@@ -47,6 +47,20 @@ def words_of(text: str) -> list[str]:
     return text.lower().translate(_MARKS).split()
 
 
+def length_notice(numbers: NDArray[np.int32], texts: str) -> tuple[str, ...]:
+    """Return a notice if 1% of the texts or more may be cut off.
+
+    Args:
+        numbers: What `Vocabulary.encode` returned.
+        texts: What the texts are called.
+    """
+    share = float(np.mean(numbers[:, -1] != PADDING))
+    if share < 0.01:
+        return ()
+    length = numbers.shape[1]
+    return (f"{share:.0%} of the {texts} fill all {length} words of data.options.length and may be cut off.",)
+
+
 def without_markup(text: str) -> str:
     """Return a text without HTML tags, such as the ``<br />`` of film reviews."""
     return _MARKUP.sub(" ", text) if "<" in text else text

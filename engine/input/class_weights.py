@@ -27,6 +27,13 @@ def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
     return weights
 
 
+def has_class_labels(examples: Examples) -> bool:
+    """Return whether labels are class numbers, or a probability for each class, of a known number of classes."""
+    label, classes = examples.train.element_spec[1], examples.signature.classes
+    is_number = label.shape.rank == 0 and label.dtype.is_integer
+    return bool(classes) and (is_number or label.shape.as_list() == [classes])
+
+
 def training_weights(examples: Examples) -> NDArray[np.float32]:
     """Return the weight of each class in the training data.
 
@@ -35,10 +42,7 @@ def training_weights(examples: Examples) -> NDArray[np.float32]:
     Raises:
         DataError: There are no classes, or the data has no known end.
     """
-    label = examples.train.element_spec[1]
-    classes = examples.signature.classes
-    is_number = label.shape.rank == 0 and label.dtype.is_integer
-    if not classes or not (is_number or label.shape.as_list() == [classes]):
+    if not has_class_labels(examples):
         raise DataError(
             "class_weight=balanced needs labels that are class numbers, or a share for each class.",
             remedy="Set class_weight=none.",
@@ -51,7 +55,8 @@ def training_weights(examples: Examples) -> NDArray[np.float32]:
             "class_weight=balanced has to count the classes, and the dataset does not tell where it ends.",
             remedy="Give it a length (tf.data.experimental.assert_cardinality), or set class_weight=none.",
         )
-    labels = examples.train.map(lambda _, label, *__: tf.one_hot(label, classes) if is_number else label)
+    classes = examples.signature.classes
+    labels = examples.train.map(lambda _, label, *__: label if label.shape.rank else tf.one_hot(label, classes))
     totals = labels.batch(4096).reduce(
         np.zeros(classes), lambda total, batch: total + tf.reduce_sum(tf.cast(batch, tf.float64), axis=0)
     )

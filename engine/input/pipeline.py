@@ -19,7 +19,7 @@ from ..errors import DataError
 from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
-from .class_weights import sample_weights, training_weights
+from .class_weights import has_class_labels, sample_weights, training_weights
 from .decoding import keep, untuned
 
 if TYPE_CHECKING:
@@ -151,12 +151,9 @@ def _check_shapes(examples: Examples, config: RunConfig) -> None:
 
 def _check_labels(examples: Examples, config: RunConfig) -> None:
     """Check that labels can become a share for each class, where mixing or smoothing makes shares of them."""
-    if config.effective_loss == config.loss:
+    if config.effective_loss == config.loss or has_class_labels(examples):
         return
     label, classes = examples.train.element_spec[1], examples.signature.classes
-    is_number = label.shape.rank == 0 and label.dtype.is_integer
-    if classes and (is_number or label.shape.as_list() == [classes]):
-        return
     key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
     raise DataError(
         f"{key} needs examples of one class each and their number; the labels of {config.dataset} are of shape "

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import DataError
 from ..split import stratified_split
 from .check import check_images
-from .parts import SKIP_REMEDY, Files, Parts, named
+from .parts import SKIP_REMEDY, Files, Parts, refuse_bad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -94,13 +93,9 @@ def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) 
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     if not bad:
         return files, ()
-    found = f"{len(bad):,} of {len(facts):,} images in {source.place}"
-    if not skip_bad:
-        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=SKIP_REMEDY)
-    if len(bad) == len(facts):
-        raise DataError(f"None of the {len(facts):,} images in {source.place} can be used: {named(bad)}.")
+    notice = refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    return files.chosen(good), (f"{found} are left out: {named(bad)}.",)
+    return files.chosen(good), (notice,)
 
 
 def _empty_classes(numbers: NDArray[Any], class_names: Sequence[str]) -> list[str]:

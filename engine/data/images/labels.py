@@ -98,6 +98,19 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
     return shares.astype(np.float32)
 
 
+def refuse_sparse(loss: str, place: str) -> None:
+    """Refuse a sparse loss for labels that are a probability for each class.
+
+    Raises:
+        DataError: The loss is sparse.
+    """
+    if loss.startswith("sparse_"):
+        raise DataError(
+            f"{place} gives some images a probability for each class, which loss = '{loss}' cannot learn.",
+            remedy="Set loss = 'categorical_crossentropy'.",
+        )
+
+
 def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]:
     """Return shares as the loss wants them: class numbers for a sparse one, if each image is of one class wholly.
 
@@ -107,10 +120,7 @@ def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]
     if not loss.startswith("sparse_"):
         return shares
     if not np.isin(shares, (0.0, 1.0)).all():
-        raise DataError(
-            f"{place} gives some images to several classes by shares, which loss = '{loss}' cannot learn.",
-            remedy="Set loss = 'categorical_crossentropy'.",
-        )
+        refuse_sparse(loss, place)
     return np.asarray(shares.argmax(axis=1), np.int32)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...config.data_options import ImageCsvOptions, ImageFolderOptions
+    from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
     from .check import Facts
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
@@ -98,14 +98,8 @@ class Parts:
 
     def whole_record(self) -> dict[str, Any]:
         """Return what turns new images of the same kind into inputs again, and the counts of each class."""
-        return {
-            "image_size": list(self.options.image_size),
-            "resize": self.options.resize,
-            "classes": list(self.class_names),
-            "pixel_range": 255,
-            "class_counts": counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names)),
-            **self.record,
-        }
+        counts = counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names))
+        return {**image_record(self.options, self.class_names, counts), **self.record}
 
     def _sift(self, reader: Reader) -> Sifted:
         train, trains = reader.sifted(self.train.facts, self.train.labels)
@@ -139,6 +133,45 @@ class Parts:
             record=left.whole_record(),
             notices=tuple(notices),
         )
+
+
+def image_record(
+    options: ImageCsvOptions | ImageFolderOptions | TfrecordOptions,
+    class_names: Sequence[str],
+    class_counts: dict[str, list[int]],
+) -> dict[str, Any]:
+    """Return what a run on images keeps to predict new ones, and the number of images of each class."""
+    return {
+        "image_size": list(options.image_size),
+        "resize": options.resize,
+        "classes": list(class_names),
+        "pixel_range": 255,
+        "class_counts": class_counts,
+    }
+
+
+def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
+    """Refuse images that cannot be used, unless they are skipped and others are left.
+
+    Args:
+        bad: Name and problem of each of them, such as ``("Train_3", "is empty")``; at least one.
+        total: How many images there are.
+        place: The folder they are in.
+        skip_bad: Whether they are skipped.
+        remedy: What to do if they are not.
+
+    Returns:
+        What to report about the skipped images.
+
+    Raises:
+        DataError: They may not be skipped, or no other image is left.
+    """
+    if len(bad) == total:
+        raise DataError(f"None of the {total:,} images in {place} can be used: {named(bad)}.", remedy="Replace them.")
+    found = f"{len(bad):,} of {total:,} images in {place}"
+    if not skip_bad:
+        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=remedy)
+    return f"{found} are left out: {named(bad)}."
 
 
 def named(bad: Sequence[tuple[str, str]]) -> str:

@@ -13,7 +13,7 @@ from ..examples import Examples, Input, Signature, Task
 from ..plain_text import class_order
 from ..split import stratified_split
 from ..tables import read_table, read_text, refuse_rows, require, shown
-from ..vocabulary import PADDING, Vocabulary, without_markup
+from ..vocabulary import Vocabulary, length_notice, without_markup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
             "class_names": class_names,
             "class_counts": split.class_counts,
         },
-        notices=(*split.notices, *_notices(train[0], options.length)),
+        notices=(*split.notices, *length_notice(train[0], "texts")),
     )
 
 
@@ -99,10 +99,3 @@ def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, 
             remedy="Set data.options.label_column to the column of classes.",
         )
     return tuple(sorted(names, key=class_order))
-
-
-def _notices(numbers: NDArray[np.int32], length: int) -> tuple[str, ...]:
-    share = float(np.mean(numbers[:, -1] != PADDING))
-    if share < 0.01:
-        return ()
-    return (f"{share:.0%} of the texts fill all {length} words of data.options.length; what is beyond is not read.",)

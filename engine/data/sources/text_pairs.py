@@ -11,7 +11,7 @@ from ...config.data_options import TextPairsOptions
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
 from ..tables import read_text, refuse_class_options, refuse_lines, require, shown
-from ..vocabulary import PADDING, SENTENCES, Vocabulary
+from ..vocabulary import PADDING, SENTENCES, Vocabulary, length_notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -65,7 +65,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
             "length": options.length,
             "samples": validation[:_SAMPLES],
         },
-        notices=_notices(trained[1], options.length),
+        notices=length_notice(trained[1], "target sentences"),
     )
 
 
@@ -114,10 +114,3 @@ def _encoded(
     so_far, following = target.encode_targets([pair[1] for pair in pairs], length)
     inputs = {"source": source.encode([pair[0] for pair in pairs], length), "target": so_far}
     return inputs, following, (following != PADDING).astype(np.float32)
-
-
-def _notices(following: NDArray[np.int32], length: int) -> tuple[str, ...]:
-    share = float(np.mean(following[:, -1] != PADDING))
-    if share < 0.01:
-        return ()
-    return (f"{share:.0%} of the target sentences fill all {length} words of data.options.length or are cut there.",)

@@ -17,6 +17,8 @@ from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature, Task
 from ..images.check import open_file
 from ..images.decode import Decoding, decode_bytes
+from ..images.labels import refuse_sparse
+from ..images.parts import image_record
 from ..places import is_remote, join, locate
 from ..split import stratified_split
 from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, read_schema
@@ -51,12 +53,8 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     options = TfrecordOptions.model_validate(config.data.options)
     folder = locate(options.path)
     schema = open_schema(folder)
-    if schema.label == "shares" and config.loss.startswith("sparse_"):
-        raise DataError(
-            f"The shards in {folder} give images to several classes by shares, which loss = '{config.loss}' cannot "
-            "learn.",
-            remedy="Set loss = 'categorical_crossentropy'.",
-        )
+    if schema.label == "shares":
+        refuse_sparse(config.loss, folder)
     _check_shards(folder, schema, on_fetch)
     labels = np.array(schema.labels, np.int64)
     split = stratified_split(
@@ -72,14 +70,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
         pixel_range=255.0,
         class_names=schema.classes,
-        record={
-            "format": "tfrecord",
-            "image_size": list(options.image_size),
-            "resize": options.resize,
-            "classes": list(schema.classes),
-            "pixel_range": 255,
-            "class_counts": split.class_counts,
-        },
+        record={"format": "tfrecord", **image_record(options, schema.classes, split.class_counts)},
         notices=split.notices,
     )
 
