@@ -1,4 +1,4 @@
-"""Image files divided up to train and to validate on: makes examples of them, and leaves out what cannot be decoded."""
+"""Makes examples from training and validation image files, and drops files that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from .check import Facts
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
-"""What to do about files that cannot be used."""
+"""Remedy for files that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files that can be used as far as is known; what belongs to one has the same place in every list.
+    """Image files that passed the check; all lists have the same order.
 
     Args:
         place: The folder they are in.
-        names: What a person calls each.
-        facts: What was found of each.
-        labels: Class numbers, int32 of shape ``(images,)``; or a share for each class, float32 of shape
+        names: Name of each.
+        facts: The facts about each.
+        labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
             ``(images, classes)``.
-        numbers: Class numbers; of shares, the largest one's.
+        numbers: Class numbers; with probabilities, that of the most probable class.
     """
 
     place: str
@@ -47,21 +47,21 @@ class Files:
     numbers: NDArray[Any]
 
     def chosen(self, indices: NDArray[np.intp]) -> Files:
-        """Return some of them, in the order of the indices."""
+        """Return a selection, in the order of the indices."""
         names, facts = [self.names[index] for index in indices], [self.facts[index] for index in indices]
         return Files(self.place, names, facts, self.labels[indices], self.numbers[indices])
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Files to train on, and files to validate on.
+    """Training and validation files.
 
     Args:
-        train: The former.
-        validation: The latter; may be none.
+        train: Training files.
+        validation: Validation files; may be empty.
         options: The dataset's options.
-        class_names: Names of the classes, by number.
-        record: What is needed beside sizes and classes to read more of the same kind.
+        class_names: Names of the classes in the order of their numbers.
+        record: What else is needed to read new images of the same kind.
     """
 
     train: Files
@@ -71,10 +71,10 @@ class Parts:
     record: Mapping[str, Any]
 
     def examples(self, notices: Sequence[str]) -> Examples:
-        """Return examples that are decoded as they are asked for; one that cannot be ends the iteration.
+        """Return examples that are decoded during the iteration; a damaged file ends it with an error.
 
         Args:
-            notices: What a person should know of them.
+            notices: What the user should know about them.
         """
         decoding = Decoding(self.options.image_size, self.options.resize)
         reader = Reader([*self.train.facts, *self.validation.facts], decoding)
@@ -97,19 +97,21 @@ class Parts:
         )
 
     def whole_record(self) -> dict[str, Any]:
-        """Return what turns new images of the same kind into inputs again, and the counts of each class."""
+        """Return what is needed to read new images of the same kind, and the counts of each class."""
         counts = counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names))
         return {**image_record(self.options, self.class_names, counts), **self.record}
 
     def _sift(self, reader: Reader) -> Sifted:
         train, trains = reader.sifted(self.train.facts, self.train.labels)
         if not self.validation.facts:
-            return Sifted(train, None, lambda examples: self._judged(examples, trains(), np.empty(0, np.bool_)))
+            return Sifted(
+                train, None, lambda examples: self._without_damaged(examples, trains(), np.empty(0, np.bool_))
+            )
         validation, validates = reader.sifted(self.validation.facts, self.validation.labels)
-        return Sifted(train, validation, lambda examples: self._judged(examples, trains(), validates()))
+        return Sifted(train, validation, lambda examples: self._without_damaged(examples, trains(), validates()))
 
-    def _judged(self, examples: Examples, trains: NDArray[np.bool_], validates: NDArray[np.bool_]) -> Examples:
-        """Return what is left once it is known of each file whether it could be decoded."""
+    def _without_damaged(self, examples: Examples, trains: NDArray[np.bool_], validates: NDArray[np.bool_]) -> Examples:
+        """Return the examples without the files that could not be decoded."""
         if trains.all() and validates.all():
             return replace(examples, notices=())
         found = _counted_and_named(((self.train, trains), (self.validation, validates)))
@@ -125,7 +127,7 @@ class Parts:
         )
         notices = [f"{counted} are left out: {those}." for counted, those in found]
         lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
-        notices += [f"No image that is left to train on is of the class '{name}'." for name in lost]
+        notices += [f"No training image of the class '{name}' is left." for name in lost]
         return replace(
             examples,
             train_count=len(left.train.facts),
@@ -175,7 +177,7 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
 
 
 def named(bad: Sequence[tuple[str, str]]) -> str:
-    """List the first of some files with what is wrong with each, and count the others.
+    """List the first bad files with their problems, and count the others.
 
     Args:
         bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
@@ -184,7 +186,7 @@ def named(bad: Sequence[tuple[str, str]]) -> str:
 
 
 def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
-    """Count and name the files that could not be decoded, folder by folder: both parts may be in the same one."""
+    """Count and name the files that could not be decoded, per folder: both parts can be in the same one."""
     found = []
     for place in dict.fromkeys(part.place for part, _ in parts):
         here = [(part, could) for part, could in parts if part.place == place]
@@ -198,5 +200,5 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
 
 
 def _why_not(path: str) -> str:
-    """Say why a file could not be decoded whose header and end were in order when it was checked."""
-    return examine(path).problem or "is damaged: its header is right, but it cannot be decoded"
+    """Return why a file that passed the check could not be decoded."""
+    return examine(path).problem or "is damaged: its header is valid, but it cannot be decoded"

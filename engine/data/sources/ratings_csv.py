@@ -1,4 +1,4 @@
-"""Ratings that users gave to items, as in MovieLens."""
+"""Loads ratings that users gave to items, as in MovieLens."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
 _UNKNOWN = 0
-"""The number of every user and item that no training rating is of."""
+"""The number of all users and items without a training rating."""
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the ratings, hold some out, and number the users and items of the others.
+    """Read the ratings, hold some out, and number the users and items of the rest.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before something that takes its time.
+        on_fetch: Called with a sentence before something that may take a while.
 
     Raises:
-        DataError: The file cannot be used, or model or loss do not suit it.
+        DataError: The file cannot be used, or the model or loss does not fit it.
     """
     options = RatingsCsvOptions.model_validate(config.data.options)
     require(config, "recommender", _LOSSES, _METRICS)
@@ -106,7 +106,7 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
 def _split(
     table: pd.DataFrame, options: RatingsCsvOptions, config: RunConfig
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose the rows to train on and those to validate on, the former in random order."""
+    """Return the training rows, in random order, and the validation rows."""
     random = np.random.default_rng(config.seed)
     fraction, count = config.data.validation_fraction, len(table)
     if options.split == "random":
@@ -121,22 +121,25 @@ def _split(
         train, validation = random.permutation(np.flatnonzero(~is_held_out)), np.flatnonzero(is_held_out)
     if not len(train) or not len(validation):
         raise DataError(
-            f"{count:,} ratings are too few to train and validate on with data.validation_fraction={fraction}."
+            f"{count:,} ratings are too few to split into training and validation data with "
+            f"data.validation_fraction={fraction}."
         )
     return train[: config.data.train_limit or None], validation
 
 
 def _numbered(column: pd.Series[str], train: NDArray[np.intp]) -> tuple[list[str], NDArray[np.int32]]:
-    """Number what a column names in the training rows, from 1; return the names and every row's number."""
+    """Number a column's names in the training rows from 1; return the names and the number of every row."""
     names = column.iloc[train].unique().tolist()
     numbers = {name: number for number, name in enumerate(names, _UNKNOWN + 1)}
     return names, column.map(numbers).fillna(_UNKNOWN).to_numpy(np.int32)
 
 
 def _notices(inputs: dict[str, NDArray[np.int32]], validation: NDArray[np.intp], deviation: float) -> tuple[str, ...]:
-    notices = [f"Validation ratings have a standard deviation of {deviation:.3f}: the error of always saying the mean."]
+    notices = [
+        f"The validation ratings have a standard deviation of {deviation:.3f}, the error of always predicting the mean."
+    ]
     for name, numbers in inputs.items():
         unknown = float(np.mean(numbers[validation] == _UNKNOWN))
         if unknown:
-            notices.append(f"{unknown:.1%} of the validation ratings are of {name}s without a training rating.")
+            notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
     return tuple(notices)

@@ -1,4 +1,4 @@
-"""A table of texts and labels, such as film reviews and whether they praise the film."""
+"""Loads a table of texts and labels, such as film reviews and their sentiment."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the table, split it class by class, learn the vocabulary from the training texts.
+    """Read the table, split it class by class, and learn the vocabulary from the training texts.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before something that takes its time.
+        on_fetch: Called with a sentence before something that may take a while.
 
     Raises:
-        DataError: The file cannot be used, or model or loss do not suit it.
+        DataError: The file cannot be used, or the model or loss does not fit it.
     """
     options = TextCsvOptions.model_validate(config.data.options)
     require(config, "text", _LOSSES)
@@ -85,17 +85,17 @@ def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[
 
 
 def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, ...]:
-    """Return the classes in the order of their names; numbers in the order of their values."""
+    """Return the classes in order: numbers by value, then names."""
     names = column.str.strip().unique().tolist()
     if len(names) == 1:
         raise DataError(
             f"{shown(options.path)}: all {len(column):,} labels in column '{options.label_column}' are '{names[0]}'.",
-            remedy="There is nothing to tell apart; set data.options.label_column to another column.",
+            remedy="Training needs at least two classes; set data.options.label_column to another column.",
         )
     if len(names) > len(column) // 2:
         raise DataError(
             f"{shown(options.path)}: column '{options.label_column}' has {len(names):,} different labels in "
-            f"{len(column):,} rows, which is no classification.",
-            remedy="Set data.options.label_column to the column of classes.",
+            f"{len(column):,} rows, too many for a classification.",
+            remedy="Set data.options.label_column to the column with the classes.",
         )
     return tuple(sorted(names, key=class_order))

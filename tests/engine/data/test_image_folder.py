@@ -88,10 +88,10 @@ def test_parts_of_a_dataset_are_not_taken_for_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ((), "holds no folders with images in them"),
-        (("picture.jpg",), "holds no folders with images in them"),
+        ((), "has no folders with images in them"),
+        (("picture.jpg",), "has no folders with images in them"),
         (("flowers/a.jpg", "flowers/b.jpg"), "has one folder with images, 'flowers'"),
-        (("a/notes.txt", "b/notes.txt"), "holds no folders with images in them"),
+        (("a/notes.txt", "b/notes.txt"), "has no folders with images in them"),
     ],
 )
 def test_a_folder_that_is_laid_out_otherwise_is_refused(tmp_path: Path, content: tuple[str, ...], said: str) -> None:

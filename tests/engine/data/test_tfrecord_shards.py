@@ -95,7 +95,7 @@ def changed(images: list[Item], number: int, **values: Any) -> list[Item]:
         (changed(items(), 7, bytes=101), SETTINGS, ["7.jpg is changed"]),
         (changed(items(), 7, label=2), SETTINGS, ["7.jpg is labelled differently"]),
         (items(), replace(SETTINGS, seed=3), ["the seed was 0 and is 3"]),
-        (items(), replace(SETTINGS, shard_bytes=2_000), ["shards were to have 0.001 MB and now 0.002 MB"]),
+        (items(), replace(SETTINGS, shard_bytes=2_000), ["the shard size was 0.001 MB and is 0.002 MB"]),
         (items(), replace(SETTINGS, classes=("a", "b", "d")), ["the classes were a, b, c and are a, b, d"]),
     ],
 )
@@ -114,7 +114,7 @@ def test_shares_are_the_same_after_they_were_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 2}', '{"version": 1, "images": 3}'])
 def test_a_manifest_that_cannot_be_read_is_named(text: str) -> None:
-    with pytest.raises(DataError, match=r"^/there/manifest\.json is (damaged|of version 2)"):
+    with pytest.raises(DataError, match=r"^/there/manifest\.json (is damaged|has version 2)"):
         differences(text, "/there/manifest.json", planned(items()))
 
 

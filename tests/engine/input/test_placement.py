@@ -40,7 +40,7 @@ SAFE = {"flip": "both", "contrast": 0.5, "brightness": 0.5, "color": 0.5}
 def test_the_place_suits_the_accelerator(options: dict[str, Any], accelerator: str, in_model: bool) -> None:
     placement = choose_placement(Augmentation(**options), accelerator)
     assert placement.in_model is in_model
-    place = "in the model:" if in_model else "in the input pipeline"
+    place = "in the model" if in_model else "in the input pipeline"
     assert placement.reason.startswith(place) if Augmentation(**options).is_active else not placement.reason
 
 
