@@ -144,7 +144,7 @@ def test_classes_can_be_given_in_their_order(tmp_path: Path) -> None:
     path = table(tmp_path, "id,label\na,x\nb,y\nc,x\nd,y\n")
     examples = load(path, classes=["z", "y", "x"])
     assert all_labels(examples) == [1, 1, 2, 2]
-    assert examples.notices == ("No image is of the class 'z'.",)
+    assert examples.notices == ("There is no image of the class 'z'.",)
     error = refusal(path, classes=["xx", "y"])
     assert f"{path}, 2 lines: 2, 4: the label 'x' is not in data.options.classes; did you mean 'xx'?" in error.what
 
@@ -198,7 +198,7 @@ def test_of_many_bad_lines_the_first_ten_are_named(tmp_path: Path) -> None:
         ({"label_columns": ["rusty"]}, "has no label column 'rusty'; did you mean 'rust'?"),
         ({"label_columns": ["image_id"]}, "has no label column 'image_id'; valid: healthy,"),
         ({"images": "pictures"}, "There is no folder of images (pictures) "),
-        ({"classes": ["a", "b"]}, "data.options.classes is for one column of labels"),
+        ({"classes": ["a", "b"]}, "data.options.classes needs one label column"),
     ],
 )
 def test_options_that_do_not_fit_the_table_name_the_nearest(tmp_path: Path, options: Any, said: str) -> None:

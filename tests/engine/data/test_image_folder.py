@@ -55,8 +55,8 @@ def test_classes_of_different_formats_and_depths_are_read_and_other_files_passed
     assert examples.class_names == ("a", "b")
     assert examples.record["class_counts"] == {"train": [3, 5], "validation": [1, 1]}
     assert examples.notices == (
-        "One file is passed over, as the name does not end like an image's: a/notes.txt.",
-        "Folders without images are no classes: empty.",
+        "One file is ignored because the name does not end like an image's: a/notes.txt.",
+        "Folders without images are not used as classes: empty.",
     )
 
 

@@ -172,7 +172,7 @@ def test_a_flipped_bit_in_cifar_is_found(keras_home: Path) -> None:
 def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home: Path) -> None:
     path = write_cifar(keras_home, "cifar10", examples=9000)
     error = load("cifar10", keras_home)
-    assert error["what"] == "The files of cifar10 do not fit together."
+    assert error["what"] == "The files of cifar10 do not match each other."
     assert f"Delete {path}" in error["remedy"]
 
 

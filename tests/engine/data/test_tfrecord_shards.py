@@ -165,7 +165,10 @@ def edited(change: Callable[[dict[str, Any]], object]) -> str:
         ("", "schema.json is damaged: it is not JSON"),
         ("[]", "schema.json is damaged: it is not a JSON object."),
         (write_schema(schema())[:-30], "schema.json is damaged: it is not JSON"),
-        (edited(lambda values: values.update(version=2)), "schema.json is of version 2; this tpu-console reads up to"),
+        (
+            edited(lambda values: values.update(version=2)),
+            "schema.json has version 2; this tpu-console reads versions up to",
+        ),
         (edited(lambda values: values.pop("classes")), "schema.json is damaged: classes: field required."),
         (edited(lambda values: values.update(label="words")), "schema.json is damaged: label: "),
         (edited(lambda values: values["shards"][1].pop("file")), "schema.json is damaged: shards.1.file: "),

@@ -48,7 +48,7 @@ def chosen(asked: str = "auto", memory: float = 64, disk: float = 64) -> Cache:
             "off",
             "not cached: 1,000 examples (1.0 GB in total) need more than half of the 1.9 GB of free memory",
         ),
-        (1.9, 0, "off", "than the 0 B that the disk has free"),
+        (1.9, 0, "off", "than the 0 B of free disk space"),
     ],
 )
 def test_auto_takes_the_fastest_place_with_room(memory: float, disk: float, kind: str, reason: str) -> None:
@@ -59,7 +59,7 @@ def test_auto_takes_the_fastest_place_with_room(memory: float, disk: float, kind
 
 
 @pytest.mark.parametrize(
-    ("count", "each", "why"), [(None, EACH, "their number is not known"), (COUNT, None, "their sizes differ")]
+    ("count", "each", "why"), [(None, EACH, "their number is unknown"), (COUNT, None, "their sizes differ")]
 )
 def test_what_has_no_known_size_is_not_kept_unasked(count: int | None, each: int | None, why: str) -> None:
     cache = choose_cache("auto", count, each, Room(10**12, 10**12))
