@@ -195,7 +195,7 @@ def test_progress_is_told_and_ends_the_pass_by_raising(photos: Path, monkeypatch
     told: list[str] = []
     build(config(photos, skip_bad=True), photos.parent, told.append)
     assert told == ["decoding 24 images", "", ""]  # once for training, once for validation
-    monkeypatch.setattr(filling, "_TELL_EVERY_S", -1.0)
+    monkeypatch.setattr(filling, "_REPORT_EVERY_S", -1.0)
     told.clear()
     build(config(photos, skip_bad=True), photos.parent, told.append)
     assert told[1:] == ["decoding 1 of 24 images", "decoding 19 of 24 images"]
