@@ -1,5 +1,5 @@
-"""From files to examples: what every kind of dataset shares.
+"""Turns files into examples: what every kind of dataset shares.
 
-Sources are in `sources`, image files in `images`, shards in `tfrecord`, and what can be counted without loading
-anything in `survey`. Batches, caching and augmentation belong in `input`.
+Sources are in `sources`, image files in `images`, TFRecord shards in `tfrecord`, and counting without loading in
+`survey`. Batches, caching and augmentation belong in `input`.
 """

@@ -1,4 +1,4 @@
-"""What the classes of the built-in datasets are called, in the order of their numbers."""
+"""Names the classes of the built-in datasets, in the order of their numbers."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
         "Ankle boot",
     ),
     "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    # The fine labels, by the names of the archive's own `meta` file.
+    # The fine labels, with the names in the archive's `meta` file.
     "cifar100": tuple(_CIFAR100.split()),
 }

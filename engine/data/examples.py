@@ -1,4 +1,4 @@
-"""Examples as the rest of the engine sees them, whatever files they come from."""
+"""Examples in the form that the rest of the engine uses, whatever files they come from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 
 class Task(StrEnum):
-    """What is to be learnt from the examples; it decides the labels' form and the model's last layer.
+    """What the model learns; it decides the form of the labels and the model's last layer.
 
-    Labels are class numbers, shape ``()``; a share for each class, shape ``(classes,)``; word numbers, shape
-    ``(length,)``, 0 being padding; ratings, shape ``()``; or whatever a person's own dataset gives.
+    Labels are class numbers, shape ``()``; a probability for each class, shape ``(classes,)``; word numbers, shape
+    ``(length,)``, 0 being padding; ratings, shape ``()``; or whatever a custom dataset returns.
     """
 
     CLASSES = "classes"
@@ -29,8 +29,8 @@ class Input:
     """One input of the model.
 
     Args:
-        shape: Of one example, without the batch.
-        dtype: As the model gets it.
+        shape: Shape of one example, without the batch.
+        dtype: What the model gets.
     """
 
     shape: tuple[int | None, ...]
@@ -39,14 +39,14 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model has to know of the examples to be built, without seeing one.
+    """What is needed to build a model, without any example.
 
     Args:
-        task: What is to be learnt.
-        inputs: The model's inputs by name. A single one is handed over as it is, several as a dictionary.
-        classes: Number of classes; 0 where there are none, or where a person's own dataset leaves it to the model.
+        task: What the model learns.
+        inputs: The model's inputs by name. A single input is passed as a tensor, several as a dictionary.
+        classes: Number of classes; 0 if there are none, or if a custom dataset leaves it to the model.
         sizes: Other sizes by name, such as ``vocabulary``, ``users`` or ``items``.
-        label_mean: Mean of the training labels, where they are ratings; a model begins there.
+        label_mean: Mean of the training ratings, where a model's predictions start.
     """
 
     task: Task
@@ -57,7 +57,7 @@ class Signature:
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """Shape of the only input; empty where there are several."""
+        """Shape of the only input; empty if there are several."""
         return next(iter(self.inputs.values())).shape if len(self.inputs) == 1 else ()
 
 
@@ -68,16 +68,15 @@ class Examples:
     Args:
         train: A `tf.data.Dataset` of (inputs, label) pairs: a tensor, or a dictionary by input name.
         validation: Likewise, or None.
-        train_count: Training examples; None when the dataset does not tell.
-        validation_count: Validation examples; None likewise, 0 without validation.
-        signature: What a model has to know of them.
-        pixel_range: What pixels are divided by to come between 0 and 1; 0 when they are not pixels.
-        class_names: Names of the classes in the order of their numbers; empty where only the numbers are known.
-        record: Plain values that turn new data of the same kind into inputs again, for `tpu-console predict`; it
-            is kept as the run's ``inputs.json``.
-        notices: What a person should know, such as files that were left out.
-        sift: Makes the same examples without those that turn out to be damaged when they are decoded; None where
-            nothing is left to be decoded, or nothing tells which of them fail.
+        train_count: Number of training examples; None if unknown.
+        validation_count: Number of validation examples; None if unknown, 0 without validation.
+        signature: What is needed to build a model for them.
+        pixel_range: What pixels are divided by to scale them to 0…1; 0 if the examples are not images.
+        class_names: Names of the classes in the order of their numbers; empty if unknown.
+        record: What `tpu-console predict` needs to turn new data into inputs; saved as the run's
+            ``inputs.json``.
+        notices: What the user should know, such as skipped files.
+        sift: Makes the same examples without those that cannot be decoded; None if nothing has to be decoded.
     """
 
     train: Any
@@ -94,15 +93,15 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """Examples of files of which those are left out that cannot be decoded; which, is known after one pass.
+    """Examples without the files that cannot be decoded; which these are is known after one pass.
 
     Args:
-        train: A `tf.data.Dataset` like that of `Examples`.
+        train: A `tf.data.Dataset`, as in `Examples`.
         validation: Likewise, or None.
-        judge: Called after a whole pass over both, with the `Examples`; returns them with the counts and the record of
-            what is left, and as notices what was left out. Raises a `DataError` where nothing may be left out.
+        finish: Called with the `Examples` after a pass over both parts; returns them with the counts and the record of
+            what is left, and notices about the rest. Raises a `DataError` if no file may be skipped.
     """
 
     train: Any
     validation: Any
-    judge: Callable[[Examples], Examples]
+    finish: Callable[[Examples], Examples]

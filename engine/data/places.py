@@ -1,4 +1,4 @@
-"""Where a dataset's files are looked for."""
+"""Finds a dataset's files, which may be remote, and recognizes images by their names."""
 
 from __future__ import annotations
 
@@ -12,22 +12,34 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 KAGGLE_INPUT = Path("/kaggle/input")
-"""Where Kaggle mounts the datasets and competitions that were added to a notebook."""
+"""Where Kaggle mounts the datasets and competitions of a notebook."""
+
+IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def is_remote(path: str) -> bool:
-    """Tell whether a path is one that only TensorFlow's file systems read, such as ``gs://bucket/folder``."""
+    """Return whether only TensorFlow can read a path, such as ``gs://bucket/folder``."""
     return _REMOTE.match(path) is not None
+
+
+def is_image_name(name: str) -> bool:
+    """Return whether a file's name ends like an image's."""
+    return name[name.rfind(".") :].lower() in IMAGE_ENDINGS
+
+
+def join(folder: str, name: str) -> str:
+    """Return the path of a file in a folder, which may be remote."""
+    return f"{folder.rstrip('/')}/{name}" if is_remote(folder) else str(Path(folder) / name)
 
 
 def locate(path: str) -> str:
     """Return where a file or folder of a dataset is.
 
-    Absolute and remote paths stand for themselves. A relative one is looked for in the working directory, then in
-    Keras's ``datasets`` folder, then in what is mounted on Kaggle; the working directory is returned when it is in
-    none of them.
+    Absolute and remote paths are returned as they are. A relative one is looked for in the working directory, in
+    Keras's ``datasets`` folder and in Kaggle's input folders; if it is nowhere, its place in the working directory is
+    returned.
     """
     if is_remote(path):
         return path
@@ -37,7 +49,7 @@ def locate(path: str) -> str:
 
 
 def candidates(path: str) -> Iterator[Path]:
-    """Go through the places where a path that is not remote is looked for, in order."""
+    """Yield the places where a local path is looked for, in order."""
     expanded = Path(path).expanduser()
     if expanded.is_absolute():
         yield expanded

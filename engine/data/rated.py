@@ -1,4 +1,4 @@
-"""What each user rated, as one short text that a run keeps: a rating takes about two bytes of it."""
+"""Packs what each user rated into a short text that a run saves, about two bytes per rating."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 _NUMBERS = np.dtype("<i4")
 _LARGEST_SIZE, _LARGEST_EXPANSION = 64 << 20, 100
-"""A text that unpacks to more bytes than the first is refused if it also grows more than the second many times: ratings
-take about half their size when they are packed."""
+"""A text that unpacks to more than the first (bytes) and grows by more than the second (a factor) is refused: real
+ratings only double in size."""
 
 
 def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
-    """Pack what was rated: how much each user did, user by user, then what, in the same order.
+    """Pack the number of ratings of each user, followed by the rated items, user by user.
 
     Args:
-        users: Each rating's user, as a number from 1; 0 for users without a number, which are left out.
-        items: Its item likewise.
+        users: The user number of each rating; 0, an unknown user, is skipped.
+        items: The item number of each rating, likewise.
     """
     known = (users > 0) & (items > 0)
     users, items = users[known], items[known]
@@ -32,11 +32,11 @@ def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
 
 
 def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
-    """Return the items that each user rated: one array a user, of whom the first has the number 1.
+    """Return the items that each user rated: one array per user, starting with user 1.
 
     Args:
         text: What `packed` returned.
-        users: How many users there are.
+        users: Number of users.
 
     Raises:
         ValueError: The text is something else.

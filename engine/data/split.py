@@ -7,24 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .plain_text import first_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-_NAMED = 10
-"""Most classes that a notice names."""
-
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Which examples train, and which validate.
+    """Which examples are used for training and for validation.
 
     Args:
         train: Indices of the training examples, in random order.
-        validation: Likewise, of the validation examples; may be empty.
-        class_counts: Examples of each class by part, for the run's record.
-        notices: Classes that are too small to be split, by name.
+        validation: Indices of the validation examples; may be empty.
+        class_counts: Number of examples of each class in each part.
+        notices: What to report about classes that are too small to split.
     """
 
     train: NDArray[np.intp]
@@ -36,16 +35,16 @@ class Split:
 def stratified_split(
     labels: NDArray[Any], class_names: Sequence[str], fraction: float, seed: int, train_limit: int = 0
 ) -> Split:
-    """Split examples so that each class has about the same share in both parts.
+    """Split examples so that each class has about the same share of both parts.
 
-    A class with a single example is trained on; of any other one at least one example is in each part.
+    A class with one example is used for training; every other class has at least one example in each part.
 
     Args:
         labels: The class number of each example, shape ``(examples,)``.
-        class_names: Names of the classes, by number.
-        fraction: Share to hold out for validation.
+        class_names: Names of the classes in the order of their numbers.
+        fraction: Fraction to hold out for validation.
         seed: The same seed gives the same split.
-        train_limit: Keep only so many training examples; 0 means all.
+        train_limit: Most training examples; 0 means all.
     """
     from sklearn.model_selection import train_test_split
 
@@ -54,7 +53,7 @@ def stratified_split(
     indices = np.arange(len(labels))
     divisible = indices[counts[labels] > 1]
     kinds = int((counts > 1).sum())
-    # scikit-learn wants room for every class in both parts.
+    # scikit-learn needs room for every class in both parts.
     held_out = min(max(round(fraction * len(labels)), kinds), len(divisible) - kinds)
     validation = divisible[:0]
     if held_out:
@@ -73,13 +72,13 @@ def stratified_split(
 
 
 def counts_by_class(train: NDArray[Any], validation: NDArray[Any], classes: int) -> dict[str, list[int]]:
-    """Count the examples of each class in both parts, given their class numbers."""
+    """Count the examples of each class in both parts."""
     parts = {"train": train, "validation": validation}
     return {name: np.bincount(labels, minlength=classes).tolist() for name, labels in parts.items()}
 
 
 def _with_every_class(train: NDArray[np.intp], validation: NDArray[np.intp], labels: NDArray[Any]) -> NDArray[np.intp]:
-    """Exchange single examples until every class is in both parts; scikit-learn's rounding leaves small ones out."""
+    """Swap single examples until every class is in both parts: scikit-learn's rounding can drop small ones."""
     for _ in range(2):
         for number in np.setdiff1d(labels[train], labels[validation]):
             largest = np.bincount(labels[validation]).argmax()
@@ -93,8 +92,7 @@ def _notices(counts: NDArray[np.intp], class_names: Sequence[str]) -> tuple[str,
     single = [class_names[number] for number in np.flatnonzero(counts == 1).tolist()]
     if not single:
         return ()
-    more = f" and {len(single) - _NAMED:,} more" if len(single) > _NAMED else ""
-    named = ", ".join(single[:_NAMED]) + more
+    named = first_of(single)
     if len(single) == 1:
-        return (f"The class '{named}' has one example: it is trained on and not validated.",)
-    return (f"{len(single):,} classes have one example each, which is trained on and not validated: {named}.",)
+        return (f"The class '{named}' has one example: it is used for training only.",)
+    return (f"{len(single):,} classes have one example each, used for training only: {named}.",)

@@ -1,7 +1,8 @@
-"""Reads text files and CSV tables of a person's own; what is wrong with one is said with its line."""
+"""Reads the user's text files and CSV tables; errors name the line."""
 
 from __future__ import annotations
 
+import csv
 import gzip
 import io
 import zlib
@@ -14,72 +15,73 @@ from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
 from ..storage.paths import user_path
 from .places import is_remote, locate
+from .plain_text import first_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import pandas as pd
+    from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
 
 _GZIP = b"\x1f\x8b"
-_NAMED = 10
-"""Most lines that an error names."""
 
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tuple[str, ...] = METRICS) -> None:
-    """Check that a configuration's model, loss and metrics suit its dataset, before anything is read.
+    """Check that a configuration's model, loss and metrics fit its dataset.
 
     Args:
         config: The configuration.
-        model: The built-in model for the dataset; one of the person's own is taken as it is.
-        losses: The losses that suit it.
-        metrics: The metrics that suit it.
+        model: The built-in model for the dataset; a custom model is not checked.
+        losses: The losses that fit.
+        metrics: The metrics that fit.
 
     Raises:
         DataError: They do not.
     """
     if config.model != model and not is_user_reference(config.model):
         raise DataError(
-            f"{config.dataset} does not go with model = '{config.model}'.",
-            remedy=f"Set model = '{model}', or use a model of your own.",
+            f"{config.dataset} does not work with model = '{config.model}'.",
+            remedy=f"Set model = '{model}', or use a custom model.",
         )
     if config.loss not in losses:
         raise DataError(
-            f"{config.dataset} does not go with loss = '{config.loss}'.",
+            f"{config.dataset} does not work with loss = '{config.loss}'.",
             remedy=f"Set loss to {' or '.join(losses)}.",
         )
     for name in config.metrics:
         if name not in metrics:
             raise DataError(
-                f"{config.dataset} does not go with the metric '{name}'.",
+                f"{config.dataset} does not work with the metric '{name}'.",
                 remedy=f"Set metrics to some of: {', '.join(metrics)}.",
             )
 
 
 def refuse_class_options(config: RunConfig) -> None:
-    """Check that nothing is asked for that needs classes, where a dataset has none.
+    """Check that a dataset without classes is not configured with options that need them.
 
     Raises:
-        DataError: Something is.
+        DataError: It is.
     """
     asked = {"label_smoothing": config.label_smoothing > 0, "class_weight": config.class_weight != "none"}
     for key, is_asked in asked.items():
         if is_asked:
-            raise DataError(f"{config.dataset} has no classes, which {key} is for.", remedy=f"Leave {key} out.")
+            raise DataError(f"{config.dataset} has no classes, which {key} needs.", remedy=f"Remove {key}.")
 
 
 def shown(path: str) -> str:
-    """Write where a dataset's file is, as `engine.data.places` finds it, as a person would."""
+    """Return the path of a dataset's file for messages."""
     place = locate(path)
     return place if is_remote(place) else user_path(Path(place))
 
 
 def read_text(path: str) -> str:
-    """Read a text file as `engine.data.places` finds it: UTF-8, also compressed with gzip, also remote.
+    """Read a UTF-8 text file, which may be remote or compressed with gzip.
 
     Raises:
-        DataError: It is not there, cannot be read, is empty or no UTF-8.
+        DataError: It does not exist, cannot be read, is empty or is not UTF-8.
     """
     place = shown(path)
     content = _read(path)
@@ -94,7 +96,7 @@ def read_text(path: str) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(
             f"{place}, line {line:,}: not UTF-8 text.",
-            why=f"Byte {content[error.start]:#04x} is no character.",
+            why=f"Byte {content[error.start]:#04x} is not a valid character.",
             remedy=f"Convert it, for example: iconv -f latin1 -t utf-8 {place} > converted.txt",
         ) from error
     if not text.strip():
@@ -119,7 +121,7 @@ def _read(path: str) -> bytes:
         raise DataError(
             f"There is no file {shown(path)}.",
             remedy=(
-                "Put it there, or say where it is with data.options.path. A relative path is looked for in the working "
+                "Put it there, or set data.options.path. A relative path is looked for in the working "
                 "directory, in ~/.keras/datasets and in /kaggle/input."
             ),
         ) from error
@@ -128,16 +130,16 @@ def _read(path: str) -> bytes:
 
 
 def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -> pd.DataFrame:
-    """Make a table of what a CSV file holds; every cell is text.
+    """Parse a CSV table; every cell is text.
 
     Args:
-        path: The file, to name in errors.
-        text: What it holds.
-        columns: Names of the columns that have to be there, by the key of `data.options` that says them.
-        settings: How to read it, for pandas.
+        path: The file, for errors.
+        text: Its contents.
+        columns: Names of the required columns, by the key of `data.options` that sets each.
+        settings: Arguments for `pandas.read_csv`.
 
     Raises:
-        DataError: It is no table, has no rows, or not these columns.
+        DataError: It is not a table, has no rows, or a column is missing.
     """
     import pandas as pd
 
@@ -153,12 +155,62 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
             end = "" if nearest.endswith("?") else "."
             raise DataError(f"{place} has no column '{name}'; {nearest}{end}", remedy=f"Set data.options.{key}.")
     if table.empty:
-        raise DataError(f"{place} has a head and no rows.")
+        raise DataError(f"{place} has a header but no rows.")
     return table
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Name the first of some lines or rows, and say how many more there are."""
-    named = ", ".join(f"{number:,}" for number in numbers[:_NAMED])
-    more = len(numbers) - _NAMED
-    return f"{named} and {more:,} more" if more > 0 else named
+def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> None:
+    """Refuse a table because of some of its lines, if there are any.
+
+    Args:
+        place: The table, for errors.
+        lines: Line numbers; the header is line 1.
+        what: What is wrong with them.
+        remedy: What to do.
+
+    Raises:
+        DataError: There are such lines.
+    """
+    if len(lines):
+        named = first_of([f"{line:,}" for line in lines])
+        subject = f"line {named}" if len(lines) == 1 else f"{len(lines):,} lines: {named}"
+        raise DataError(f"{place}, {subject}: {what}.", remedy=remedy)
+
+
+def refuse_rows(
+    path: str, broken: NDArray[np.bool_], what: str, separator: str = ",", *, has_header: bool = True
+) -> None:
+    """Refuse a table because of some of its rows, if there are any, and name their lines.
+
+    Args:
+        path: The file.
+        broken: For each row, whether it is refused.
+        what: What is wrong with those rows.
+        separator: What separates the columns.
+        has_header: Whether the first line names the columns.
+
+    Raises:
+        DataError: There are such rows.
+    """
+    if broken.any():
+        # Only now: a row can span several lines, and numbering millions of rows takes a while.
+        lines = _first_lines(read_text(path), separator)[int(has_header) :]
+        numbers = [line for line, is_broken in zip(lines, broken, strict=False) if is_broken]
+        refuse_lines(shown(path), numbers, what, "Fill in or remove these lines.")
+
+
+def _first_lines(text: str, separator: str) -> list[int]:
+    """Return the number of the line that each row of a table begins on, blank lines left out as pandas does."""
+    if separator == "::":
+        text, separator = text.replace("::", "\t"), "\t"
+    limit = csv.field_size_limit(len(text) + 1)
+    rows = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        lines, before = [], 0
+        for row in rows:
+            if len(row) > 1 or (row and row[0].strip()):
+                lines.append(before + 1)
+            before = rows.line_num
+    finally:
+        csv.field_size_limit(limit)
+    return lines

@@ -1,4 +1,4 @@
-"""Words and their numbers: how texts become what a model reads, and back."""
+"""Turns texts into word numbers and back."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 PADDING, UNKNOWN, START, END = range(4)
-"""Numbers that are no words: what fills a text up, a word that is not in the vocabulary, a sentence's ends."""
+"""Numbers with a special meaning: padding, an unknown word, the start and end of a sentence."""
 
 _UNKNOWN_WORD = "[UNK]"
 PLAIN = ("", _UNKNOWN_WORD)
-"""What every vocabulary begins with."""
+"""What every vocabulary starts with."""
 
 SENTENCES = (*PLAIN, "[start]", "[end]")
-"""What the vocabulary of sentences that a model writes begins with. No text holds these: brackets are dropped."""
+"""What the vocabulary of a model's output starts with. No text contains these: brackets are dropped."""
 
 _ENDS = (SENTENCES[PADDING], SENTENCES[END])
 
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>]*>")
 
-# Apostrophes join what they stand between (don't → dont), every other mark separates, ¿ and – included.
+# Apostrophes are dropped (don't → dont); all other punctuation separates words, ¿ and – included.
 _APOSTROPHES = "'’ʼ`´"
 _MARKS = {
     number: None if chr(number) in _APOSTROPHES else " "
@@ -42,21 +42,35 @@ _MARKS = {
 def words_of(text: str) -> list[str]:
     """Split a text into its words, in lower case and without punctuation.
 
-    Words are what spaces and punctuation separate; a language written without spaces gives whole sentences.
+    A language written without spaces gives whole sentences.
     """
     return text.lower().translate(_MARKS).split()
 
 
+def length_notice(numbers: NDArray[np.int32], texts: str) -> tuple[str, ...]:
+    """Return a notice if 1% of the texts or more may be cut off.
+
+    Args:
+        numbers: What `Vocabulary.encode` returned.
+        texts: What the texts are called.
+    """
+    share = float(np.mean(numbers[:, -1] != PADDING))
+    if share < 0.01:
+        return ()
+    length = numbers.shape[1]
+    return (f"{share:.0%} of the {texts} fill all {length} words of data.options.length and may be cut off.",)
+
+
 def without_markup(text: str) -> str:
-    """Return a text without HTML tags, such as the ``<br />`` of film reviews."""
+    """Remove HTML tags from a text, such as the ``<br />`` in film reviews."""
     return _MARKUP.sub(" ", text) if "<" in text else text
 
 
 class Vocabulary:
-    """The words that have a number of their own.
+    """The words that have their own number.
 
     Args:
-        words: All of them by number; the first ones are `PLAIN` or `SENTENCES`.
+        words: All words in the order of their numbers, starting with `PLAIN` or `SENTENCES`.
     """
 
     def __init__(self, words: Sequence[str]) -> None:
@@ -65,12 +79,12 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, texts: Iterable[str], largest: int, first: tuple[str, ...] = PLAIN) -> Vocabulary:
-        """Take the most frequent words of texts; of two equally frequent ones the one that came first.
+        """Take the most frequent words of texts; on a tie, the one that occurs first.
 
         Args:
             texts: The texts.
-            largest: How many numbers there are at most, those of `first` included.
-            first: The numbers that are no words.
+            largest: Most entries, including `first`.
+            first: The special entries at the start.
         """
         counts: Counter[str] = Counter()
         for text in texts:
@@ -82,11 +96,11 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, texts: Sequence[str], length: int) -> NDArray[np.int32]:
-        """Write texts as numbers, cut or filled up to a length.
+        """Turn texts into numbers, cut or padded to a length.
 
         Args:
             texts: The texts.
-            length: Numbers a text.
+            length: Numbers per text.
 
         Returns:
             Shape ``(texts, length)``.
@@ -99,11 +113,11 @@ class Vocabulary:
         return numbers
 
     def encode_targets(self, texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Write sentences as what a model reads of them and what it has to say next.
+        """Turn sentences into a decoder's inputs and labels.
 
         Returns:
-            The words so far, with the mark of the start before them, and the words that follow, with the mark of
-            the end behind them, unless they were cut; both of shape ``(texts, length)``.
+            The words so far, starting with the start mark, and the words that follow, ending with the end mark unless
+            they were cut; both of shape ``(texts, length)``.
         """
         said = self.encode(texts, length)
         has_room = said[:, -1] == PADDING
@@ -114,6 +128,6 @@ class Vocabulary:
         return so_far.astype(np.int32), following
 
     def decode(self, numbers: Iterable[int]) -> str:
-        """Write the words of a sentence, up to its end."""
+        """Return a sentence's words, up to its end."""
         words = (self.words[number] for number in numbers)
         return " ".join(takewhile(lambda word: word not in _ENDS, words))

@@ -1,4 +1,4 @@
-"""From examples to batches: the `tf.data` pipeline, its cache, class weights and augmentation.
+"""Turns examples into batches: the `tf.data` pipeline, its cache, class weights and augmentation.
 
-Where examples come from belongs in `data`; how fast the pipeline is while a run trains belongs in `monitoring`.
+Loading examples belongs in `data`; measuring the pipeline during training belongs in `monitoring`.
 """

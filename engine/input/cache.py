@@ -1,4 +1,4 @@
-"""Decides where decoded examples are kept after the first epoch: in memory, in a file beside the run, or nowhere."""
+"""Decides where decoded examples are cached: in memory, in a file in the run folder, or nowhere."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MEMORY_SHARE = 0.5
-"""Share of free memory that kept examples may take."""
+"""Fraction of free memory that cached examples may take."""
 
-# Of free memory, for a shuffle of examples that are not kept in memory anyway. They come and go in threads of their
-# own, which costs the allocator three times their size (measured with glibc).
+# Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and
+# freed in other threads, which takes three times their size (measured with glibc).
 _SHUFFLE_SHARE = 0.125
 _DISK_SHARE = 0.9
-_OVERHEAD_BYTES = 256  # what TensorFlow needs to keep an example beside its values
+_OVERHEAD_BYTES = 256  # what TensorFlow needs per cached example besides its values
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where decoded examples are kept.
+    """Where decoded examples are cached.
 
     Args:
         kind: ``memory``, ``disk`` or ``off``.
-        reason: Where and why, in one sentence.
-        shuffle_most: Most examples that a shuffle may hold in memory; None where there is no bound.
-        notice: What a person should know; empty when all is as expected.
+        reason: Where and why, in one phrase.
+        shuffle_most: Most examples in the shuffle buffer; None without a limit.
+        notice: What the user should know; empty if there is nothing.
     """
 
     kind: str
@@ -43,11 +43,11 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What there is to keep examples in.
+    """Free space for cached examples.
 
     Args:
         memory_bytes: Free memory.
-        disk_bytes: Free disk beside the run; 0 where there is no folder for it.
+        disk_bytes: Free space on the run's disk; 0 without a folder.
     """
 
     memory_bytes: int
@@ -55,55 +55,55 @@ class Room:
 
 
 def choose_cache(asked: str, count: int | None, example_bytes: int | None, room: Room) -> Cache:
-    """Decide where examples are kept.
+    """Decide where examples are cached.
 
     Args:
         asked: The configuration's ``data.cache``.
-        count: Training and validation examples; None when the dataset does not tell, or has no end.
-        example_bytes: Bytes of one, decoded; None when they differ.
-        room: What there is.
+        count: Number of training and validation examples; None if unknown or endless.
+        example_bytes: Size of one decoded example; None if sizes differ.
+        room: The free space.
 
     Raises:
-        DataError: A file was asked for, and the disk is too small.
+        DataError: The cache must be on disk, and the disk is too small.
     """
     needed = most = None
     if example_bytes is not None:
         each = example_bytes + _OVERHEAD_BYTES
         needed = None if count is None else count * each
         most = int(_SHUFFLE_SHARE * room.memory_bytes / each)
-    size = "the examples" if needed is None else f"{count:,} examples of {size_text(needed)} in all"
+    size = "the examples" if needed is None else f"{count:,} examples ({size_text(needed)} in total)"
     if asked == "memory":
-        return Cache("memory", f"in memory: asked for; {size}")
+        return Cache("memory", f"in memory (data.cache=memory): {size}")
     if asked == "off":
-        return Cache("off", "not kept: asked for", most)
+        return Cache("off", "not cached (data.cache=off)", most)
     if asked == "disk":
         if needed is not None and needed > _DISK_SHARE * room.disk_bytes:
             raise DataError(
-                f"data.cache is disk, and {size} do not fit: {size_text(room.disk_bytes)} are free beside the run.",
+                f"data.cache is disk, but {size} do not fit: {size_text(room.disk_bytes)} are free on the run's disk.",
                 remedy="Free space, set data.cache=off, or set TPU_CONSOLE_HOME to a folder on a larger disk.",
             )
-        return Cache("disk", f"in a file beside the run: asked for; {size}", most)
+        return Cache("disk", f"in a file in the run folder (data.cache=disk): {size}", most)
     if needed is None:
-        why = "their number is not known" if count is None else "their sizes differ"
-        return Cache("off", f"not kept: {why}", most, _told(f"Examples are read anew in every epoch: {why}."))
-    free = f"half of the {size_text(room.memory_bytes)} of memory that is free"
+        why = "their number is unknown" if count is None else "their sizes differ"
+        return Cache("off", f"not cached: {why}", most, _with_remedy(f"Examples are read again in every epoch: {why}."))
+    free = f"half of the {size_text(room.memory_bytes)} of free memory"
     if needed <= MEMORY_SHARE * room.memory_bytes:
-        return Cache("memory", f"in memory: {size} are less than {free}")
+        return Cache("memory", f"in memory: {size} need less than {free}")
     if needed <= _DISK_SHARE * room.disk_bytes:
-        return Cache("disk", f"in a file beside the run: {size} are more than {free}", most)
-    why = f"{size} are more than {free}, and than the {size_text(room.disk_bytes)} that the disk has free"
-    return Cache("off", f"not kept: {why}", most, _told(f"Examples are read anew in every epoch: {why}."))
+        return Cache("disk", f"in a file in the run folder: {size} need more than {free}", most)
+    why = f"{size} need more than {free}, and more than the {size_text(room.disk_bytes)} of free disk space"
+    return Cache("off", f"not cached: {why}", most, _with_remedy(f"Examples are read again in every epoch: {why}."))
 
 
-def _told(sentence: str) -> str:
-    return f"{sentence} data.cache=memory or disk keeps them all the same."
+def _with_remedy(sentence: str) -> str:
+    return f"{sentence} data.cache=memory or disk caches them anyway."
 
 
 def room_beside(folder: Path | None) -> Room:
-    """Look at what there is to keep examples in.
+    """Return the free space for cached examples.
 
     Args:
-        folder: Where a file would be kept; None when nowhere.
+        folder: Where a cache file would be; None without one.
     """
     disk = 0
     if folder is not None:

@@ -1,4 +1,4 @@
-"""Class weights, which let the examples of rare classes count for more."""
+"""Computes class weights, with which examples of rare classes count more."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Return a weight a class, so that all classes count for as much: ``n / (k · n_c)``, as in scikit-learn.
+    """Return the weight of each class that makes all classes count equally: ``n / (k · n_c)``, as in scikit-learn.
 
     Args:
-        counts: Examples of each class; classes without any are not counted among the k.
+        counts: Number of examples of each class; empty classes are not among the k.
     """
     present = counts > 0
     weights = np.zeros(len(counts), np.float32)
@@ -27,20 +27,24 @@ def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
     return weights
 
 
+def has_class_labels(examples: Examples) -> bool:
+    """Return whether labels are class numbers, or a probability for each class, of a known number of classes."""
+    label, classes = examples.train.element_spec[1], examples.signature.classes
+    is_number = label.shape.rank == 0 and label.dtype.is_integer
+    return bool(classes) and (is_number or label.shape.as_list() == [classes])
+
+
 def training_weights(examples: Examples) -> NDArray[np.float32]:
     """Return the weight of each class in the training data.
 
-    The classes are counted by the dataset, or in one pass over the labels.
+    The counts come from the dataset, or from one pass over the labels.
 
     Raises:
-        DataError: There are no classes, or the data has no known end.
+        DataError: There are no classes, or the number of examples is unknown.
     """
-    label = examples.train.element_spec[1]
-    classes = examples.signature.classes
-    is_number = label.shape.rank == 0 and label.dtype.is_integer
-    if not classes or not (is_number or label.shape.as_list() == [classes]):
+    if not has_class_labels(examples):
         raise DataError(
-            "class_weight=balanced needs labels that are class numbers, or a share for each class.",
+            "class_weight=balanced needs labels that are class numbers or a probability for each class.",
             remedy="Set class_weight=none.",
         )
     counted = examples.record.get("class_counts", {}).get("train")
@@ -48,10 +52,11 @@ def training_weights(examples: Examples) -> NDArray[np.float32]:
         return balanced_weights(np.asarray(counted, np.float64))
     if examples.train_count is None:
         raise DataError(
-            "class_weight=balanced has to count the classes, and the dataset does not tell where it ends.",
-            remedy="Give it a length (tf.data.experimental.assert_cardinality), or set class_weight=none.",
+            "class_weight=balanced has to count the classes, but the dataset has an unknown number of examples.",
+            remedy="Set the number with tf.data.experimental.assert_cardinality, or set class_weight=none.",
         )
-    labels = examples.train.map(lambda _, label, *__: tf.one_hot(label, classes) if is_number else label)
+    classes = examples.signature.classes
+    labels = examples.train.map(lambda _, label, *__: label if label.shape.rank else tf.one_hot(label, classes))
     totals = labels.batch(4096).reduce(
         np.zeros(classes), lambda total, batch: total + tf.reduce_sum(tf.cast(batch, tf.float64), axis=0)
     )
@@ -62,7 +67,7 @@ def sample_weights(labels: Any, weights: NDArray[np.float32]) -> Any:
     """Return the weight of each example of a batch.
 
     Args:
-        labels: Class numbers of shape ``(batch,)``, or a share for each class, shape ``(batch, classes)``.
+        labels: Class numbers of shape ``(batch,)``, or a probability for each class, shape ``(batch, classes)``.
         weights: The weight of each class.
     """
     if labels.dtype.is_integer and labels.shape.rank == 1:

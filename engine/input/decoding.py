@@ -1,7 +1,7 @@
-"""Keeps decoded examples, and decodes image files before training, so that every damaged one is known by then.
+"""Caches decoded examples, and decodes all image files before training to find the damaged ones.
 
-Whether the inside of an image file is whole shows only when it is decoded. The pass that finds it out fills the cache
-that training reads, so nothing is decoded twice.
+Only decoding shows whether the contents of an image file are valid. This pass fills the cache that training reads, so
+nothing is decoded twice.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ if TYPE_CHECKING:
     from .cache import Cache
 
 _STRIDE = 16
-"""One image of so many is handed to Python in the pass; the others only go into the cache, which costs less."""
+"""Only every n-th image of the pass is passed to Python, to save time; the others only go into the cache."""
 
-_TELL_EVERY_S = 2.0
+_REPORT_EVERY_S = 2.0
 _NOT_DECODED = (
-    "Images are not kept, and so they are not decoded before training: one whose header is right and whose inside is "
-    "damaged ends the run, with its name."
+    "Images are not cached, so they are not all decoded before training: an image with a valid header and damaged "
+    "contents ends the run, with its name."
 )
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedStore:
-    """Examples that are read from a cache, as far as there is one.
+class CachedExamples:
+    """Examples and the cached datasets that they are read from.
 
     Args:
-        examples: What is trained on; those that could not be decoded are no longer among them.
-        train: The training examples, by way of the cache.
-        validation: Likewise, or None.
-        notices: What a person should know.
+        examples: The examples, without those that could not be decoded.
+        train: The training examples, read through the cache.
+        validation: The validation examples, likewise; None without them.
+        notices: What the user should know.
     """
 
     examples: Examples
@@ -46,38 +46,38 @@ class KeyedStore:
     notices: tuple[str, ...] = ()
 
 
-def keep(
+def cache_examples(
     examples: Examples, cache: Cache, folder: Path | None, on_progress: Callable[[str], None] | None = None
-) -> KeyedStore:
-    """Put a cache behind examples, and fill it with images.
+) -> CachedExamples:
+    """Cache examples; images are decoded and cached before training.
 
     Args:
         examples: What was loaded.
-        cache: Where they are kept.
-        folder: The folder for a file, which may be made; None when there is none.
-        on_progress: Told with a sentence every few seconds how far decoding is, and with an empty one often in
-            between; what it raises ends the pass. None leaves decoding to the first epoch.
+        cache: Where they are cached.
+        folder: The folder for a cache file, created if needed; None without one.
+        on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
+            between; an exception from it ends the pass. None leaves decoding to the first epoch.
 
     Raises:
-        DataError: Images cannot be decoded, and the dataset's options do not allow to leave them out.
+        DataError: Images cannot be decoded, and the dataset's options do not skip them.
     """
     if on_progress is None or examples.sift is None:
         train = _cached(examples.train, cache, folder, "train")
-        return KeyedStore(examples, train, _cached(examples.validation, cache, folder, "validation"))
+        return CachedExamples(examples, train, _cached(examples.validation, cache, folder, "validation"))
     if cache.kind == "off" or (cache.kind == "disk" and folder is None):
-        return KeyedStore(examples, examples.train, examples.validation, (_NOT_DECODED,))
+        return CachedExamples(examples, examples.train, examples.validation, (_NOT_DECODED,))
     sifted = examples.sift()
     train = _cached(sifted.train, cache, folder, "train")
     validation = _cached(sifted.validation, cache, folder, "validation")
     _pass_over(((train, examples.train_count), (validation, examples.validation_count)), on_progress)
-    return _left(sifted.judge(examples), train, validation)
+    return _left(sifted.finish(examples), train, validation)
 
 
 def untuned() -> Any:
-    """Return options that switch the tuning thread off; prefetching then still tunes itself.
+    """Return options that turn off the autotune thread; prefetching still tunes itself.
 
-    That thread sleeps up to a minute at a time, and an iterator's end waits for it: `fit` returned 8 s late
-    after a 35 s run on TensorFlow 2.21, and would hold a TPU that long.
+    That thread sleeps up to a minute, and the end of an iterator waits for it: `fit` returned 8 s late after a 35 s
+    run on TensorFlow 2.21, and would hold a TPU that long.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
@@ -94,22 +94,22 @@ def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
 
 
 def _pass_over(parts: Sequence[tuple[Any, int | None]], on_progress: Callable[[str], None]) -> None:
-    """Go once over datasets that are cached, given with the number of their images, and do nothing else with them."""
+    """Iterate once over cached datasets, given with their numbers of images."""
     total = sum(count or 0 for _, count in parts)
     on_progress(f"decoding {total:,} images")
-    before, told = 0, time.monotonic()
+    before, reported_s = 0, time.monotonic()
     for dataset, count in parts:
         elements = () if dataset is None else dataset.shard(_STRIDE, 0).with_options(untuned())
         for number, _ in enumerate(elements):
-            is_due = time.monotonic() - told > _TELL_EVERY_S
-            told = time.monotonic() if is_due else told
+            is_due = time.monotonic() - reported_s > _REPORT_EVERY_S
+            reported_s = time.monotonic() if is_due else reported_s
             on_progress(f"decoding {before + number * _STRIDE + 1:,} of {total:,} images" if is_due else "")
         before += count or 0
 
 
-def _left(left: Examples, train: Any, validation: Any) -> KeyedStore:
-    """Return what is left after the pass, with its number, which the cache itself does not tell."""
+def _left(left: Examples, train: Any, validation: Any) -> CachedExamples:
+    """Return the examples that are left after the pass, with their number, which a cached dataset does not know."""
     counted = tf.data.experimental.assert_cardinality
     train = train.apply(counted(left.train_count))
     validation = validation.apply(counted(left.validation_count)) if left.validation_count else None
-    return KeyedStore(replace(left, train=train, validation=validation), train, validation, left.notices)
+    return CachedExamples(replace(left, train=train, validation=validation), train, validation, left.notices)

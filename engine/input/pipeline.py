@@ -1,7 +1,7 @@
-"""The input pipeline: cache → shuffle → repeat → batch (the remainder dropped) → augment → prefetch.
+"""Builds the input pipeline: cache → shuffle → repeat → batch (dropping the remainder) → augment → prefetch.
 
-Augmentation comes after the cache, so that every epoch sees new changes of the same cached examples, and only
-training data is augmented. It works on whole batches, which is faster; each image still has draws of its own.
+Augmentation comes after the cache, so that it differs in every epoch, and applies to training data only. It works on
+whole batches, which is faster; each image still has its own random numbers.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
-from .class_weights import sample_weights, training_weights
-from .decoding import keep, untuned
+from .class_weights import has_class_labels, sample_weights, training_weights
+from .decoding import cache_examples, untuned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from .cache import Cache, Room
 
 _BATCHES_AT_ONCE_BYTES = 1 << 30
-"""Most memory for the batches that are prepared at the same time."""
+"""Most memory for batches that are prepared in parallel."""
 
 _CONVERTED_APART, _CHANGED_APART = 1 << 18, 1 << 15
-"""Values of a batch from which threads of their own are worth it, to convert batches and to change them at random.
+"""Values in a batch from which other threads are worth it, to convert batches and to augment them.
 
-Handing a batch over takes some 10 µs of CPU, and timing it in `engine.monitoring.input_rate` as much again: with steps
-of a millisecond that is 2 % of a core.
+Passing a batch to another thread takes some 10 µs of CPU, and timing it in `engine.monitoring.input_rate` as much
+again: with steps of a millisecond that is 2% of a core.
 """
 
 
@@ -48,16 +48,16 @@ class Pipeline:
     """Batched data, ready for `fit`.
 
     Args:
-        train: Endless batches of (examples, labels), and sample weights if there are any; of a static shape.
+        train: Endless batches of (examples, labels), with sample weights if there are any; of a static shape.
         validation: Batches of one pass over the validation data, or None.
-        steps_per_epoch: Training steps an epoch.
-        global_batch: Examples a step over all replicas.
-        remainder: Examples that an epoch over the whole dataset leaves out.
-        calibration: Makes an endless dataset of one training batch, which draws nothing from the run's own shuffling.
-        cache: Where decoded examples are kept, and why.
-        placement: Where images are changed at random, and why.
-        examples: What is trained on; those that could not be decoded are no longer among them.
-        notices: What a person should know.
+        steps_per_epoch: Training steps per epoch.
+        global_batch: Examples per step over all replicas.
+        remainder: Examples that an epoch over the whole dataset drops.
+        calibration: Makes an endless dataset of one training batch, without advancing the run's shuffling.
+        cache: Where decoded examples are cached, and why.
+        placement: Where images are augmented, and why.
+        examples: The examples, without those that could not be decoded.
+        notices: What the user should know.
     """
 
     train: Any
@@ -87,16 +87,16 @@ def build_pipeline(
     Args:
         examples: What was loaded.
         config: The configuration.
-        replicas: Copies of the model; each gets ``config.batch_size`` examples a step.
-        accelerator: Its name; augmentation is placed by it.
-        cache_folder: A folder of the run's own that may be made to keep decoded examples in; None when there is none.
-        room: Memory and disk there is for them; what is free now by default.
+        replicas: Copies of the model; each gets ``config.batch_size`` examples per step.
+        accelerator: Its name, which decides where augmentation happens.
+        cache_folder: A folder for cached examples, created if needed; None without one.
+        room: Free memory and disk space; measured by default.
         share: This host's share of every batch; all of it by default.
-        on_decoding: Told how far decoding is, as in `engine.input.decoding.keep`; None leaves it to the first epoch.
+        on_decoding: Called as in `engine.input.decoding.cache_examples`; None leaves decoding to the first epoch.
 
     Raises:
-        DataError: A batch does not fit, the number of steps cannot be known, examples differ in size, or something
-            that the configuration asks for does not go with them.
+        DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
+            configuration does not fit them.
     """
     _check_shapes(examples, config)
     _check_labels(examples, config)
@@ -106,17 +106,17 @@ def build_pipeline(
     cache = choose_cache(
         config.data.cache, _total_count(examples), _example_bytes(examples.train), room or room_beside(cache_folder)
     )
-    kept = keep(examples, cache, cache_folder, on_decoding)
-    examples = kept.examples
+    cached = cache_examples(examples, cache, cache_folder, on_decoding)
+    examples = cached.examples
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
     weights = training_weights(examples) if config.class_weight == "balanced" else None
-    shuffled, notice = _shuffled(kept.train, examples, config, cache)
+    shuffled, notice = _shuffled(cached.train, examples, config, cache)
     share = share or Share()
-    # Every host shuffles all examples in the same order, and takes every n-th: together they see whole batches.
-    train = _dealt(shuffled.repeat(), share).batch(batch // share.count, drop_remainder=True)
+    # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
+    train = _host_part(shuffled.repeat(), share).batch(batch // share.count, drop_remainder=True)
     in_pipeline = config.augmentation.is_active and not placement.in_model
     train = _prepared(train, examples, config, weights, share, augmented=in_pipeline)
-    validation, left_out = kept.validation, ""
+    validation, left_out = cached.validation, ""
     if validation is not None:
         validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
         validation = _prepared(validation, examples, config)
@@ -125,7 +125,7 @@ def build_pipeline(
         first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
         return _prepared(first, examples, config, weights).take(1).cache().repeat()
 
-    notices = tuple(text for text in (*kept.notices, cache.notice, notice, left_out) if text)
+    notices = tuple(text for text in (*cached.notices, cache.notice, notice, left_out) if text)
     return Pipeline(train, validation, steps, batch, remainder, calibration, cache, placement, examples, notices)
 
 
@@ -135,7 +135,7 @@ def largest_pixel(examples: Examples, config: RunConfig) -> float:
 
 
 def _largest_stored(examples: Examples) -> float:
-    """Return the largest value of a pixel in the dataset; where it does not tell, its number format does."""
+    """Return the largest value of a pixel in the dataset, from its number format if the dataset does not say."""
     images = tf.nest.flatten(examples.train.element_spec[0])[0]
     return examples.pixel_range or (255.0 if images.dtype == tf.uint8 else 1.0)
 
@@ -144,24 +144,21 @@ def _check_shapes(examples: Examples, config: RunConfig) -> None:
     for part in tf.nest.flatten(examples.train.element_spec[0]):
         if part.shape.rank is None or None in part.shape.as_list():
             raise DataError(
-                f"The examples of {config.dataset} have shape {part.shape}: their size differs or is not known.",
-                why="Batches need examples of one size, and a TPU's program is compiled for it.",
-                remedy="Bring them to one size in the dataset function, as tf.image.resize or tf.ensure_shape does.",
+                f"The examples of {config.dataset} have shape {part.shape}: their sizes differ or are unknown.",
+                why="A batch needs examples of one size, and so does a compiled TPU program.",
+                remedy="Give them one size in the dataset function, such as with tf.image.resize or tf.ensure_shape.",
             )
 
 
 def _check_labels(examples: Examples, config: RunConfig) -> None:
-    """Check that labels can become a share for each class, where mixing or smoothing makes shares of them."""
-    if config.effective_loss == config.loss:
+    """Check that labels can become a probability for each class, if mixing or smoothing needs that."""
+    if config.effective_loss == config.loss or has_class_labels(examples):
         return
     label, classes = examples.train.element_spec[1], examples.signature.classes
-    is_number = label.shape.rank == 0 and label.dtype.is_integer
-    if classes and (is_number or label.shape.as_list() == [classes]):
-        return
     key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
     raise DataError(
-        f"{key} needs examples of one class each and their number; the labels of {config.dataset} are of shape "
-        f"{label.shape}, with {classes or 'an unknown number of'} classes.",
+        f"{key} needs examples of one class each and a known number of classes; the labels of "
+        f"{config.dataset} have shape {label.shape} and {classes or 'an unknown number of'} classes.",
         remedy="Set it to 0, or return one-hot labels from the dataset function.",
     )
 
@@ -173,7 +170,7 @@ def _total_count(examples: Examples) -> int | None:
 
 
 def _example_bytes(dataset: Any) -> int | None:
-    """Return the bytes of one example with its label; None when they differ."""
+    """Return the size of one example with its label in bytes; None if sizes differ."""
     total = 0
     for part in tf.nest.flatten(dataset.element_spec):
         elements = part.shape.num_elements()
@@ -184,14 +181,14 @@ def _example_bytes(dataset: Any) -> int | None:
 
 
 def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache) -> tuple[Any, str]:
-    """Shuffle, holding no more examples than memory has room for; say so when that is less than all."""
+    """Shuffle with a buffer that fits in memory; return a notice if it is smaller than intended."""
     wanted = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
     buffer, notice = wanted, ""
     if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < wanted:
         buffer = max(1, cache.shuffle_most)
         notice = (
-            f"Each example is drawn from {buffer:,} at a time instead of {wanted:,}: more do not fit into memory. "
-            "data.shuffle_buffer sets another number."
+            f"The shuffle buffer holds {buffer:,} examples instead of {wanted:,}: more do not fit in memory. "
+            "Change it with data.shuffle_buffer."
         )
     return dataset.shuffle(buffer, seed=config.seed, reshuffle_each_iteration=True), notice
 
@@ -205,17 +202,17 @@ def _prepared(
     *,
     augmented: bool = False,
 ) -> Any:
-    """Make of batches what the model and its loss take, and fetch ahead.
+    """Convert batches to what the model and its loss need, and prefetch.
 
-    Pixels stay bytes until here: a quarter of the size to cache, shuffle and copy.
+    Pixels stay uint8 until here: a quarter of the size to cache, shuffle and copy.
 
     Args:
         dataset: Batches.
         examples: What was loaded.
         config: The configuration.
-        weights: The weight of each class, for training data where classes are weighted.
-        share: This host's share of the batches; each host's random changes are others.
-        augmented: Whether images are changed at random.
+        weights: The weight of each class, for training data with class weights.
+        share: This host's share of the batches; each host augments differently.
+        augmented: Whether images are augmented.
     """
     classes = examples.signature.classes
     one_hot = config.effective_loss == "categorical_crossentropy" and _has_integer_labels(dataset)
@@ -248,11 +245,11 @@ def _prepared(
 
 
 def _parallel_calls(batches: Any, least: int) -> int | None:
-    """Return how many batches are prepared at once: one a core, unless they are so large that memory would not do.
+    """Return how many batches are prepared in parallel: one per core, or fewer if they need too much memory.
 
     Args:
         batches: The batches.
-        least: Values of a batch below which it is done where they are fetched; then the result is None.
+        least: With fewer values in a batch, the result is None: no other threads.
     """
     sizes = [part.shape.num_elements() for part in tf.nest.flatten(batches.element_spec)]
     values = sum(size or 1 for size in sizes)
@@ -279,33 +276,35 @@ def _steps(count: int | None, config: RunConfig, batch: int, replicas: int) -> t
         return config.steps_per_epoch, 0
     if count is None:
         raise DataError(
-            f"{config.dataset} does not tell how many examples it has.",
-            remedy="Set steps_per_epoch, or give it a length: tf.data.experimental.assert_cardinality.",
+            f"{config.dataset} has an unknown number of examples.",
+            remedy="Set steps_per_epoch, or set the number with tf.data.experimental.assert_cardinality.",
         )
     return count // batch, count % batch
 
 
-def _dealt(dataset: Any, share: Share) -> Any:
+def _host_part(dataset: Any, share: Share) -> Any:
     return dataset.shard(share.count, share.index) if share.count > 1 else dataset
 
 
 def _validation_batches(validation: Any, count: int | None, batch: int, replicas: int, share: Share) -> tuple[Any, str]:
-    """Return this host's validation batches, and what is left out of them."""
+    """Return this host's validation batches, and a notice about skipped examples."""
     left_out = ""
     if share.is_even and count is not None and (rest := count % replicas):
-        left_out = f"Validation leaves out {rest} of {count:,} examples: they do not divide among {replicas} replicas."
+        left_out = (
+            f"Validation skips {rest} of {count:,} examples, which cannot be split evenly over {replicas} replicas."
+        )
         count -= rest
         validation = validation.take(count)
     size = _validation_batch(count, batch, replicas)
-    # Of an unknown number of examples the last batch might leave a replica empty-handed.
+    # With an unknown number of examples, the last batch might leave a replica without any.
     drop = count is None and replicas > 1
-    return _dealt(validation, share).batch(size // share.count, drop_remainder=drop), left_out
+    return _host_part(validation, share).batch(size // share.count, drop_remainder=drop), left_out
 
 
 def _validation_batch(count: int | None, batch: int, replicas: int) -> int:
-    """Choose a batch whose last, smaller one still gives every replica an example.
+    """Choose a batch size with which the last, smaller batch still has an example for every replica.
 
-    A strategy deals a batch out in shares of ``ceil(batch / replicas)``; a replica left without one fails.
+    A strategy splits a batch into parts of ``ceil(batch / replicas)``; a replica without examples fails.
 
     Raises:
         DataError: There are too few validation examples for the replicas.
@@ -317,6 +316,6 @@ def _validation_batch(count: int | None, batch: int, replicas: int) -> int:
         if rest == 0 or -(-rest // replicas) * (replicas - 1) < rest:
             return size
     raise DataError(
-        f"The {count:,} validation examples cannot be dealt out to {replicas} replicas.",
-        remedy="Use fewer replicas, or another data.validation_fraction.",
+        f"The {count:,} validation examples cannot be split over {replicas} replicas.",
+        remedy="Use fewer replicas or another data.validation_fraction.",
     )

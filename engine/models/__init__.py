@@ -1,4 +1,4 @@
-"""Building and compiling Keras models: one module per kind of model.
+"""Builds and compiles Keras models: one module per kind of model.
 
-A new model goes here, and its options into `config.model_options`. Training belongs in `training`.
+The options of models belong in `config.model_options`, training belongs in `training`.
 """

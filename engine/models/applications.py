@@ -1,7 +1,7 @@
-"""The classification models of `keras.applications`, with their own preprocessing inside and a new classifier.
+"""Builds the models of `keras.applications`, with their preprocessing inside and a new classifier.
 
-The model takes pixels as ``data.pixels`` scales them. What its family wants of them is done by Keras layers that are
-part of the model, so that a saved model takes the same pixels and loads without this package.
+The model takes pixels scaled by ``data.pixels``. The preprocessing of its family consists of Keras layers in the model,
+so a saved model takes the same pixels and loads without this package.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
-# What `preprocess_input` of each family does to pixels from 0 to 255, as Keras's `imagenet_utils` names it; families
-# with "none" have it inside already. The longest beginning of a name counts.
+# What `preprocess_input` of each family does to pixels from 0 to 255, named as in Keras's `imagenet_utils`; with "none"
+# the model does it itself. The longest matching prefix of a name counts.
 _PREPROCESSING = {
     "ConvNeXt": "none",
     "DenseNet": "torch",
@@ -40,9 +40,9 @@ _MEAN_BGR = (103.939, 116.779, 123.68)
 
 _SMALLEST_SIDES = {"Inception": 75, "Xception": 71}
 _SMALLEST_SIDE = 32
-# The published weights of these are only taken for images of this very size.
+# The published weights of these models only work with images of this size.
 _FIXED_SIDES = {"NASNetLarge": 331, "NASNetMobile": 224}
-# Files that Keras keeps under another name than their address has.
+# Files that Keras saves under another name than in the URL.
 _RENAMED = {
     "NASNet-large-no-top.h5": "nasnet_large_no_top.h5",
     "NASNet-mobile-no-top.h5": "nasnet_mobile_no_top.h5",
@@ -53,7 +53,7 @@ def application(config: RunConfig, signature: Signature) -> Any:
     """Build `application`.
 
     Raises:
-        DataError: The examples are not images of a size it takes, or its weights cannot be had.
+        DataError: The examples are not images of a valid size, or its weights cannot be loaded.
     """
     options = ApplicationOptions.model_validate(config.model_options)
     shape = image_shape("application", signature)
@@ -63,8 +63,8 @@ def application(config: RunConfig, signature: Signature) -> Any:
     inputs = keras.Input(shape)
     pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
     prepared = preprocessed(pixels, options.name, 255.0 if config.data.pixels == "unit" else 1.0)
-    # Batch normalisation of pretrained layers keeps its own statistics: with those of a small dataset they lose
-    # what they learnt (Keras transfer learning guide). False is kept in the graph, a later phase does not change it.
+    # Batch normalisation of pretrained layers keeps its statistics: those of a small dataset would destroy what the
+    # layers learnt (Keras transfer learning guide). False stays in the graph, also in a later phase.
     features = base(prepared) if options.trainable == "all" else base(prepared, training=False)
     if options.dropout:
         features = keras.layers.Dropout(options.dropout)(features)
@@ -72,12 +72,12 @@ def application(config: RunConfig, signature: Signature) -> Any:
 
 
 def smallest_side(name: str) -> int:
-    """Return the least height and width of images that a model takes."""
+    """Return the smallest height and width of images that a model accepts."""
     return next((side for start, side in _SMALLEST_SIDES.items() if name.startswith(start)), _SMALLEST_SIDE)
 
 
 def preprocessing_of(name: str) -> str:
-    """Return what a model wants of its pixels: ``caffe``, ``tf``, ``torch``, or ``none`` where it sees to it itself."""
+    """Return a model's preprocessing: ``caffe``, ``tf``, ``torch``, or ``none`` if the model does it itself."""
     if re.fullmatch(r"ResNet\d+V2", name):
         return "tf"
     return _PREPROCESSING[max((start for start in _PREPROCESSING if name.startswith(start)), key=len)]
@@ -89,7 +89,7 @@ def preprocessed(pixels: Any, name: str, scale: float) -> Any:
     Args:
         pixels: RGB images, shape ``(batch, height, width, 3)``.
         name: The model.
-        scale: What brings the pixels to 0 to 255.
+        scale: Factor that scales the pixels to 0…255.
     """
     mode = preprocessing_of(name)
     if mode == "none":
@@ -104,7 +104,7 @@ def preprocessed(pixels: Any, name: str, scale: float) -> Any:
 
 
 def _rescaling(scale: float | list[float], offset: float | list[float] = 0.0) -> Any:
-    # float32 whatever the policy: 16 bits cannot tell neighbouring pixel values apart.
+    # Always float32: 16 bits cannot separate neighbouring pixel values.
     return keras.layers.Rescaling(scale, offset, dtype="float32")
 
 
@@ -145,14 +145,14 @@ def _base(options: ApplicationOptions, shape: tuple[int | None, ...]) -> Any:
             raise DataError(
                 f"The ImageNet weights of {options.name} could not be loaded.",
                 why=one_line(error),
-                remedy=f"Delete its file in {keras_home() / 'models'}, and it is fetched again.",
+                remedy=f"Delete its file in {keras_home() / 'models'}; it is downloaded again.",
             ) from error
         file = failed[1].rpartition("/")[2]
         raise DataError(
             f"The ImageNet weights of {options.name} could not be downloaded from {failed[1]}.",
             why=one_line(error),
             remedy=(
-                "Check the connection (on Kaggle: switch the notebook's internet on), put the file by hand at "
+                "Check the connection (on Kaggle: turn on the notebook's internet), save the file yourself as "
                 f"{keras_home() / 'models' / _RENAMED.get(file, file)}, or set model_options.weights=none."
             ),
         ) from error
@@ -162,9 +162,9 @@ def _load_weights(base: Any, options: ApplicationOptions) -> None:
     path = locate(options.weights)
     try:
         base.load_weights(path)
-    except Exception as error:  # Keras and h5py raise whatever a file makes them trip over
+    except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
         raise DataError(
-            f"{path} does not hold weights of {options.name} without its classifier.",
+            f"{path} has no weights of {options.name} without its classifier.",
             why=one_line(error),
             remedy="Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False).",
         ) from error
@@ -178,15 +178,15 @@ def _set_trainable(base: Any, options: ApplicationOptions) -> None:
 
 
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
-    """Make a base's layers trainable from a number on, except its batch normalisation, and no others.
+    """Make a base's layers trainable from a given one on, except batch normalisation, and freeze the others.
 
     Args:
         base: The base.
-        from_layer: The first layer's number; negative ones count from the end.
-        key: Where the number comes from, for the error.
+        from_layer: The first layer's number; negative numbers count from the end.
+        key: The configuration key of the number, for the error.
 
     Raises:
-        DataError: It has no layer of that number.
+        DataError: It has no such layer.
     """
     count = len(base.layers)
     if not -count <= from_layer < count:

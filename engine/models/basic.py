@@ -1,4 +1,4 @@
-"""Small models for images and vectors: a convolutional network and dense layers."""
+"""Builds small models for images and vectors: convolutional networks and dense layers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def cnn(config: RunConfig, signature: Signature) -> Any:
                 stack.append(layers.BatchNormalization())
             if index < options.convolutions - 1:
                 stack.append(layers.ReLU())
-        # ReLU after the pooling: the result is the same, on a quarter of the values.
+        # ReLU after pooling gives the same result on a quarter of the values.
         stack += [layers.MaxPooling2D(2), layers.ReLU()]
     stack.append(layers.Flatten())
     stack += [layers.Dense(units, activation="relu") for units in options.hidden]
@@ -41,7 +41,7 @@ def cnn(config: RunConfig, signature: Signature) -> Any:
 
 
 def vgg(config: RunConfig, signature: Signature) -> Any:
-    """Build `vgg`: blocks of two convolutions, the second of which loses the border, as in Keras's CIFAR-10 example.
+    """Build `vgg`: blocks of two convolutions, the second without padding, as in Keras's CIFAR-10 example.
 
     Raises:
         DataError: The examples are not images, or too small for it.
@@ -70,7 +70,7 @@ def mlp(config: RunConfig, signature: Signature) -> Any:
 
 
 def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
-    """Return the shape of the examples, which a model takes for images: (height, width, channels).
+    """Return the shape of the examples, which must be images: (height, width, channels).
 
     Raises:
         DataError: They are not images.
@@ -79,16 +79,16 @@ def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
         shapes = " and ".join(str(given.shape) for given in signature.inputs.values())
         raise DataError(
             f"The model '{model}' needs images of shape (height, width, channels); the examples have shape {shapes}.",
-            remedy="Use model = 'mlp', or a model of your own.",
+            remedy="Use model = 'mlp' or a custom model.",
         )
     return signature.shape
 
 
 def _stacked(name: str, stack: list[Any], signature: Signature, remedy: str) -> Any:
-    """Make a model of blocks of convolutions.
+    """Build a model from blocks of convolutions.
 
     Raises:
-        DataError: The images are too small for so many blocks.
+        DataError: The images are too small for that many blocks.
     """
     try:
         return keras.Sequential(stack, name=name)
@@ -112,5 +112,5 @@ def _mlp(options: MlpOptions, input_shape: tuple[int | None, ...], classes: int)
 
 def classifier(classes: int) -> Any:
     """Return the last layer of a classifier."""
-    # float32 whatever the policy: a softmax in 16 bits loses the small probabilities (Keras mixed precision guide).
+    # Always float32: a softmax in 16 bits loses small probabilities (Keras mixed precision guide).
     return keras.layers.Dense(classes, activation="softmax", dtype="float32")

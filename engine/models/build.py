@@ -1,4 +1,4 @@
-"""Builds the model of a configuration, uncompiled, and describes it."""
+"""Builds the uncompiled model of a configuration."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
 
     Args:
         config: The configuration.
-        signature: What the model has to know of the examples.
-        saved_model: Where `hub` keeps the SavedModel that the model needs whenever it is read; None for a folder
-            that the system clears away some day.
+        signature: What is needed about the examples.
+        saved_model: Where `hub` saves the SavedModel that the model needs whenever it is loaded; None for a
+            temporary folder.
 
     Raises:
         DataError: The model does not fit the examples.
-        UserCodeError: The person's own function failed or returned the wrong thing.
+        UserCodeError: The user's function failed or returned the wrong thing.
     """
     if config.model in _BUILDERS:
         module, function = _BUILDERS[config.model]
@@ -58,8 +58,8 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
     return model
 
 
-def describe(model: Any) -> ModelBuilt:
-    """Say how large a model is."""
+def model_built(model: Any) -> ModelBuilt:
+    """Return the event that reports a model's size."""
     sizes = [(math.prod(weight.shape), np.dtype(weight.dtype).itemsize) for weight in model.weights]
     return ModelBuilt(
         name=model.name,

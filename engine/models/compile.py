@@ -21,7 +21,7 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
     Args:
         config: The configuration.
         replicas: Copies of the model.
-        steps_per_epoch: Steps an epoch, for the schedule's length.
+        steps_per_epoch: Steps per epoch, for the length of the schedule.
     """
     options = config.optimizer
     classes = {
@@ -45,7 +45,7 @@ def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
 
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
-    """Return a number or one of Keras's own schedules, so that the saved model loads without this package."""
+    """Return a number or a Keras schedule, so that the saved model loads without this package."""
     options = config.optimizer
     peak = scaled_learning_rate(config, replicas)
     schedules = keras.optimizers.schedules
@@ -57,7 +57,7 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
         return schedules.ExponentialDecay(peak, decay, options.final_fraction)
     if options.schedule == "constant" and not warmup:
         return peak
-    # A cosine that ends where it begins is a constant with a warm-up.
+    # A cosine that ends at its start value is a constant with a warm-up.
     alpha = options.final_fraction if options.schedule == "cosine" else 1.0
     if not warmup:
         return schedules.CosineDecay(peak, decay, alpha=alpha)
@@ -73,23 +73,23 @@ def compile_model(
     *,
     uses_strategy: bool = False,
 ) -> None:
-    """Compile a model for one step an execution; `engine.training.steps_per_execution` decides on more.
+    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
 
     Args:
         model: The model.
         config: The configuration.
-        signature: What is known of the examples.
+        signature: What is known about the examples.
         replicas: Copies of the model.
-        steps_per_epoch: Steps an epoch.
-        uses_strategy: Whether a strategy of TensorFlow trains them.
+        steps_per_epoch: Steps per epoch.
+        uses_strategy: Whether a TensorFlow strategy is used.
     """
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
         loss=_translation_loss() if is_translation else _loss(config),
-        # The weight of a place in a sentence is 1 for a word and 0 for padding.
+        # The sample weight is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
-        # XLA is not asked for under a strategy of TensorFlow: Keras's TPU and GPU builds fail in it (keras#19448).
+        # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
         jit_compile=False if uses_strategy else "auto",
     )
 
@@ -97,31 +97,31 @@ def compile_model(
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """Build metrics, loss and optimizer of a compiled model from shapes alone.
 
-    On JAX and under a strategy, `fit` takes a batch away for it and begins anew. That fills the shuffle's buffer twice,
-    and moves the order of the examples on: a run on several replicas would not see what a run on one sees. It is
-    Keras's own function for it (`Trainer._symbolic_build`), given shapes in the batch's place.
+    On JAX and under a strategy, `fit` would read a batch for this and start the iterator again. That fills the shuffle
+    buffer twice and changes the order of the examples between runs on one and on several replicas. This calls the
+    function of Keras that `fit` uses (`Trainer._symbolic_build`) with shapes instead of a batch.
 
     Args:
         model: The compiled model, in the scope of its strategy.
-        element_spec: Of the training batches.
-        batch_size: Examples each replica takes.
+        element_spec: The spec of the training batches.
+        batch_size: Examples per replica.
     """
     import tensorflow as tf
 
     build = getattr(model, "_symbolic_build", None)
-    if build is None:  # a Keras that does it in another way
+    if build is None:  # another version of Keras
         return
 
     def of_batch(spec: Any) -> Any:
         return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
 
     build(data_batch=tf.nest.map_structure(of_batch, element_spec))
-    if hasattr(model, "_maybe_symbolic_build"):  # the trainer of TensorFlow takes the batch all the same
+    if hasattr(model, "_maybe_symbolic_build"):  # the TensorFlow trainer would read a batch anyway
         model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
 
 
 def _translation_loss() -> Any:
-    """Return the mean over the words of a batch; padding counts neither above nor below the line."""
+    """Return the loss as a mean over the words of a batch, without padding."""
     return keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
 
 

@@ -1,7 +1,7 @@
-"""Training in one phase or two: the second one also trains layers of a pretrained base, more gently.
+"""Splits training into one or two phases; the second also trains layers of a pretrained base, at a lower rate.
 
-Both phases are one run: epochs, steps and seconds go on, and so do the best epoch and its checkpoint. Patience that
-runs out in the first phase ends that phase; in the second it ends the run.
+Both phases are one run: epochs, steps and time continue, and so do the best epoch and its checkpoint. Early stopping in
+the first phase ends that phase; in the second it ends the run.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class TrainingPhase:
     """One call of `fit`.
 
     Args:
-        config: The run's configuration with the optimizer and the number of epochs of this phase.
-        last_epoch: The run's epoch, counted from 1, that ends it.
-        is_fine_tuning: Whether layers of the base are trained as well.
+        config: The run's configuration with the optimizer and number of epochs of this phase.
+        last_epoch: The run's epoch, counted from 1, that ends the phase.
+        is_fine_tuning: Whether layers of the base are trained too.
     """
 
     config: RunConfig
@@ -35,9 +35,9 @@ class TrainingPhase:
 
 
 def training_phases(config: RunConfig) -> list[TrainingPhase]:
-    """Return the phases of a run: one, or two where `fine_tuning` asks for it.
+    """Return the phases of a run: one, or two with `fine_tuning`.
 
-    The learning-rate schedule, warm-up included, is gone through in each of them.
+    Each phase has the whole learning-rate schedule, including warm-up.
     """
     first = config.fine_tuning.after_epochs
     if not first:
@@ -52,16 +52,16 @@ def training_phases(config: RunConfig) -> list[TrainingPhase]:
 
 
 def unfreeze(model: Any, config: RunConfig) -> str:
-    """Make the base's layers trainable from `fine_tuning.from_layer` on; say what was done.
+    """Make the base's layers trainable from `fine_tuning.from_layer` on; return a sentence about it.
 
-    Batch normalisation stays frozen, and keeps its own statistics: `engine.models.applications` built it in so.
+    Batch normalisation stays frozen and keeps its statistics, because `engine.models.applications` built it so.
 
     Args:
-        model: The model, perhaps with layers of augmentation in front; it has to be compiled again.
+        model: The model, with or without augmentation layers; it has to be compiled again.
         config: The configuration.
 
     Raises:
-        DataError: The base has no layer of that number.
+        DataError: The base has no such layer.
     """
     base = _base(model, config.model)
     if isinstance(base, keras.Model):
@@ -71,27 +71,27 @@ def unfreeze(model: Any, config: RunConfig) -> str:
     else:
         base.trainable = True
         what = f"the {len(base.trainable_weights)} weights of the SavedModel are"
-    return f"Fine-tuning begins: {what} trained as well, at a learning rate of {config.fine_tuning.learning_rate:g}."
+    return f"Fine-tuning begins: {what} now trained too, at a learning rate of {config.fine_tuning.learning_rate:g}."
 
 
 def _base(model: Any, name: str) -> Any:
-    """Find the base: the model or SavedModel directly inside the model that its builder gave a name."""
+    """Return the base: the model or SavedModel inside the model of that name."""
     inner = [layer for layer in model.layers if isinstance(layer, (keras.Model, keras.layers.TFSMLayer))]
-    same = [layer for layer in inner if layer.name == name]  # augmentation stands in front of the whole model
+    same = [layer for layer in inner if layer.name == name]  # behind augmentation layers
     return _base(same[0], name) if same else inner[0]
 
 
 class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is untyped
-    """Keras's early stopping, which remembers the best epoch from one `fit` to the next.
+    """Keras's early stopping, but it remembers the best epoch from one `fit` to the next.
 
-    Without that, a second phase that makes things worse would end with its own best weights.
+    Without that, a second phase that makes the model worse would restore its own best weights.
     """
 
     _KEPT = ("best", "best_weights", "best_epoch")
     _goes_on = False
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Begin to wait anew."""
+        """Start to wait again."""
         kept = {name: getattr(self, name) for name in self._KEPT} if self._goes_on else {}
         super().on_train_begin(logs)
         for name, value in kept.items():

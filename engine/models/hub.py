@@ -1,11 +1,10 @@
-"""A SavedModel of TensorFlow Hub or Kaggle Models as feature extractor.
+"""Builds a model on a SavedModel from TensorFlow Hub or Kaggle Models as feature extractor.
 
-Keras 3 refuses `hub.KerasLayer`. Instead the function that is used of the SavedModel is saved anew, in the run's own
-folder and with endpoints whose names are known, and `keras.layers.TFSMLayer` makes a layer of that copy, variables
-and all. So the run's ``model.keras`` needs neither this package nor the original, only the copy beside it, which it
-finds by its full path. It is read by ``keras.models.load_model("model.keras", safe_mode=False, compile=False)``: Keras
-asks for the former because a SavedModel holds operations of its publisher's choice, and trips without the latter over
-the names of the copy's variables where they were trained.
+Keras 3 rejects `hub.KerasLayer`. Instead, the function of the SavedModel is saved again in the run's folder, with known
+endpoint names, and `keras.layers.TFSMLayer` makes a layer from that copy and its variables. So the run's
+``model.keras`` needs neither this package nor the original, only the copy beside it, which it finds by its full path.
+Load it with ``keras.models.load_model("model.keras", safe_mode=False, compile=False)``: a SavedModel can contain any
+operation, hence `safe_mode`; and if its variables were trained, compiling fails on their names.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
-# Without a name of one's own, the first of these that there is.
+# If no name is configured, the first of these that exists.
 _USUAL_SIGNATURES = ("serving_default", "serve", "default")
 _USUAL_OUTPUTS = ("default", "feature_vector", "output_0", "pooled_output")
 _SCALES = {"unit": (1.0, 0.0), "signed": (2.0, -1.0), "raw": (255.0, 0.0)}
@@ -42,11 +41,11 @@ def hub(config: RunConfig, signature: Signature, folder: Path | None) -> Any:
 
     Args:
         config: The configuration.
-        signature: What is known of the examples.
-        folder: Where the copy of the SavedModel goes, for as long as the model is to be read; None for a temporary one.
+        signature: What is known about the examples.
+        folder: Where the copy of the SavedModel is saved, as long as the model is needed; None for a temporary one.
 
     Raises:
-        DataError: There is no such SavedModel, or it does not turn these images into features.
+        DataError: There is no such SavedModel, or it cannot turn these images into features.
         ConsoleError: The copy cannot be written.
     """
     options = HubOptions.model_validate(config.model_options)
@@ -91,7 +90,7 @@ def _feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: P
         dtype="float32",
     )
     for weight in (weight for weight in layer.weights if isinstance(weight, keras.Variable)):
-        # Optimizers name their own variables after it, and TensorFlow takes no colon in a name.
+        # Optimizers name their variables after it, and TensorFlow allows no colon in a name.
         weight._path = weight.path.replace(":", "_")  # noqa: SLF001  Keras has no public way
     if options.trainable and not layer.trainable_weights:
         raise DataError(
@@ -101,17 +100,17 @@ def _feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: P
 
 
 def load_saved_model(path: str) -> Any:
-    """Load a SavedModel from a folder, a ``gs://`` path, or an address of TensorFlow Hub or Kaggle Models.
+    """Load a SavedModel from a folder, a ``gs://`` path, or a URL of TensorFlow Hub or Kaggle Models.
 
     Raises:
-        DataError: There is none, or it cannot be fetched.
+        DataError: There is none, or it cannot be downloaded.
     """
     import tensorflow_hub
 
     place = locate(path)
     options = None
     if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
-        # A TPU on another machine cannot read this one's files: let this one read, or Google Storage serve it whole.
+        # A TPU on another machine cannot read files on this one: this machine reads them instead.
         os.environ.setdefault("TFHUB_MODEL_LOAD_FORMAT", "UNCOMPRESSED")
         options = tf.saved_model.LoadOptions(experimental_io_device="/job:localhost")
     try:
@@ -119,11 +118,11 @@ def load_saved_model(path: str) -> Any:
     except Exception as error:  # whatever its resolvers and TensorFlow's file systems raise
         if is_remote(path):
             raise DataError(
-                f"The SavedModel {path} could not be fetched.",
+                f"The SavedModel {path} could not be downloaded.",
                 why=one_line(error),
                 remedy=(
-                    "Check the address and the connection (on Kaggle: switch the notebook's internet on), or download "
-                    "and unpack it by hand and set model_options.path to its folder."
+                    "Check the address and the connection (on Kaggle: turn on the notebook's internet), or download "
+                    "and unpack it yourself and set model_options.path to its folder."
                 ),
             ) from error
         raise DataError(
@@ -134,24 +133,24 @@ def load_saved_model(path: str) -> Any:
 
 
 def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:
-    """Choose what to call of a SavedModel: itself, or one of its signatures.
+    """Return the function to call: the SavedModel itself, or one of its signatures.
 
     Raises:
-        DataError: It can neither be called nor has it a signature for one tensor.
+        DataError: It cannot be called and has no signature for one tensor.
     """
     if callable(source) and not options.signature:
         return lambda images, **settings: _single_output(source(images, **settings), options.path)
     signatures = dict(getattr(source, "signatures", None) or {})
     if not signatures:
         raise DataError(
-            f"The SavedModel {options.path} can neither be called nor has it a signature.",
-            remedy="Export one with a signature, such as by model.export('folder') of Keras.",
+            f"The SavedModel {options.path} cannot be called and has no signature.",
+            remedy="Export it with a signature, for example with Keras's model.export('folder').",
         )
     usual = [name for name in _USUAL_SIGNATURES if name in signatures]
     name = options.signature or next(iter(usual or signatures))
     names = ", ".join(sorted(signatures))
     if name not in signatures or not (options.signature or usual or len(signatures) == 1):
-        what = f"no signature '{name}'" if options.signature else "several signatures, none under a usual name"
+        what = f"no signature '{name}'" if options.signature else "several signatures, none with a usual name"
         raise DataError(
             f"The SavedModel {options.path} has {what}; it has: {names}.",
             remedy="Set model_options.signature to one of them.",
@@ -162,19 +161,19 @@ def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:
         raise DataError(
             f"The signature '{name}' of {options.path} takes {len(inputs)} inputs, not one batch of images.",
             why=f"They are {', '.join(inputs)}." if inputs else "",
-            remedy=f"Set model_options.signature to another one; there are: {names}.",
+            remedy=f"Set model_options.signature to another one of: {names}.",
         )
     return lambda images: _single_output(function(**{inputs[0]: images}), options.path)
 
 
 def _single_output(outputs: Any, path: str) -> Any:
-    """Take the features of what a function returned: a tensor, or several by name or in order."""
+    """Return the features from what a function returned: a tensor, or several by name or in order."""
     if isinstance(outputs, dict):
         names = [name for name in _USUAL_OUTPUTS if name in outputs] or list(outputs)
         if len(outputs) > 1 and names[0] not in _USUAL_OUTPUTS:
             raise DataError(
-                f"The SavedModel {path} returns several things, none under a usual name: {', '.join(sorted(outputs))}.",
-                remedy="Set model_options.signature to one that returns the features alone.",
+                f"The SavedModel {path} returns several outputs, none with a usual name: {', '.join(sorted(outputs))}.",
+                remedy="Set model_options.signature to one that returns only the features.",
             )
         outputs = outputs[names[0]]
     if isinstance(outputs, (list, tuple)):
@@ -183,10 +182,10 @@ def _single_output(outputs: Any, path: str) -> Any:
 
 
 def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: bool) -> Any:
-    """Trace the function for images of this size, told whether it trains where it wants to know that.
+    """Trace the function for images of this size, with `training` if it has that argument.
 
     Raises:
-        DataError: It does not take such images, or returns no features of them.
+        DataError: It does not accept such images, or returns no features.
     """
     problem: Exception | None = None
     for settings in ({"training": training}, {}):
@@ -197,15 +196,17 @@ def _endpoint(call: Callable[..., Any], images: Any, path: str, *, training: boo
             features = endpoint.get_concrete_function().structured_outputs
         except DataError:
             raise
-        except Exception as error:  # noqa: BLE001  the function is anybody's
+        except Exception as error:  # noqa: BLE001  the function can raise anything
             problem = error
             continue
         if features.shape.rank not in {2, 4} or features.shape[-1] is None:
-            raise DataError(f"The SavedModel {path} returns {features.shape} and not one row of features an image.")
+            raise DataError(
+                f"The SavedModel {path} returns shape {features.shape} instead of one row of features per image."
+            )
         return endpoint
     size = "×".join(str(side) for side in images.shape[1:])
     raise DataError(
         f"The SavedModel {path} does not take images of {size}.",
         why=one_line(problem) if problem else "",
-        remedy="Set data.options.image_size to the size that its publisher names.",
+        remedy="Set data.options.image_size to the size that its documentation gives.",
     ) from problem

@@ -1,4 +1,4 @@
-"""What users and items have in common: matrix factors (Koren et al. 2009), or two towers of dense layers."""
+"""Builds recommenders: matrix factorisation (Koren et al. 2009), or two towers of dense layers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def recommender(config: RunConfig, signature: Signature) -> Any:
-    """Build `recommender`: the mean rating, plus how a user and an item differ from it, plus how they suit each other.
+    """Build `recommender`: the mean rating, plus biases of user and item, plus the product of their vectors.
 
     Inputs ``user`` and ``item`` are numbers of shape ``()``; the output has shape ``(1,)``.
 
     Raises:
-        DataError: The examples are no ratings.
+        DataError: The examples are not ratings.
     """
     options = RecommenderOptions.model_validate(config.model_options)
     if signature.task is not Task.RATINGS:
@@ -37,7 +37,7 @@ def recommender(config: RunConfig, signature: Signature) -> Any:
         biases.append(_embedding(count, 1, options, f"{name}_bias", "zeros")(numbers))
     suits = keras.layers.Dot(axes=1)(vectors)
     score = keras.layers.Add()([suits, *biases])
-    # float32 whatever the policy: 16 bits tell ratings apart by hundredths only.
+    # Always float32: 16 bits resolve ratings only to hundredths.
     rating = keras.layers.Rescaling(1.0, offset=signature.label_mean, dtype="float32", name="rating")(score)
     return keras.Model(inputs, rating, name="recommender")
 

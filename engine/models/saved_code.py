@@ -1,13 +1,13 @@
-"""Code inside saved models: what counts as code, and which of it was saved by the user's own runs.
+"""Finds code in saved models, and knows which of it the user's runs saved.
 
 A ``.keras`` file can hold Python code (`Lambda` layers), name modules to import, and name a SavedModel, whose graph can
 read and write files. Keras's `safe_mode` refuses some of this, depending on its version: Keras 3.7 imports any module
-that a file names. So this module decides by itself, on the file's ``config.json``: whatever is not a class of
-Keras that only computes is code.
+that a file names. So this module checks the file's ``config.json`` itself: everything except
+Keras classes that only compute is code.
 
 Weights, vocabularies and a SavedModel's variables are data, not code. When a run saves a model with code in it, the
 program notes a digest of that code in the user's data folder, outside any run. Code with a known digest was saved by a
-run of the user's own, wherever its folder is now.
+run of the user, wherever its folder is now.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CONFIG = "config.json"
 _PICKLED_WEIGHTS = "model.weights.npz"
 _LARGEST_CONFIG = 64 << 20
 _LARGEST_EXPANSION = 100
-"""Keras stores members uncompressed; one that grows more than this many times is there to fill the memory."""
+"""Keras stores members uncompressed; one that grows more than this many times is meant to fill the memory."""
 
 _LONGEST_NAME = 200
 
@@ -47,7 +47,7 @@ _FUNCTION_MODULES = ("builtins", "keras.activations", "keras.losses", "keras.met
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What a ``.keras`` file says of its model, without the weights.
+    """What a ``.keras`` file says about its model, without the weights.
 
     Args:
         path: The file.
@@ -61,7 +61,7 @@ class Architecture:
 
 
 def read_architecture(path: Path) -> Architecture:
-    """Read what a ``.keras`` file says of its model; nothing of it is run or imported.
+    """Read what a ``.keras`` file says about its model; nothing in it is run or imported.
 
     Raises:
         ConsoleError: It is not a regular file, is damaged, or declares sizes that no real model has.
@@ -106,7 +106,7 @@ def find_code(architecture: Architecture) -> tuple[str, ...]:
 
 
 def is_own(architecture: Architecture) -> bool:
-    """Return whether the code of a model was saved by one of the user's own runs on this machine."""
+    """Return whether the code of a model was saved by one of the user's runs on this machine."""
     return not architecture.has_pickled_weights and all(
         digest and (_store() / digest).is_file() for digest in _digests(architecture)
     )
@@ -128,7 +128,7 @@ def remember_own(path: Path) -> None:
 
 
 def move_graphs(architecture: Architecture, folder: Path) -> None:
-    """Write a folder into every layer that says where a SavedModel is."""
+    """Set the folder of the SavedModel in every layer that uses one."""
     for thing, _ in _objects(architecture.config):
         if thing["class_name"] == "TFSMLayer" and isinstance(thing.get("config"), dict):
             thing["config"]["filepath"] = str(folder)
@@ -154,13 +154,13 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
         limit = max(_LARGEST_CONFIG, _LARGEST_EXPANSION * member.compress_size)
         if member.file_size > (_LARGEST_CONFIG if member.filename == _CONFIG else limit):
             name = _printable(member.filename)
-            raise ValueError(f"{name} in it declares {member.file_size:,} bytes, more than a real model has there")
+            raise ValueError(f"{name} in it declares {member.file_size:,} bytes, more than a real model has")
 
 
 def _objects(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
-    """Go through everything that Keras would make an object of, with the name of the layer that it belongs to."""
+    """Yield everything that Keras would turn into an object, with the name of its layer."""
     waiting = [(config, owner)]
-    while waiting:  # not recursive: the nesting is anybody's choice
+    while waiting:  # not recursive: a hostile file can be nested deeply
         value, owner = waiting.pop()
         parts: Iterable[Any] = ()
         if isinstance(value, dict):
@@ -176,7 +176,7 @@ def _objects(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str
 
 
 def _code(thing: dict[str, Any], owner: str, file: str) -> str:
-    """Return what is code about an object, or nothing."""
+    """Return how an object holds code, or an empty string."""
     name, inner = thing["class_name"], thing.get("config")
     where = f"'{_printable(owner)}' in {file}"
     if isinstance(name, str) and name in _PLAIN_VALUES:
@@ -204,12 +204,12 @@ def _code(thing: dict[str, Any], owner: str, file: str) -> str:
 
 
 def _keras_class(thing: dict[str, Any]) -> type | None:
-    """Return the class of Keras that an object is of, if it is one that models are made of; nothing is imported."""
+    """Return the Keras class of an object if models are made of that class; nothing is imported."""
     import keras
 
     module, name = thing.get("module"), thing["class_name"]
     if not (isinstance(module, str) and isinstance(name, str) and module.partition(".")[0] == "keras"):
-        return None  # also without a module: Keras reads that as its old format, which has other rules
+        return None  # without a module, Keras reads its old format, which has other rules
     if thing.get("registered_name") not in (None, name):
         return None
     bases = (
@@ -228,7 +228,7 @@ def _keras_class(thing: dict[str, Any]) -> type | None:
 
 
 def _keras_module(name: str) -> ModuleType:
-    """Return a module of Keras that is there already, by the name it has inside Keras or in its public interface."""
+    """Return an already imported Keras module by its internal or public name."""
     import keras
 
     if name in sys.modules:
@@ -256,12 +256,12 @@ def _graph_folders(architecture: Architecture) -> list[str]:
 
 
 def _digests(architecture: Architecture) -> list[str | None]:
-    """Return the digest of a model's code, and that of each SavedModel that it runs."""
+    """Return the digest of a model's code and of each SavedModel that it runs."""
     return [_model_digest(architecture), *map(_graph_digest, _graph_folders(architecture))]
 
 
 def _model_digest(architecture: Architecture) -> str:
-    """Return the digest of a model's code, which does not depend on where its SavedModel is."""
+    """Return the digest of a model's code, whatever the folder of its SavedModel."""
     blank = Architecture(architecture.path, json.loads(json.dumps(architecture.config)), has_pickled_weights=False)
     move_graphs(blank, Path())
     text = json.dumps(blank.config, sort_keys=True)
@@ -269,7 +269,7 @@ def _model_digest(architecture: Architecture) -> str:
 
 
 def _graph_digest(folder: str) -> str | None:
-    """Return the digest of a SavedModel's graph; None when there is none to be read."""
+    """Return the digest of a SavedModel's graph; None if it cannot be read."""
     digest, count = hashlib.sha256(), 0
     try:
         for path in sorted(Path(folder).glob("saved_model.*")):
@@ -292,6 +292,6 @@ def _reference(thing: dict[str, Any], name: object) -> str:
 
 
 def _printable(value: object) -> str:
-    """Write a value from a file that may be hostile: short, and without escape codes for the terminal."""
+    """Return a value from a file that may be hostile, shortened and without terminal escape codes."""
     text = "".join(character if character.isprintable() else "?" for character in str(value)[:_LONGEST_NAME])
     return text if len(text) < _LONGEST_NAME else f"{text[:-1]}…"

@@ -1,4 +1,4 @@
-"""Convolutions over word embeddings, for telling texts apart."""
+"""Builds a text classifier: convolutions over word embeddings."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def text(config: RunConfig, signature: Signature) -> Any:
     """Build `text`: Keras's example "Text classification from scratch", with a softmax over any number of classes.
 
     Raises:
-        DataError: The examples are no texts, or too short for the convolutions.
+        DataError: The examples are not texts, or too short for the convolutions.
     """
     options = TextOptions.model_validate(config.model_options)
     if "vocabulary" not in signature.sizes:
-        raise DataError("The model 'text' reads word numbers.", remedy="Use dataset = 'text-csv', or another model.")
+        raise DataError("The model 'text' needs texts.", remedy="Use dataset = 'text-csv', or another model.")
     length = int(signature.shape[0] or 0)
     least = _least_length(options)
     if length < least:
         raise DataError(
             f"Texts of {length} words are too short for {len(options.filters)} convolutions over "
             f"{options.kernel_size} words.",
-            remedy=f"Set data.options.length={least} or more, or fewer model_options.filters.",
+            remedy=f"Set data.options.length to at least {least}, or use fewer model_options.filters.",
         )
     layers = keras.layers
     stack: list[Any] = [keras.Input((length,), dtype="int32", name="text")]
@@ -42,7 +42,7 @@ def text(config: RunConfig, signature: Signature) -> Any:
 
 
 def _least_length(options: TextOptions) -> int:
-    """Return the words that leave the last convolution one place."""
+    """Return the number of words that gives the last convolution one output."""
     length = 1
     for _ in options.filters:
         length = (length - 1) * options.stride + options.kernel_size

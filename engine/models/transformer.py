@@ -1,4 +1,4 @@
-"""Encoder and decoder for translation (Vaswani et al. 2017), of Keras's own layers, so that it loads without us."""
+"""Builds an encoder and decoder for translation (Vaswani et al. 2017) from Keras layers."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 def transformer(config: RunConfig, signature: Signature) -> Any:
-    """Build `transformer`: from a source sentence and the target so far to chances of each next word.
+    """Build `transformer`: predicts each next word from a source sentence and the target so far.
 
     Inputs ``source`` and ``target`` are word numbers of shape ``(length,)``, 0 being padding; the output has shape
     ``(length, target vocabulary)``.
 
     Raises:
-        DataError: The examples are no pairs of sentences, or the width does not divide among the heads.
+        DataError: The examples are not pairs of sentences, or the width is not divisible by the heads.
     """
     options = TransformerOptions.model_validate(config.model_options)
     if signature.task is not Task.TRANSLATION:
         raise DataError(
-            "The model 'transformer' translates; it needs pairs of sentences.",
+            "The model 'transformer' needs pairs of sentences.",
             remedy="Use dataset = 'text-pairs', or another model.",
         )
     if options.width % options.heads:
         raise DataError(
-            f"model_options.width={options.width} does not divide by model_options.heads={options.heads}.",
+            f"model_options.width={options.width} is not divisible by model_options.heads={options.heads}.",
             remedy=f"Set model_options.width={-(-options.width // options.heads) * options.heads}.",
         )
     source, target = (keras.Input(signature.inputs[name].shape, dtype="int32", name=name) for name in signature.inputs)
-    # Nothing looks at the padding of a source sentence; that of a target lies behind all that is looked at.
+    # Padding in a source sentence is masked; in a target, the causal mask hides it.
     is_word = keras.ops.expand_dims(keras.ops.not_equal(source, 0), 1)
     read = _embedded(source, signature.sizes["source_vocabulary"], options, "source")
     for number in range(options.layers):
@@ -54,8 +54,8 @@ def transformer(config: RunConfig, signature: Signature) -> Any:
 
 
 def _embedded(numbers: Any, vocabulary: int, options: TransformerOptions, name: str) -> Any:
-    """Return a vector a word: what it means plus where it stands; both are learnt."""
-    # Counted from the input itself: a constant would not be part of the model's graph.
+    """Return a vector per word: the sum of a word embedding and a position embedding."""
+    # Computed from the input: a constant would not be part of the model's graph.
     places = keras.ops.cumsum(keras.ops.ones_like(numbers), axis=-1) - 1
     words = keras.layers.Embedding(vocabulary, options.width, name=f"{name}_words")(numbers)
     places = keras.layers.Embedding(numbers.shape[-1], options.width, name=f"{name}_places")(places)

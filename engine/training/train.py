@@ -268,7 +268,7 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     model = models.build_model(config, data.examples.signature, recorder.run.hub)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
-    recorder.emit(models.describe(model))
+    recorder.emit(models.model_built(model))
     return model
 
 

@@ -36,7 +36,7 @@ print(time.monotonic() - began)
 """
 _CHECK = """
 import sys, time
-from tpu_console.engine.data.images.decode import check_images
+from tpu_console.engine.data.images.check import check_images
 began = time.process_time()
 check_images([sys.argv[1]] * int(sys.argv[2]), lambda _: None)
 print(time.process_time() - began)

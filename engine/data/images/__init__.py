@@ -1,4 +1,4 @@
-"""Image files: listing, checking, labelling and decoding them.
+"""Lists, checks, labels and decodes image files.
 
-Where their names and labels come from belongs in `data.sources`.
+Reading their names and labels belongs in `data.sources`.
 """

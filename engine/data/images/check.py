@@ -1,7 +1,7 @@
-"""Looks at image files before anything depends on them: what they are, and what is wrong with them.
+"""Checks image files: format, size, and whether they are damaged.
 
-Only the header and the end of a file are read, and the whole of a PNG, whose checksums tell of any damage. A file
-whose end looks odd is decoded to be sure.
+Only the header and the end of a file are read, or all of a PNG, whose checksums reveal any damage. A file whose end
+looks wrong is decoded.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 MOST_PIXELS = 100_000_000
-"""An image that claims more is refused undecoded: decoded it would take over 300 MB, and several are at a time."""
+"""Larger images are refused without decoding: one would take over 300 MB, and several are decoded in parallel."""
 
-# Pillow warns a little earlier, and refuses only at twice that.
+# Pillow warns at a slightly lower limit and refuses at twice this one.
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
@@ -40,17 +40,17 @@ _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known of an image file.
+    """What is known about an image file.
 
     Args:
         path: The file.
-        problem: What is wrong with it, such as ``is empty``; an empty string when it can be used.
-        format: ``JPEG``, ``PNG``, ``GIF``, ``BMP`` or ``WEBP``; what it is instead, or empty where that is unknown.
-        width: Pixels, once it is turned upright.
-        height: Likewise.
-        orientation: How it has to be turned, as EXIF counts: 1 is upright already.
-        decoder: What decodes it: TensorFlow's ``jpeg`` or ``png``, the latter with the alpha channel for
-            ``png-alpha``, or ``pillow`` for formats that not every version of TensorFlow reads.
+        problem: What is wrong with it, such as ``is empty``; empty if it can be used.
+        format: ``JPEG``, ``PNG``, ``GIF``, ``BMP``, ``WEBP`` or an unsupported format; empty if unknown.
+        width: Width in pixels after it is turned upright.
+        height: Height in pixels, likewise.
+        orientation: EXIF orientation; 1 is upright.
+        decoder: What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for
+            formats that not every version of TensorFlow reads.
     """
 
     path: str
@@ -63,31 +63,31 @@ class Facts:
 
 
 def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[Facts]:
-    """Look at image files, several at a time.
+    """Check image files in parallel.
 
     Args:
         paths: Files, local or on any of TensorFlow's file systems.
-        on_progress: Called with a sentence at the beginning, and every few seconds if it takes longer.
+        on_progress: Called with a sentence at the start and every few seconds.
 
     Returns:
-        What was found of each, in the same order.
+        The facts about each file, in the same order.
     """
     on_progress(f"checking {len(paths):,} images")
-    told = time.monotonic()
+    reported_s = time.monotonic()
     facts: list[Facts] = []
-    # A local header is read from memory mostly, and threads only wait for Python's lock; a bucket answers slowly.
+    # Local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
     with checkers(32 if paths and is_remote(paths[0]) else 2) as pool:
         for fact in pool.map(examine, paths):
             facts.append(fact)
-            if time.monotonic() - told > 2.0:
-                told = time.monotonic()
+            if time.monotonic() - reported_s > 2.0:
+                reported_s = time.monotonic()
                 on_progress(f"checking images: {len(facts):,} of {len(paths):,}")
     return facts
 
 
 @contextmanager
 def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Give threads that look at files; whoever interrupts them does not wait for the files that are left."""
+    """Provide threads that check files; an interruption does not wait for the remaining files."""
     with ThreadPoolExecutor(count, "image checker") as pool:
         try:
             yield pool
@@ -97,7 +97,7 @@ def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
 
 
 def examine(path: str) -> Facts:
-    """Look at one image file."""
+    """Check one image file."""
     try:
         with open_file(path) as stream:
             return _examined(path, stream)
@@ -116,12 +116,12 @@ def examine(path: str) -> Facts:
 
 
 def open_file(path: str) -> BinaryIO:
-    """Open a file for reading, on whichever file system it is."""
+    """Open a local or remote file for reading."""
     return cast("BinaryIO", tf.io.gfile.GFile(path, "rb")) if is_remote(path) else cast("BinaryIO", open_regular(path))
 
 
 def pixels(path: str) -> Image.Image:
-    """Decode an image file with Pillow, as RGB and not turned upright; behind what is see-through it is white."""
+    """Decode an image file with Pillow, as RGB on white and without turning it upright."""
     with open_file(path) as stream, Image.open(stream) as image:
         if not _shows_through(image):
             return image.convert("RGB")
@@ -134,7 +134,7 @@ def _examined(path: str, stream: BinaryIO) -> Facts:
         return Facts(path, "is empty")
     stream.seek(0)
     with Image.open(stream) as image:
-        # What telephones call MPO is a JPEG with further ones behind it.
+        # MPO, which phones write, is a JPEG followed by more JPEGs.
         kind = {"MPO": "JPEG"}.get(str(image.format), str(image.format))
         width, height = image.size
         problem = _refusal(image, kind)
@@ -148,7 +148,7 @@ def _examined(path: str, stream: BinaryIO) -> Facts:
 
 
 def _refusal(image: Image.Image, kind: str) -> str:
-    """Say why an image is not used although it may be whole."""
+    """Return why an undamaged image is not used, or an empty string."""
     if kind not in _FORMATS:
         return f"is a {kind} file; {', '.join(_FORMATS[:-1])} and {_FORMATS[-1]} are read"
     width, height = image.size
@@ -160,12 +160,12 @@ def _refusal(image: Image.Image, kind: str) -> str:
 
 
 def _orientation(image: Image.Image, kind: str) -> int:
-    # Pillow decodes a whole PNG to look for what most have in front of their pixels, if at all.
+    # Pillow would decode the whole PNG to look for EXIF data, which is almost always before the pixels.
     if kind == "PNG" and "exif" not in image.info:
         return 1
     try:
         orientation = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # noqa: BLE001  notes of a camera that nobody can read leave the image as it is
+    except Exception:  # noqa: BLE001  unreadable EXIF data: the image is used as it is
         return 1
     return orientation if orientation in range(1, 9) else 1
 
@@ -181,14 +181,14 @@ def _shows_through(image: Image.Image) -> bool:
 
 
 def _damage(kind: str, stream: BinaryIO) -> str:
-    """Say what is damaged, or return an empty string."""
+    """Return what is damaged, or an empty string."""
     if kind == "PNG":
         return _png_damage(stream)
     if _ends_well(kind, stream):
         return ""
     stream.seek(0)
     try:
-        # Opened anew: the first time has left its place in the file.
+        # Opened again: the first time has moved the position in the file.
         with Image.open(stream) as image:
             image.load()
     except OSError as error:
@@ -197,19 +197,19 @@ def _damage(kind: str, stream: BinaryIO) -> str:
 
 
 def _ends_well(kind: str, stream: BinaryIO) -> bool:
-    """Tell whether the end of a file is certainly where its format wants it."""
+    """Return whether a file certainly ends where its format requires."""
     size = stream.seek(0, 2) or stream.tell()
     if kind == "WEBP":
         stream.seek(4)
         return bool(struct.unpack("<I", stream.read(4))[0] + 8 <= size)
     stream.seek(max(0, size - 4096))
     end = stream.read(4096).rstrip(b"\0")
-    # Neither marker can be the pixels' own last bytes; a thumbnail's is never at the very end.
+    # Pixel data cannot end in this marker, and a thumbnail is never at the very end.
     return kind == "JPEG" and end.endswith(b"\xff\xd9")
 
 
 def _png_damage(stream: BinaryIO) -> str:
-    """Go through a PNG's chunks and their checksums, up to the last one."""
+    """Verify the checksums of a PNG's chunks."""
     stream.seek(8)
     while len(head := stream.read(8)) == 8:
         length, kind = struct.unpack(">I4s", head)

@@ -1,8 +1,7 @@
 """Decodes image files into tensors of one size, as part of a `tf.data` pipeline.
 
-Each file is turned upright, made RGB and brought to the size that was asked for; the result stays in bytes, so that
-the cache behind it is small. JPEGs much larger than that are decoded at a half, a quarter or an eighth of their size,
-which costs a fraction of decoding and shrinking them.
+Each image is turned upright, converted to RGB and brought to the configured size. It stays uint8, so that the cache is
+small. Much larger JPEGs are decoded at half, a quarter or an eighth of their size, which is far cheaper.
 """
 
 from __future__ import annotations
@@ -14,37 +13,26 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from .check import MOST_PIXELS, Facts, check_images, examine, open_file, pixels
+from .check import open_file, pixels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-__all__ = [
-    "MOST_PIXELS",
-    "Decoding",
-    "Facts",
-    "Reader",
-    "check_images",
-    "decode_bytes",
-    "decoded",
-    "examine",
-    "plain_contents",
-    "resized",
-]
+    from .check import Facts
 
 _RATIOS = (1, 2, 4, 8)
-"""The shares of their size that JPEGs can be decoded at."""
+"""The factors that JPEGs can be shrunk by while they are decoded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """How images are brought to one size.
+    """The size of decoded images.
 
     Args:
         image_size: Height and width.
-        resize: ``stretch`` changes the proportions, ``crop`` cuts the edges off, ``pad`` adds black ones.
+        resize: ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders.
     """
 
     image_size: tuple[int, int]
@@ -52,22 +40,22 @@ class Decoding:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Shape of a decoded image: height, width, and the three colours."""
+        """Shape of a decoded image: ``(height, width, 3)``."""
         return (*self.image_size, 3)
 
     def ratio(self, height: int, width: int) -> int:
-        """Return the largest of 1, 2, 4 and 8 that a JPEG can be divided by and still not be too small."""
+        """Return the largest factor a JPEG can be shrunk by and still be large enough."""
         scales = (height / self.image_size[0], width / self.image_size[1])
         most = max(scales) if self.resize == "pad" else min(scales)
         return max((ratio for ratio in _RATIOS if ratio <= most), default=1)
 
 
 class Reader:
-    """Makes datasets that read and decode image files, several at a time and in order.
+    """Makes datasets that read and decode image files in parallel and in order.
 
     Args:
-        facts: All files that will be read, as `check_images` found them; none with a problem.
-        decoding: How they are brought to one size.
+        facts: All files that will be read, from `check_images`; none with a problem.
+        decoding: The size, and how images are brought to it.
     """
 
     def __init__(self, facts: Sequence[Facts], decoding: Decoding) -> None:
@@ -79,17 +67,17 @@ class Reader:
             image = decoders[0]() if len(decoders) == 1 else tf.switch_case(way, decoders)
             return resized(_upright(image, orientation) if turned else image, decoding)
 
-        # Traced once, however many datasets are made with it.
+        # Traced once for all datasets.
         kinds = [tf.TensorSpec((), kind) for kind in (tf.string, tf.int32, tf.int32)]
         self._read = tf.function(read, input_signature=kinds)
         self._decoding = decoding
 
     def decoded(self, facts: Sequence[Facts], labels: NDArray[Any] | None = None) -> Any:
-        """Return a dataset whose iteration a damaged file ends with an error that names it.
+        """Return a dataset that raises an error naming the file when a file is damaged.
 
         Args:
             facts: The files.
-            labels: The label of each, shape ``(images, …)``.
+            labels: The label of each file, shape ``(images, …)``.
 
         Returns:
             A `tf.data.Dataset` of uint8 images, shape ``(height, width, 3)``, or of (image, label) pairs.
@@ -105,22 +93,23 @@ class Reader:
         return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
 
     def sifted(self, facts: Sequence[Facts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
-        """Return a dataset that leaves out damaged files.
+        """Return a dataset without the damaged files.
 
         Args:
             facts: The files.
-            labels: The label of each, shape ``(images, …)``.
+            labels: The label of each file, shape ``(images, …)``.
 
         Returns:
-            A `tf.data.Dataset` of (image, label) pairs, and what tells of each file whether it has been decoded so far.
+            A `tf.data.Dataset` of (image, label) pairs, and a function that returns for each file whether it has been
+            decoded so far.
         """
-        # Beside the examples and not among them: to take a number off each again costs more than to read a cache.
+        # Outside the examples: removing an index from each example costs more than reading a cache.
         with tf.device("CPU:0"):
             marks = tf.Variable(np.zeros(len(facts), np.bool_), trainable=False)
             known = tf.constant(labels)
 
         def read(index: Any, *file: Any) -> Any:
-            # To wait for the call alone would not do: once it is inlined, that means its side effects, not its result.
+            # Waiting for the call is not enough: once inlined, that means its side effects, not its result.
             image = tf.identity(self._read(*file))
             with tf.control_dependencies([image]):
                 marked = marks.scatter_update(tf.IndexedSlices(True, index))
@@ -130,7 +119,7 @@ class Reader:
         return self._mapped(facts, read), marks.numpy
 
     def _mapped(self, facts: Sequence[Facts], read: Callable[..., Any]) -> Any:
-        """Return what a function makes of the index, path, way and orientation of each file, where it does not fail."""
+        """Map a function over the index, path, way and orientation of each file; failures are dropped."""
         numbers, paths = np.arange(len(facts), dtype=np.int64), [fact.path for fact in facts]
         ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
         orientations = np.array([fact.orientation for fact in facts], np.int32)
@@ -139,7 +128,7 @@ class Reader:
 
 
 def decoded(facts: Sequence[Facts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
-    """Return what `Reader.decoded` does, of files that are read in no other way."""
+    """Return `Reader.decoded` for files that are read only here."""
     return Reader(facts, decoding).decoded(facts, labels)
 
 
@@ -147,9 +136,9 @@ def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any
     """Decode the contents of an image file inside a dataset's map.
 
     Args:
-        contents: A scalar string tensor: a JPEG, a PNG, or what else `tf.io.decode_image` reads.
-        decoding: How it is brought to its size.
-        orientation: How it has to be turned, as EXIF counts; a tensor where it differs from image to image.
+        contents: A scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads.
+        decoding: The size, and how the image is brought to it.
+        orientation: EXIF orientation; a tensor if it differs between images.
 
     Returns:
         A uint8 image, shape ``(height, width, 3)``.
@@ -173,11 +162,11 @@ def plain_contents(facts: Facts) -> bytes:
 
 
 def resized(image: Any, decoding: Decoding) -> Any:
-    """Bring an image to a decoding's size.
+    """Resize an image.
 
     Args:
         image: Any size, shape ``(height, width, 3)``.
-        decoding: The size, and what becomes of other proportions.
+        decoding: The size, and what happens to other proportions.
 
     Returns:
         A uint8 image of that size.
@@ -204,7 +193,7 @@ def _fitted(image: Any, size: Any, target: Any, decoding: Decoding) -> Any:
 
 
 def _scaled(image: Any, size: Any) -> Any:
-    """Resize bilinearly; what is more than halved is averaged as well, or single pixels would stand for many."""
+    """Resize bilinearly, with antialiasing if the size is more than halved."""
     halved = tf.reduce_any(tf.shape(image)[:2] > 2 * size)
     scaled = tf.cond(
         halved,
@@ -215,7 +204,7 @@ def _scaled(image: Any, size: Any) -> Any:
 
 
 def _upright(image: Any, orientation: Any) -> Any:
-    """Turn an image as EXIF's orientation says: from 5 on it lies on its side, the others are mirrored."""
+    """Turn an image upright according to its EXIF orientation, which is above 4 if it lies on its side."""
     orientation = tf.cast(orientation, tf.int32)
     image = tf.cond(orientation > 4, lambda: tf.transpose(image, (1, 0, 2)), lambda: image)
     mirrored = tf.reduce_any(orientation == (2, 3, 6, 7))
@@ -225,17 +214,17 @@ def _upright(image: Any, orientation: Any) -> Any:
 
 
 def _way(fact: Facts, decoding: Decoding) -> tuple[str, int]:
-    """Return how a file is decoded: the decoder, and the ratio."""
+    """Return the decoder and the ratio for a file."""
     return fact.decoder, decoding.ratio(fact.height, fact.width) if fact.decoder == "jpeg" else 1
 
 
 def _branches(facts: Sequence[Facts], decoding: Decoding) -> list[tuple[str, int]]:
-    """List the ways that occur, so that a dataset of plain JPEGs pays for no others."""
+    """List the ways that occur, so that a dataset of plain JPEGs has no other branches."""
     return sorted({_way(fact, decoding) for fact in facts})
 
 
 def _decoder(path: Any, decoder: str, ratio: int) -> Callable[[], Any]:
-    """Return a function that reads and decodes a file; a branch of the graph, so nothing happens before its call."""
+    """Return a function that reads and decodes a file, for use as a branch of the graph."""
     if decoder == "pillow":
         return lambda: tf.ensure_shape(tf.numpy_function(_with_pillow, [path], tf.uint8), (None, None, 3))
 
@@ -264,7 +253,7 @@ def _decode_other(contents: Any) -> Any:
 
 
 def _on_white(image: Any) -> Any:
-    """Lay an RGBA image over white, as a viewer does; what is hidden has any colour."""
+    """Lay an RGBA image over white, as a viewer does; transparent pixels can have any colour."""
     color, alpha = tf.cast(image[..., :3], tf.int32), tf.cast(image[..., 3:], tf.int32)
     return tf.cast((color * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
 
@@ -274,7 +263,7 @@ def _with_pillow(path: bytes) -> NDArray[np.uint8]:
 
 
 def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:
-    """Return the place in `_RATIOS` that a JPEG is decoded with, like `Decoding.ratio`."""
+    """Return the index in `_RATIOS` for a JPEG, like `Decoding.ratio`."""
     size = tf.io.extract_jpeg_shape(contents)[:2]
     size = tf.cond(tf.cast(orientation, tf.int32) > 4, lambda: tf.reverse(size, [0]), lambda: size)
     scales = tf.cast(size, tf.float64) / tf.constant(decoding.image_size, tf.float64)
@@ -283,17 +272,17 @@ def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:
 
 
 def _naming_failures(images: Any, paths: Any, decoding: Decoding) -> Any:
-    """Make a dataset of (index, image) pairs fail with the name of the first file that is missing.
+    """Make a dataset of (index, image) pairs fail with the name of the first missing file.
 
-    TensorFlow's own error says that a JPEG is invalid but not which; a gap in the indices does, also before the one
-    beyond the last.
+    TensorFlow's own error does not say which JPEG is invalid, but a gap in the indices does. An extra last element
+    catches a gap at the end.
     """
     count = int(paths.shape[0])
     beyond = tf.data.Dataset.from_tensors((np.int64(count), np.zeros(decoding.shape, np.uint8)))
 
     def check(expected: Any, index: Any, image: Any) -> Any:
         path = paths[tf.minimum(expected, count - 1)]
-        told = tf.strings.join(["The image file ", path, " is damaged: its header is right, but it cannot be decoded."])
+        told = tf.strings.join(["The image file ", path, " is damaged: its header is valid, but it cannot be decoded."])
         with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, index), [told])]):
             return expected + 1, tf.identity(image)
 

@@ -1,4 +1,4 @@
-"""Makes examples of labelled image files: checks the files, splits them, and reads them as training goes on."""
+"""Makes examples from labelled image files: checks, splits and reads them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import DataError
 from ..split import stratified_split
 from .check import check_images
-from .parts import SKIP_REMEDY, Files, Parts, named
+from .parts import SKIP_REMEDY, Files, Parts, refuse_bad
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,22 +20,20 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..examples import Examples
 
-__all__ = ["Source", "make_examples", "named"]
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Labelled image files of a person's own, before any is looked at.
+    """Labelled image files of the user, before they are checked.
 
     Args:
         place: The folder they are in.
-        names: What a person calls each: as the table has it, or its path in `place`.
+        names: Name of each image: from the table, or its path in `place`.
         paths: The files.
-        labels: Class numbers, int32 of shape ``(images,)``; or a share for each class, float32 of shape
+        labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
             ``(images, classes)``.
-        class_names: Names of the classes, by number.
-        record: What is needed beside the sizes to read more of the same kind.
-        notices: What a person should know of them.
+        class_names: Names of the classes in the order of their numbers.
+        record: What else is needed to read new images of the same kind.
+        notices: What the user should know about them.
     """
 
     place: str
@@ -49,7 +46,7 @@ class Source:
 
     @property
     def numbers(self) -> NDArray[Any]:
-        """The class number of each image; of shares, the largest one's."""
+        """The class number of each image; with probabilities, that of the most probable class."""
         return self.labels if self.labels.ndim == 1 else self.labels.argmax(axis=1)
 
 
@@ -60,17 +57,17 @@ def make_examples(
     validation: Source | None,
     on_fetch: Callable[[str], None],
 ) -> Examples:
-    """Check all files and make training and validation examples of them.
+    """Check all files and make training and validation examples from them.
 
     Args:
         config: The configuration.
         options: The dataset's options.
         source: The images.
-        validation: Images of the same classes to validate on; None holds out a share of `source`.
+        validation: Validation images of the same classes; None holds out a part of `source`.
         on_fetch: Called with a sentence while the files are being checked.
 
     Raises:
-        DataError: Files cannot be used, and the options do not allow to leave them out.
+        DataError: Files cannot be used, and the options do not skip them.
     """
     images, left_out = _usable(source, on_fetch, skip_bad=options.skip_bad)
     notices = [*source.notices, *left_out, *_empty_classes(images.numbers, source.class_names)]
@@ -90,21 +87,19 @@ def make_examples(
 
 
 def _usable(source: Source, on_fetch: Callable[[str], None], *, skip_bad: bool) -> tuple[Files, tuple[str, ...]]:
-    """Return the files that can be used as far as looking at them tells, and what is to be told of the others."""
+    """Return the files that passed the check, and notices about the others."""
     facts = check_images(source.paths, on_fetch)
     files = Files(source.place, source.names, facts, source.labels, source.numbers)
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     if not bad:
         return files, ()
-    found = f"{len(bad):,} of {len(facts):,} images in {source.place}"
-    if not skip_bad:
-        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=SKIP_REMEDY)
-    if len(bad) == len(facts):
-        raise DataError(f"None of the {len(facts):,} images in {source.place} can be used: {named(bad)}.")
+    notice = refuse_bad(bad, len(facts), source.place, skip_bad=skip_bad, remedy=SKIP_REMEDY)
     good = np.array([index for index, fact in enumerate(facts) if not fact.problem], np.intp)
-    return files.chosen(good), (f"{found} are left out: {named(bad)}.",)
+    return files.chosen(good), (notice,)
 
 
 def _empty_classes(numbers: NDArray[Any], class_names: Sequence[str]) -> list[str]:
     counts = np.bincount(numbers, minlength=len(class_names))
-    return [f"No image is of the class '{class_names[number]}'." for number in np.flatnonzero(counts == 0).tolist()]
+    return [
+        f"There is no image of the class '{class_names[number]}'." for number in np.flatnonzero(counts == 0).tolist()
+    ]

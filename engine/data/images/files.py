@@ -1,4 +1,4 @@
-"""Lists the files of folders, on whichever file system they are."""
+"""Lists the files of local and remote folders."""
 
 from __future__ import annotations
 
@@ -11,27 +11,16 @@ import tensorflow as tf
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
 from ..places import candidates, is_remote, locate
-from ..survey.survey import IMAGE_ENDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def is_image_name(name: str) -> bool:
-    """Tell whether a file's name ends as an image's."""
-    return name[name.rfind(".") :].lower() in IMAGE_ENDINGS if "." in name else False
-
-
-def joined(folder: str, name: str) -> str:
-    """Return the path of a file in a folder, which may be remote."""
-    return f"{folder.rstrip('/')}/{name}" if is_remote(folder) else str(Path(folder) / name)
-
-
 def list_folder(folder: str) -> tuple[list[str], list[str]]:
-    """Return the names of the folders and of the files in a folder, sorted, without hidden ones.
+    """Return the sorted names of the folders and files in a folder, without hidden ones.
 
     Raises:
-        FileNotFoundError: It is not there, or is not a folder.
+        FileNotFoundError: It does not exist or is not a folder.
         DataError: It cannot be read.
     """
     _, folders, files = next(_walk(folder))
@@ -39,7 +28,7 @@ def list_folder(folder: str) -> tuple[list[str], list[str]]:
 
 
 def files_below(folder: str) -> Iterator[str]:
-    """Go through all files of a folder and its folders, by their paths in it, without hidden ones."""
+    """Yield the relative paths of all files below a folder, without hidden ones."""
     start = folder.rstrip("/")
     for place, _, files in _walk(start):
         inner = place[len(start) :].strip("/")
@@ -52,7 +41,7 @@ def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
     walk = tf.io.gfile.walk(folder) if is_remote(folder) else os.walk(folder)
     try:
         for place, folders, files in walk:
-            # In place, so that hidden folders are not walked into; a bucket's folders end with a slash.
+            # Changed in place, so that hidden folders are skipped; a bucket's folders end with a slash.
             folders[:] = sorted(name.rstrip("/") for name in folders if not name.startswith("."))
             yield place, folders, sorted(name for name in files if name and not name.startswith("."))
     except tf.errors.OpError as error:
@@ -60,10 +49,10 @@ def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def not_there(path: str, what: str, option: str) -> DataError:
-    """Return an error that says where something of a dataset was looked for.
+    """Return an error for a missing file or folder that says where it was looked for.
 
     Args:
-        path: As the configuration has it.
+        path: The path in the configuration.
         what: What it is, such as ``folder``.
         option: The key of `data.options` that names it.
     """
@@ -71,5 +60,5 @@ def not_there(path: str, what: str, option: str) -> DataError:
     where = f"It was looked for at {', '.join(user_path(place) for place in looked)}." if len(looked) > 1 else ""
     place = locate(path) if is_remote(path) else user_path(Path(locate(path)))
     return DataError(
-        f"There is no {what} {place}.", why=where, remedy=f"Put it there, or correct data.options.{option}."
+        f"There is no {what} {place}.", why=where, remedy=f"Put it there or correct data.options.{option}."
     )

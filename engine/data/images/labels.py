@@ -1,4 +1,4 @@
-"""Reads the labels in the columns of an image table, and says of each that cannot be used on which line it is."""
+"""Reads the labels in the columns of an image table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import DataError, did_you_mean
-from ..tables import listed
+from ..plain_text import class_order
+from ..tables import refuse_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,43 +19,26 @@ if TYPE_CHECKING:
 _SUM_TOLERANCE = 1e-3
 
 
-def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> None:
-    """Refuse a table for some of its lines, if there are any.
-
-    Args:
-        place: The table.
-        lines: Numbers of the lines, the head being line 1.
-        what: What is wrong with them.
-        remedy: What to do.
-
-    Raises:
-        DataError: There are such lines.
-    """
-    if len(lines):
-        subject = f"line {lines[0]:,}" if len(lines) == 1 else f"{len(lines):,} lines: {listed(lines)}"
-        raise DataError(f"{place}, {subject}: {what}.", remedy=remedy)
-
-
 def class_labels(
     column: pd.Series[str], classes: Sequence[str], place: str
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
     """Number the labels of one column.
 
     Args:
-        column: The labels; the index is the number of the line.
-        classes: The classes, by number; empty takes those that occur, by name or, where all are numbers, by value.
+        column: The labels, indexed by line number.
+        classes: The classes in the order of their numbers; empty takes those that occur, in their usual order.
         place: The table, for errors.
 
     Returns:
-        The class number of each line, and the names of the classes.
+        The class number of each line and the names of the classes.
 
     Raises:
-        DataError: A label is missing or not in the classes, or there is one class only.
+        DataError: A label is missing or unknown, or there is only one class.
     """
     refuse_lines(
-        place, _lines(column, column.isna()), f"no label in column '{column.name}'", "Fill it in, or remove it."
+        place, _lines(column, column.isna()), f"no label in column '{column.name}'", "Fill it in or remove the line."
     )
-    names = tuple(classes) or tuple(sorted(column.unique(), key=_rank))
+    names = tuple(classes) or tuple(sorted(column.unique(), key=class_order))
     unknown = column[~column.isin(names)]
     if len(unknown):
         first = str(unknown.iloc[0])
@@ -62,44 +46,46 @@ def class_labels(
             place,
             _lines(column, ~column.isin(names)),
             f"the label '{first}' is not in data.options.classes; {did_you_mean(first, names)}",
-            "Correct it, or add it to data.options.classes.",
+            "Correct it or add it to data.options.classes.",
         )
     if len(names) < 2:
         raise DataError(
-            f"{place}: every label in column '{column.name}' is '{names[0]}'; there is nothing to tell apart.",
-            remedy="Set data.options.label_columns to the column of classes.",
+            f"{place}: every label in column '{column.name}' is '{names[0]}'; training needs at least two classes.",
+            remedy="Set data.options.label_columns to the column with the classes.",
         )
     numbers = {name: number for number, name in enumerate(names)}
     return np.array([numbers[name] for name in column], np.int32), names
 
 
 def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
-    """Read a share for each class from one column per class.
+    """Read the probability of each class from one column per class.
 
     Args:
-        table: A column per class; the index is the number of the line.
+        table: One column per class, indexed by line number.
         place: The table, for errors.
 
     Returns:
-        Shares, shape ``(lines, classes)``.
+        Probabilities, shape ``(lines, classes)``.
 
     Raises:
-        DataError: One is missing, no number, outside 0 to 1, or those of a line do not add up to 1.
+        DataError: One is missing or not between 0 and 1, or a line does not add up to 1.
     """
     import pandas as pd
 
     for name in table.columns:
         column = table[name]
-        refuse_lines(place, _lines(column, column.isna()), f"no label in column '{name}'", "Fill it in, or remove it.")
+        refuse_lines(
+            place, _lines(column, column.isna()), f"no label in column '{name}'", "Fill it in or remove the line."
+        )
         numbers = pd.to_numeric(column, errors="coerce")
         wrong = column[numbers.isna() | ~numbers.between(0, 1)]
         if len(wrong):
             refuse_lines(
                 place,
                 [int(line) for line in wrong.index],
-                f"'{wrong.iloc[0]}' in column '{name}' is not a share from 0 to 1",
-                f"Each of {', '.join(table.columns)} is read as the column of a class; name those that are, or the one "
-                "column of labels, in data.options.label_columns.",
+                f"'{wrong.iloc[0]}' in column '{name}' is not a probability between 0 and 1",
+                f"The columns {', '.join(table.columns)} are read as one column per class. If they are not, set "
+                "data.options.label_columns to the label column or to the columns of the classes.",
             )
     shares = table.astype(np.float64).to_numpy()
     sums = shares.sum(axis=1)
@@ -108,31 +94,37 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
         refuse_lines(
             place,
             table.index[wrong_sum].tolist(),
-            f"the shares of the classes add up to {sums[wrong_sum][0]:g}, not 1",
-            "Correct them: each image is of one class, or of several by shares.",
+            f"the probabilities of the classes add up to {sums[wrong_sum][0]:g}, not 1",
+            "Correct them: the probabilities of each image must add up to 1.",
         )
     return shares.astype(np.float32)
 
 
-def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]:
-    """Return shares as the loss wants them: class numbers for a sparse one, if each image is of one class wholly.
+def refuse_sparse(loss: str, place: str) -> None:
+    """Refuse a sparse loss for labels that are a probability for each class.
 
     Raises:
-        DataError: The loss is sparse and there are shares between 0 and 1.
+        DataError: The loss is sparse.
+    """
+    if loss.startswith("sparse_"):
+        raise DataError(
+            f"{place} gives some images a probability for each class, which loss = '{loss}' cannot learn.",
+            remedy="Set loss = 'categorical_crossentropy'.",
+        )
+
+
+def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]:
+    """Return labels in the form the loss needs: class numbers for a sparse one, else probabilities.
+
+    Raises:
+        DataError: The loss is sparse and an image has several classes.
     """
     if not loss.startswith("sparse_"):
         return shares
     if not np.isin(shares, (0.0, 1.0)).all():
-        raise DataError(
-            f"{place} gives some images to several classes by shares, which loss = '{loss}' cannot learn.",
-            remedy="Set loss = 'categorical_crossentropy'.",
-        )
+        refuse_sparse(loss, place)
     return np.asarray(shares.argmax(axis=1), np.int32)
 
 
 def _lines(column: pd.Series[str], chosen: pd.Series[bool]) -> list[int]:
     return [int(line) for line in column.index[chosen]]
-
-
-def _rank(name: str) -> tuple[int, int, str]:
-    return (0, int(name), name) if name.isdecimal() else (1, 0, name)

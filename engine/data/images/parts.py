@@ -1,4 +1,4 @@
-"""Image files divided up to train and to validate on: makes examples of them, and leaves out what cannot be decoded."""
+"""Makes examples from training and validation image files, and drops files that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ import numpy as np
 
 from ...errors import DataError
 from ..examples import Examples, Input, Sifted, Signature, Task
+from ..plain_text import first_of
 from ..split import counts_by_class
-from .decode import Decoding, Reader, examine
+from .check import examine
+from .decode import Decoding, Reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from ...config.data_options import ImageCsvOptions, ImageFolderOptions
-    from .decode import Facts
+    from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
+    from .check import Facts
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
-"""What to do about files that cannot be used."""
-
-_NAMED = 10
-"""Most files that an error or a notice names."""
+"""Remedy for files that cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files that can be used as far as is known; what belongs to one has the same place in every list.
+    """Image files that passed the check; all lists have the same order.
 
     Args:
         place: The folder they are in.
-        names: What a person calls each.
-        facts: What was found of each.
-        labels: Class numbers, int32 of shape ``(images,)``; or a share for each class, float32 of shape
+        names: Name of each.
+        facts: The facts about each.
+        labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
             ``(images, classes)``.
-        numbers: Class numbers; of shares, the largest one's.
+        numbers: Class numbers; with probabilities, that of the most probable class.
     """
 
     place: str
@@ -48,21 +47,21 @@ class Files:
     numbers: NDArray[Any]
 
     def chosen(self, indices: NDArray[np.intp]) -> Files:
-        """Return some of them, in the order of the indices."""
+        """Return a selection, in the order of the indices."""
         names, facts = [self.names[index] for index in indices], [self.facts[index] for index in indices]
         return Files(self.place, names, facts, self.labels[indices], self.numbers[indices])
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Files to train on, and files to validate on.
+    """Training and validation files.
 
     Args:
-        train: The former.
-        validation: The latter; may be none.
+        train: Training files.
+        validation: Validation files; may be empty.
         options: The dataset's options.
-        class_names: Names of the classes, by number.
-        record: What is needed beside sizes and classes to read more of the same kind.
+        class_names: Names of the classes in the order of their numbers.
+        record: What else is needed to read new images of the same kind.
     """
 
     train: Files
@@ -72,10 +71,10 @@ class Parts:
     record: Mapping[str, Any]
 
     def examples(self, notices: Sequence[str]) -> Examples:
-        """Return examples that are decoded as they are asked for; one that cannot be ends the iteration.
+        """Return examples that are decoded during the iteration; a damaged file ends it with an error.
 
         Args:
-            notices: What a person should know of them.
+            notices: What the user should know about them.
         """
         decoding = Decoding(self.options.image_size, self.options.resize)
         reader = Reader([*self.train.facts, *self.validation.facts], decoding)
@@ -98,25 +97,21 @@ class Parts:
         )
 
     def whole_record(self) -> dict[str, Any]:
-        """Return what turns new images of the same kind into inputs again, and the counts of each class."""
-        return {
-            "image_size": list(self.options.image_size),
-            "resize": self.options.resize,
-            "classes": list(self.class_names),
-            "pixel_range": 255,
-            "class_counts": counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names)),
-            **self.record,
-        }
+        """Return what is needed to read new images of the same kind, and the counts of each class."""
+        counts = counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names))
+        return {**image_record(self.options, self.class_names, counts), **self.record}
 
     def _sift(self, reader: Reader) -> Sifted:
         train, trains = reader.sifted(self.train.facts, self.train.labels)
         if not self.validation.facts:
-            return Sifted(train, None, lambda examples: self._judged(examples, trains(), np.empty(0, np.bool_)))
+            return Sifted(
+                train, None, lambda examples: self._without_damaged(examples, trains(), np.empty(0, np.bool_))
+            )
         validation, validates = reader.sifted(self.validation.facts, self.validation.labels)
-        return Sifted(train, validation, lambda examples: self._judged(examples, trains(), validates()))
+        return Sifted(train, validation, lambda examples: self._without_damaged(examples, trains(), validates()))
 
-    def _judged(self, examples: Examples, trains: NDArray[np.bool_], validates: NDArray[np.bool_]) -> Examples:
-        """Return what is left once it is known of each file whether it could be decoded."""
+    def _without_damaged(self, examples: Examples, trains: NDArray[np.bool_], validates: NDArray[np.bool_]) -> Examples:
+        """Return the examples without the files that could not be decoded."""
         if trains.all() and validates.all():
             return replace(examples, notices=())
         found = _counted_and_named(((self.train, trains), (self.validation, validates)))
@@ -132,7 +127,7 @@ class Parts:
         )
         notices = [f"{counted} are left out: {those}." for counted, those in found]
         lost = [self.class_names[number] for number in np.setdiff1d(self.train.numbers, left.train.numbers)]
-        notices += [f"No image that is left to train on is of the class '{name}'." for name in lost]
+        notices += [f"No training image of the class '{name}' is left." for name in lost]
         return replace(
             examples,
             train_count=len(left.train.facts),
@@ -142,18 +137,56 @@ class Parts:
         )
 
 
+def image_record(
+    options: ImageCsvOptions | ImageFolderOptions | TfrecordOptions,
+    class_names: Sequence[str],
+    class_counts: dict[str, list[int]],
+) -> dict[str, Any]:
+    """Return what a run on images keeps to predict new ones, and the number of images of each class."""
+    return {
+        "image_size": list(options.image_size),
+        "resize": options.resize,
+        "classes": list(class_names),
+        "pixel_range": 255,
+        "class_counts": class_counts,
+    }
+
+
+def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
+    """Refuse images that cannot be used, unless they are skipped and others are left.
+
+    Args:
+        bad: Name and problem of each of them, such as ``("Train_3", "is empty")``; at least one.
+        total: How many images there are.
+        place: The folder they are in.
+        skip_bad: Whether they are skipped.
+        remedy: What to do if they are not.
+
+    Returns:
+        What to report about the skipped images.
+
+    Raises:
+        DataError: They may not be skipped, or no other image is left.
+    """
+    if len(bad) == total:
+        raise DataError(f"None of the {total:,} images in {place} can be used: {named(bad)}.", remedy="Replace them.")
+    found = f"{len(bad):,} of {total:,} images in {place}"
+    if not skip_bad:
+        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy=remedy)
+    return f"{found} are left out: {named(bad)}."
+
+
 def named(bad: Sequence[tuple[str, str]]) -> str:
-    """List the first of some files with what is wrong with each, and count the others.
+    """List the first bad files with their problems, and count the others.
 
     Args:
         bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
     """
-    told = "; ".join(" ".join(pair) for pair in bad[:_NAMED])
-    return f"{told}; and {len(bad) - _NAMED:,} more" if len(bad) > _NAMED else told
+    return first_of([" ".join(pair) for pair in bad], separator="; ")
 
 
 def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list[tuple[str, str]]:
-    """Count and name the files that could not be decoded, folder by folder: both parts may be in the same one."""
+    """Count and name the files that could not be decoded, per folder: both parts can be in the same one."""
     found = []
     for place in dict.fromkeys(part.place for part, _ in parts):
         here = [(part, could) for part, could in parts if part.place == place]
@@ -167,5 +200,5 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
 
 
 def _why_not(path: str) -> str:
-    """Say why a file could not be decoded whose header and end were in order when it was checked."""
-    return examine(path).problem or "is damaged: its header is right, but it cannot be decoded"
+    """Return why a file that passed the check could not be decoded."""
+    return examine(path).problem or "is damaged: its header is valid, but it cannot be decoded"

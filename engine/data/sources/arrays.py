@@ -1,6 +1,6 @@
-"""Built-in datasets, which come as arrays through Keras's own loaders and cache, or with scikit-learn.
+"""Loads the built-in datasets, through Keras's loaders and cache or from scikit-learn.
 
-A damaged download is found and named before Keras reads it.
+A damaged download is found before Keras reads it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         on_fetch: Called with a sentence before something is downloaded.
 
     Raises:
-        DataError: It cannot be fetched or is damaged.
+        DataError: It cannot be downloaded or is damaged.
     """
     info = DATASETS[config.dataset]
     missing = info.missing_files()
@@ -89,38 +89,38 @@ def _load_arrays(info: DatasetInfo, config: RunConfig) -> _Arrays:
 
 
 def _images(values: NDArray[Any], info: DatasetInfo) -> NDArray[Any]:
-    """Give grey pictures the axis for channels that Keras leaves out."""
+    """Add the channel axis that Keras omits for greyscale images."""
     return values.reshape(-1, *info.input_shape)
 
 
 def _labels(values: NDArray[Any]) -> NDArray[Any]:
-    """Make one row of the labels, which Keras gives for CIFAR as a column."""
+    """Flatten the labels, which Keras returns as a column for CIFAR."""
     return values.reshape(-1).astype(np.int32)
 
 
 def _fetch_again(info: DatasetInfo) -> str:
-    # A folder of its own as a whole; of the folder that all datasets share only the file.
+    # A dataset with one file may share its folder with others.
     place = info.files[0].location if len(info.files) == 1 else info.files[0].location.parent
-    return f"Delete {user_path(place)}, and it is fetched again."
+    return f"Delete {user_path(place)}; it is downloaded again."
 
 
 def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
     missing = info.missing_files()
     if not missing:
-        what = f"The files of {info.name} do not fit together."
+        what = f"The files of {info.name} do not match each other."
         raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
     raise DataError(
         f"{info.name} could not be downloaded from {missing[0].url}.",
         why=one_line(error),
         remedy=(
-            f"Check the connection (on Kaggle: switch the notebook's internet on), or put the file by hand at "
-            f"{missing[0].location}. Presets that need no network: {', '.join(OFFLINE_PRESETS)}."
+            f"Check the connection (on Kaggle: turn on the notebook's internet), or save the file yourself as "
+            f"{missing[0].location}. Presets that work offline: {', '.join(OFFLINE_PRESETS)}."
         ),
     ) from error
 
 
 def _check_file(file: CachedFile) -> None:
-    """Find a truncated or damaged download, which Keras would read as far as it goes or fail on cryptically.
+    """Check for a truncated or damaged download, which Keras would read partly or fail on without a clear error.
 
     Raises:
         DataError: It is damaged.
@@ -138,31 +138,31 @@ def _check_file(file: CachedFile) -> None:
         raise DataError(
             f"{file.location} is damaged or was not downloaded completely.",
             why=f"{type(error).__name__}: {error}.",
-            remedy=f"Delete it, and it is fetched again from {file.url}",
+            remedy=f"Delete it; it is downloaded again from {file.url}",
         ) from error
 
 
 def _check_archive(file: CachedFile) -> None:
-    """Unpack an archive into nothing: at its end gzip compares what came out with its checksum and length.
+    """Decompress an archive to nothing, so that gzip verifies its checksum and length.
 
-    Keras goes on to compare its hash with the published one, and fetches it anew without a word when they differ.
+    Keras then compares its hash with the published one, and silently downloads it again if they differ.
     """
     with gzip.open(file.location, "rb") as stream:
         if stream.read(1) == b"":
-            raise ValueError("there is nothing in it")
+            raise ValueError("it is empty")
         while stream.read(_CHUNK_BYTES):
             pass
 
 
 def _check_idx(file: CachedFile) -> None:
-    """Compare an idx file's header with its length: magic number, then one big-endian size a dimension."""
+    """Compare an idx file's length with its header: a magic number, then one big-endian size per dimension."""
     with gzip.open(file.location, "rb") as stream:
         content = stream.read()
     zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
     sizes = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
     expected = int(np.prod(sizes)) + 4 + 4 * dimensions
     if zeros != 0 or kind != 8 or len(content) != expected:
-        raise ValueError(f"it holds {len(content):,} bytes where its header says {expected:,}")
+        raise ValueError(f"it has {len(content):,} bytes, but its header says {expected:,}")
 
 
 def _digits(config: RunConfig) -> _Arrays:

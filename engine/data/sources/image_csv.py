@@ -1,4 +1,4 @@
-"""Images in a folder, and a table of their names and labels."""
+"""Loads images in a folder, with a table of their names and labels."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from ...config.data_options import ImageCsvOptions
 from ...errors import DataError, did_you_mean
 from ..images.examples import Source, make_examples
-from ..images.files import is_image_name, joined, list_folder, not_there
-from ..images.labels import class_labels, for_loss, refuse_lines, share_labels
-from ..places import is_remote, locate
-from ..tables import read_table, read_text, shown
+from ..images.files import list_folder, not_there
+from ..images.labels import class_labels, for_loss, share_labels
+from ..places import is_image_name, is_remote, join, locate
+from ..tables import read_table, read_text, refuse_lines, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,14 +28,14 @@ _SETTINGS = {"skipinitialspace": True, "na_values": ["", "nan", "NaN"]}
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the table, find and check its images, split them class by class.
+    """Read the table, find and check its images, and split them class by class.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence while the files are being looked for and checked.
+        on_fetch: Called with a sentence while the files are found and checked.
 
     Raises:
-        DataError: The table, or files that it names, cannot be used.
+        DataError: The table or its images cannot be used.
     """
     options = ImageCsvOptions.model_validate(config.data.options)
     return make_examples(config, options, read_source(options, config.loss, on_fetch), None, on_fetch)
@@ -46,11 +46,11 @@ def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], N
 
     Args:
         options: The dataset's options.
-        loss: What the labels are for: a sparse loss wants class numbers.
+        loss: The loss; a sparse one needs class numbers.
         on_fetch: Called with a sentence before the table is read.
 
     Raises:
-        DataError: The table cannot be used, or the folder of images is not there.
+        DataError: The table cannot be used, or there is no folder of images.
     """
     place = shown(options.path)
     on_fetch(f"reading {place}")
@@ -60,8 +60,8 @@ def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], N
         labels, names = class_labels(table[columns[0]], options.classes, place)
     elif options.classes:
         raise DataError(
-            f"data.options.classes is for one column of labels, and {place} is read with {len(columns)}.",
-            remedy="Leave it out, or name the column in data.options.label_columns.",
+            f"data.options.classes needs one label column, but {place} is read with {len(columns)}.",
+            remedy="Remove it, or name the column in data.options.label_columns.",
         )
     else:
         labels, names = for_loss(share_labels(table[columns], place), loss, place), tuple(columns)
@@ -78,37 +78,39 @@ def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], N
 
 
 def read_ids(path: str, id_column: str) -> pd.DataFrame:
-    """Read a table of images, also one to predict.
+    """Read a table of images, for training or prediction.
 
     Args:
         path: The CSV file.
-        id_column: The column of the images' names; empty takes the first one.
+        id_column: The column of the image names; empty means the first one.
 
     Returns:
-        The table, all text: the images' names come first, then the other columns; the index is the number of the
-        line, the head being line 1.
+        The table as text: the column of image names first, then the other columns; indexed by line number, with the
+        header as line 1.
 
     Raises:
-        DataError: It cannot be read, has no such column, or names an image twice or not at all.
+        DataError: It cannot be read, has no such column, or an image name is missing or repeated.
     """
     place = shown(path)
     wanted = {"id_column": id_column} if id_column else {}
-    # Empty lines are kept at first, so that the others can be named by their numbers.
+    # Blank lines are kept at first, so that lines have the right numbers.
     table: pd.DataFrame = read_table(path, read_text(path), wanted, skip_blank_lines=False, **_SETTINGS)
     table.index = table.index + 2
     table = table.dropna(how="all").apply(lambda column: column.str.strip())
     if table.empty:
-        raise DataError(f"{place} has a head and no rows.")
+        raise DataError(f"{place} has a header but no rows.")
     name = id_column or table.columns[0]
     ids = table[name]
-    refuse_lines(place, ids.index[ids.isna()].tolist(), f"no image in column '{name}'", "Fill it in, or remove it.")
+    refuse_lines(
+        place, ids.index[ids.isna()].tolist(), f"no image in column '{name}'", "Fill it in or remove the line."
+    )
     twice = ids[ids.duplicated()]
     if len(twice):
         refuse_lines(
             place,
             [int(line) for line in twice.index],
-            f"an image that was named before, such as '{twice.iloc[0]}'",
-            "Remove what is there twice: it would be trained on and validated with.",
+            f"an image that an earlier line names too, such as '{twice.iloc[0]}'",
+            "Remove the duplicates: an image could be in both the training and the validation data.",
         )
     table.insert(0, name, table.pop(name))
     return table
@@ -118,42 +120,42 @@ def _label_columns(table: pd.DataFrame, options: ImageCsvOptions, place: str) ->
     others = [str(column) for column in table.columns[1:]]
     if not others:
         raise DataError(
-            f"{place} has no column of labels beside '{table.columns[0]}'.",
+            f"{place} has no label column besides '{table.columns[0]}'.",
             remedy="Set data.options.path to the table with the labels.",
         )
     for name in options.label_columns:
         if name not in others:
             raise DataError(
-                f"{place} has no column of labels '{name}'; {did_you_mean(name, others)}",
+                f"{place} has no label column '{name}'; {did_you_mean(name, others)}",
                 remedy="Set data.options.label_columns.",
             )
     return list(options.label_columns) or others
 
 
 def image_folder(options: ImageCsvOptions) -> str:
-    """Return the folder of the images: a relative one is in the table's own folder."""
+    """Return the folder of the images; a relative one is in the table's folder."""
     if is_remote(options.images) or Path(options.images).expanduser().is_absolute():
         return locate(options.images)
     table = locate(options.path)
     if is_remote(table):
-        return joined(table.rpartition("/")[0], options.images)
+        return join(table.rpartition("/")[0], options.images)
     return str(Path(table).parent / options.images)
 
 
 def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:
-    """Find the files of images that are named with or without their ending.
+    """Find image files, given their names with or without the ending.
 
     Args:
-        folder: Where they are.
-        ids: Their names, which may lead into folders of it.
-        images: The folder as the configuration has it, for errors.
+        folder: The folder of the images.
+        ids: Their names, which may include subfolders.
+        images: The folder in the configuration, for errors.
 
     Returns:
-        The path of each, also of those that are not there, and the ending that most names leave out; empty where they
-        have their own.
+        The path of each image, whether it exists or not, and the ending that most names lack; empty if they have
+        one.
 
     Raises:
-        DataError: The folder is not there.
+        DataError: There is no such folder.
     """
     try:
         list_folder(folder)
@@ -162,18 +164,18 @@ def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str]
     images_in = cache(_images_in)
     files = [_found(folder, name, images_in) for name in ids]
     added = Counter(file[len(name) :] for file, name in zip(files, ids, strict=True))
-    return [joined(folder, file) for file in files], added.most_common(1)[0][0]
+    return [join(folder, file) for file in files], added.most_common(1)[0][0]
 
 
 def _found(folder: str, name: str, images_in: Callable[[str], dict[str, str]]) -> str:
-    """Return the name of the file that is meant, or the name itself where there is none."""
+    """Return the name of the matching file, or the name itself if there is none."""
     inner, slash, base = name.rpartition("/")
-    by_name = images_in(joined(folder, inner) if inner else folder)
+    by_name = images_in(join(folder, inner) if inner else folder)
     return inner + slash + by_name.get(base, base)
 
 
 def _images_in(folder: str) -> dict[str, str]:
-    """Return the images in a folder by their names without the ending, and by their whole names."""
+    """Return the images in a folder by their names with and without the ending."""
     try:
         _, files = list_folder(folder)
     except FileNotFoundError:

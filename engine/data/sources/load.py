@@ -1,4 +1,4 @@
-"""Loads the examples that a configuration names: built-in ones, a person's own files, a person's own function."""
+"""Loads a configuration's dataset: a built-in one, the user's files or the user's function."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _OWN = "user_function"
 
 
 def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Load what a configuration's ``dataset`` names.
+    """Load a configuration's dataset.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before something is downloaded or takes its time.
+        on_fetch: Called with a sentence before something is downloaded or may take a while.
 
     Raises:
-        DataError: It cannot be fetched, is damaged, or does not fit the configuration.
-        UserCodeError: The person's own function failed or returned the wrong thing.
+        DataError: It cannot be downloaded, is damaged, or does not fit the configuration.
+        UserCodeError: The user's function failed or returned the wrong thing.
     """
     loader = import_module(f"..{_LOADERS.get(config.dataset, _OWN)}", __name__)
     examples: Examples = loader.load(config, on_fetch)

@@ -1,4 +1,4 @@
-"""Ratings that users gave to items, as in MovieLens."""
+"""Loads ratings that users gave to items, as in MovieLens."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import tensorflow as tf
 from ...config.data_options import RatingsCsvOptions
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
+from ..plain_text import layout_of
 from ..rated import packed
-from ..tables import listed, read_table, read_text, refuse_class_options, require, shown
+from ..tables import read_table, read_text, refuse_class_options, refuse_rows, require, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,27 +24,26 @@ if TYPE_CHECKING:
 
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
-_SEPARATORS = ("\t", ";", ",")
 _UNKNOWN = 0
-"""The number of every user and item that no training rating is of."""
+"""The number of all users and items without a training rating."""
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the ratings, hold some out, and number the users and items of the others.
+    """Read the ratings, hold some out, and number the users and items of the rest.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before something that takes its time.
+        on_fetch: Called with a sentence before something that may take a while.
 
     Raises:
-        DataError: The file cannot be used, or model or loss do not suit it.
+        DataError: The file cannot be used, or the model or loss does not fit it.
     """
     options = RatingsCsvOptions.model_validate(config.data.options)
     require(config, "recommender", _LOSSES, _METRICS)
     refuse_class_options(config)
     on_fetch(f"reading {shown(options.path)}")
     table = _read(options)
-    ratings = _numbers(table, options.rating_column, options)
+    ratings = table[options.rating_column].to_numpy(np.float32)
     train, validation = _split(table, options, config)
     ids, inputs = {}, {}
     for name, column in (("user", options.user_column), ("item", options.item_column)):
@@ -74,12 +74,11 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def _read(options: RatingsCsvOptions) -> pd.DataFrame:
-    """Read the table, whatever stands between its columns, with or without a head."""
+    """Read the table, with any separator, with or without a header; ratings and times become numbers."""
+    import pandas as pd
+
     text = read_text(options.path)
-    if "::" in text.partition("\n")[0]:
-        text = text.replace("::", "\t")  # pandas reads single characters much faster
-    first = text.partition("\n")[0].strip()
-    separator = next((mark for mark in _SEPARATORS if mark in first), ",")
+    separator, has_header = layout_of(text.partition("\n")[0])
     columns = {
         "user_column": options.user_column,
         "item_column": options.item_column,
@@ -87,45 +86,27 @@ def _read(options: RatingsCsvOptions) -> pd.DataFrame:
     }
     if options.split == "time":
         columns["time_column"] = options.time_column
-    settings: dict[str, Any] = {"sep": separator, "index_col": False}  # also where lines are longer than the head
-    if all(_is_number(cell) for cell in first.split(separator)):
-        named = [options.user_column, options.item_column, options.rating_column, options.time_column]
-        settings |= {"header": None, "names": named[: first.count(separator) + 1]}
-    return read_table(options.path, text, columns, **settings)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers(table: pd.DataFrame, column: str, options: RatingsCsvOptions) -> NDArray[np.float32]:
-    import pandas as pd
-
-    values = pd.to_numeric(table[column], errors="coerce").to_numpy(np.float64)
-    _refuse(~np.isfinite(values), f"no number in column '{column}'", options)
-    for name in (options.user_column, options.item_column):
-        _refuse(table[name].isna().to_numpy(), f"nothing in column '{name}'", options)
-    return values.astype(np.float32)
-
-
-def _refuse(broken: NDArray[np.bool_], what: str, options: RatingsCsvOptions) -> None:
-    rows = np.flatnonzero(broken) + 1
-    if len(rows):
-        have = "row has" if len(rows) == 1 else "rows have"
-        raise DataError(
-            f"{shown(options.path)}: {len(rows):,} {have} {what}: {listed(rows.tolist())} (counted without the head).",
-            remedy="Remove them, or fill them in.",
-        )
+    settings: dict[str, Any] = {"sep": separator, "index_col": False}  # even if lines are longer than the header
+    if separator == "::":  # pandas reads single characters much faster
+        text, settings["sep"] = text.replace("::", "\t"), "\t"
+    if not has_header:
+        names = [options.user_column, options.item_column, options.rating_column, options.time_column]
+        settings |= {"header": None, "names": names[: text.partition("\n")[0].count(settings["sep"]) + 1]}
+    table = read_table(options.path, text, columns, **settings)
+    for key, name in columns.items():
+        if key in {"rating_column", "time_column"}:
+            table[name] = pd.to_numeric(table[name], errors="coerce").astype(np.float64)
+            broken, what = ~np.isfinite(table[name]), "no number"
+        else:
+            broken, what = table[name].isna(), "nothing"
+        refuse_rows(options.path, broken.to_numpy(), f"{what} in column '{name}'", separator, has_header=has_header)
+    return table
 
 
 def _split(
     table: pd.DataFrame, options: RatingsCsvOptions, config: RunConfig
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Choose the rows to train on and those to validate on, the former in random order."""
+    """Return the training rows, in random order, and the validation rows."""
     random = np.random.default_rng(config.seed)
     fraction, count = config.data.validation_fraction, len(table)
     if options.split == "random":
@@ -133,38 +114,32 @@ def _split(
         held_out = max(1, round(count * fraction))
         train, validation = order[held_out:], order[:held_out]
     else:
-        times = table.assign(**{options.time_column: _times(table, options)})
-        by_user = times.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
+        by_user = table.sort_values(options.time_column, kind="stable").groupby(options.user_column, sort=False)
         place = by_user.cumcount(ascending=False).sort_index().to_numpy()  # 0 is a user's last rating
         given = table.groupby(options.user_column)[options.user_column].transform("size").to_numpy()
         is_held_out = place < np.floor(given * fraction)
         train, validation = random.permutation(np.flatnonzero(~is_held_out)), np.flatnonzero(is_held_out)
     if not len(train) or not len(validation):
         raise DataError(
-            f"{count:,} ratings are too few to train and validate on with data.validation_fraction={fraction}."
+            f"{count:,} ratings are too few to split into training and validation data with "
+            f"data.validation_fraction={fraction}."
         )
     return train[: config.data.train_limit or None], validation
 
 
-def _times(table: pd.DataFrame, options: RatingsCsvOptions) -> NDArray[np.float64]:
-    import pandas as pd
-
-    times = pd.to_numeric(table[options.time_column], errors="coerce").to_numpy(np.float64)
-    _refuse(np.isnan(times), f"no number in column '{options.time_column}'", options)
-    return times
-
-
 def _numbered(column: pd.Series[str], train: NDArray[np.intp]) -> tuple[list[str], NDArray[np.int32]]:
-    """Number what a column names in the training rows, from 1; return the names and every row's number."""
+    """Number a column's names in the training rows from 1; return the names and the number of every row."""
     names = column.iloc[train].unique().tolist()
     numbers = {name: number for number, name in enumerate(names, _UNKNOWN + 1)}
     return names, column.map(numbers).fillna(_UNKNOWN).to_numpy(np.int32)
 
 
 def _notices(inputs: dict[str, NDArray[np.int32]], validation: NDArray[np.intp], deviation: float) -> tuple[str, ...]:
-    notices = [f"Validation ratings have a standard deviation of {deviation:.3f}: the error of always saying the mean."]
+    notices = [
+        f"The validation ratings have a standard deviation of {deviation:.3f}, the error of always predicting the mean."
+    ]
     for name, numbers in inputs.items():
         unknown = float(np.mean(numbers[validation] == _UNKNOWN))
         if unknown:
-            notices.append(f"{unknown:.1%} of the validation ratings are of {name}s without a training rating.")
+            notices.append(f"{unknown:.1%} of the validation ratings have a {name} without training ratings.")
     return tuple(notices)

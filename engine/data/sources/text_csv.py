@@ -1,8 +1,7 @@
-"""A table of texts and labels, such as film reviews and whether they praise the film."""
+"""Loads a table of texts and labels, such as film reviews and their sentiment."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,9 +10,10 @@ import tensorflow as tf
 from ...config.data_options import TextCsvOptions
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
+from ..plain_text import class_order
 from ..split import stratified_split
-from ..tables import listed, read_table, read_text, require, shown
-from ..vocabulary import PADDING, Vocabulary, without_markup
+from ..tables import read_table, read_text, refuse_rows, require, shown
+from ..vocabulary import Vocabulary, length_notice, without_markup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +27,14 @@ _LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the table, split it class by class, learn the vocabulary from the training texts.
+    """Read the table, split it class by class, and learn the vocabulary from the training texts.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before something that takes its time.
+        on_fetch: Called with a sentence before something that may take a while.
 
     Raises:
-        DataError: The file cannot be used, or model or loss do not suit it.
+        DataError: The file cannot be used, or the model or loss does not fit it.
     """
     options = TextCsvOptions.model_validate(config.data.options)
     require(config, "text", _LOSSES)
@@ -67,7 +67,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
             "class_names": class_names,
             "class_counts": split.class_counts,
         },
-        notices=(*split.notices, *_notices(train[0], options.length)),
+        notices=(*split.notices, *length_notice(train[0], "texts")),
     )
 
 
@@ -76,14 +76,8 @@ def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[
     table = read_table(options.path, read_text(options.path), columns)
     table = table[[options.text_column, options.label_column]]
     for column in columns.values():
-        missing = np.flatnonzero(table[column].isna() | (table[column].str.strip() == ""))
-        if len(missing):
-            rows = "row has" if len(missing) == 1 else "rows have"
-            raise DataError(
-                f"{shown(options.path)}: {len(missing):,} {rows} nothing in column '{column}': "
-                f"{listed((missing + 1).tolist())} (counted without the head).",
-                remedy="Remove them, or fill them in.",
-            )
+        missing = (table[column].isna() | (table[column].str.strip() == "")).to_numpy()
+        refuse_rows(options.path, missing, f"nothing in column '{column}'")
     names = _class_names(table[options.label_column], options)
     numbers = {name: number for number, name in enumerate(names)}
     labels = table[options.label_column].str.strip().map(numbers).to_numpy().astype(np.int32)
@@ -91,32 +85,17 @@ def _read(options: TextCsvOptions) -> tuple[list[str], NDArray[np.int32], tuple[
 
 
 def _class_names(column: pd.Series[str], options: TextCsvOptions) -> tuple[str, ...]:
-    """Return the classes in the order of their names; numbers in the order of their values."""
+    """Return the classes in order: numbers by value, then names."""
     names = column.str.strip().unique().tolist()
     if len(names) == 1:
         raise DataError(
             f"{shown(options.path)}: all {len(column):,} labels in column '{options.label_column}' are '{names[0]}'.",
-            remedy="There is nothing to tell apart; set data.options.label_column to another column.",
+            remedy="Training needs at least two classes; set data.options.label_column to another column.",
         )
     if len(names) > len(column) // 2:
         raise DataError(
             f"{shown(options.path)}: column '{options.label_column}' has {len(names):,} different labels in "
-            f"{len(column):,} rows, which is no classification.",
-            remedy="Set data.options.label_column to the column of classes.",
+            f"{len(column):,} rows, too many for a classification.",
+            remedy="Set data.options.label_column to the column with the classes.",
         )
-    return tuple(sorted(names, key=_rank))
-
-
-def _rank(name: str) -> tuple[float, str]:
-    try:
-        value = float(name)
-    except ValueError:
-        value = math.inf
-    return (value if math.isfinite(value) else math.inf), name
-
-
-def _notices(numbers: NDArray[np.int32], length: int) -> tuple[str, ...]:
-    share = float(np.mean(numbers[:, -1] != PADDING))
-    if share < 0.01:
-        return ()
-    return (f"{share:.0%} of the texts fill all {length} words of data.options.length; what is beyond is not read.",)
+    return tuple(sorted(names, key=class_order))

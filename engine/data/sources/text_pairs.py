@@ -1,4 +1,4 @@
-"""Pairs of sentences, such as those of the Anki project: one pair a line, the source, a tab, the target."""
+"""Loads pairs of sentences, such as those of the Anki project: source, tab and target on each line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import tensorflow as tf
 from ...config.data_options import TextPairsOptions
 from ...errors import DataError
 from ..examples import Examples, Input, Signature, Task
-from ..tables import listed, read_text, refuse_class_options, require, shown
-from ..vocabulary import PADDING, SENTENCES, Vocabulary
+from ..tables import read_text, refuse_class_options, refuse_lines, require, shown
+from ..vocabulary import PADDING, SENTENCES, Vocabulary, length_notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,17 +27,17 @@ Pair = tuple[str, str]
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Read the pairs, learn both vocabularies from the training pairs, and write all as numbers.
+    """Read the pairs, learn both vocabularies from the training pairs, and turn all words into numbers.
 
-    The model reads the source sentence and the target sentence so far; the label is the target one word further. Each
-    place of a label has a weight, 0 for padding, so that metrics leave padding out.
+    The model reads the source sentence and the target sentence so far; the label is the target shifted by one word.
+    Padding in a label has the weight 0, so that metrics ignore it.
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before something that takes its time.
+        on_fetch: Called with a sentence before something that may take a while.
 
     Raises:
-        DataError: The file cannot be used, or model or loss do not suit it.
+        DataError: The file cannot be used, or the model or loss does not fit it.
     """
     options = TextPairsOptions.model_validate(config.data.options)
     require(config, "transformer", _LOSSES, _METRICS)
@@ -65,16 +65,16 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
             "length": options.length,
             "samples": validation[:_SAMPLES],
         },
-        notices=_notices(trained[1], options.length),
+        notices=length_notice(trained[1], "target sentences"),
     )
 
 
 def read_pairs(path: str, limit: int = 0) -> list[Pair]:
-    """Read pairs of sentences; columns behind the second, as Anki's attribution, are left out.
+    """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
 
     Args:
         path: The file.
-        limit: Read only the first so many lines; 0 means all.
+        limit: Most lines to read; 0 means all.
 
     Raises:
         DataError: The file cannot be read, or has a line without two sentences.
@@ -89,13 +89,8 @@ def read_pairs(path: str, limit: int = 0) -> list[Pair]:
             pairs.append((source.strip(), target.strip()))
         else:
             broken.append(number)
-    if broken:
-        lines = "line" if len(broken) == 1 else "lines"
-        raise DataError(
-            f"{shown(path)} has {len(broken):,} {lines} without a source and a target sentence: "
-            f"{lines} {listed(broken)}.",
-            remedy="Each line is a source sentence, a tab, and a target sentence.",
-        )
+    remedy = "Each line is a source sentence, a tab and a target sentence."
+    refuse_lines(shown(path), broken, "no source and target sentence", remedy)
     return pairs
 
 
@@ -103,7 +98,7 @@ def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[P
     held_out = max(1, round(len(pairs) * config.data.validation_fraction))
     if held_out >= len(pairs):
         raise DataError(
-            f"{len(pairs):,} pairs of sentences are too few to train and validate on with "
+            f"{len(pairs):,} pairs of sentences are too few to split into training and validation data with "
             f"data.validation_fraction={config.data.validation_fraction}."
         )
     order = np.random.default_rng(config.seed).permutation(len(pairs))
@@ -115,14 +110,7 @@ def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[P
 def _encoded(
     pairs: Sequence[Pair], source: Vocabulary, target: Vocabulary, length: int
 ) -> tuple[dict[str, NDArray[np.int32]], NDArray[np.int32], NDArray[np.float32]]:
-    """Return inputs, labels and the weight of each place of a label."""
+    """Return inputs, labels and the weight of each word of a label."""
     so_far, following = target.encode_targets([pair[1] for pair in pairs], length)
     inputs = {"source": source.encode([pair[0] for pair in pairs], length), "target": so_far}
     return inputs, following, (following != PADDING).astype(np.float32)
-
-
-def _notices(following: NDArray[np.int32], length: int) -> tuple[str, ...]:
-    share = float(np.mean(following[:, -1] != PADDING))
-    if share < 0.01:
-        return ()
-    return (f"{share:.0%} of the target sentences fill all {length} words of data.options.length or are cut there.",)

@@ -1,8 +1,7 @@
-"""Image shards, as `tpu-console tfrecord` writes them.
+"""Loads image shards written by `tpu-console tfrecord`.
 
-Which records train and which validate is decided from the classes in ``schema.json``, so that both parts have exact
-counts before anything is read. Each part reads the shards side by side, in an order that never changes, and decodes
-only its own records.
+The split uses the classes in ``schema.json``, so both parts have exact counts before a shard is read. Each part reads
+the shards in parallel, always in the same order, and decodes only its own records.
 """
 
 from __future__ import annotations
@@ -17,9 +16,11 @@ from ...errors import DataError, one_line
 from ..examples import Examples, Input, Signature, Task
 from ..images.check import open_file
 from ..images.decode import Decoding, decode_bytes
-from ..places import is_remote, locate
+from ..images.labels import refuse_sparse
+from ..images.parts import image_record
+from ..places import is_remote, join, locate
 from ..split import stratified_split
-from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, join, read_schema
+from ..tfrecord.schema import SCHEMA_NAME, Schema, checksum, read_schema
 from ..tfrecord.sharding import MANIFEST_NAME
 
 if TYPE_CHECKING:
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from ..tfrecord.schema import Shard
 
 _SIDE_BY_SIDE = 16
-"""Most shards that are read at once."""
+"""Most shards that are read in parallel."""
 
 _READ_BYTES = 4 << 20
 _LARGEST_CHECKED = 4_000_000_000
-"""Shards of more bytes in all are compared by their sizes only; a damaged record then ends the training, by name."""
+"""Above this total, only the sizes of shards are checked; a damaged shard then ends the training with its name."""
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
@@ -43,20 +44,16 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
     Args:
         config: The configuration.
-        on_fetch: Called with a sentence before the shards are read to be checked.
+        on_fetch: Called with a sentence before the shards are checked.
 
     Raises:
-        DataError: The schema or a shard is missing or damaged, or the labels do not go with the loss.
+        DataError: The schema or a shard is missing or damaged, or the loss does not fit the labels.
     """
     options = TfrecordOptions.model_validate(config.data.options)
     folder = locate(options.path)
     schema = open_schema(folder)
-    if schema.label == "shares" and config.loss.startswith("sparse_"):
-        raise DataError(
-            f"The shards in {folder} give images to several classes by shares, which loss = '{config.loss}' cannot "
-            "learn.",
-            remedy="Set loss = 'categorical_crossentropy'.",
-        )
+    if schema.label == "shares":
+        refuse_sparse(config.loss, folder)
     _check_shards(folder, schema, on_fetch)
     labels = np.array(schema.labels, np.int64)
     split = stratified_split(
@@ -72,14 +69,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
         signature=Signature(task, {"image": Input(decoding.shape)}, len(schema.classes)),
         pixel_range=255.0,
         class_names=schema.classes,
-        record={
-            "format": "tfrecord",
-            "image_size": list(options.image_size),
-            "resize": options.resize,
-            "classes": list(schema.classes),
-            "pixel_range": 255,
-            "class_counts": split.class_counts,
-        },
+        record={"format": "tfrecord", **image_record(options, schema.classes, split.class_counts)},
         notices=split.notices,
     )
 
@@ -88,7 +78,7 @@ def open_schema(folder: str) -> Schema:
     """Read the schema of a folder of shards.
 
     Raises:
-        DataError: There is none, or it cannot be used.
+        DataError: It is missing or cannot be used.
     """
     place = join(folder, SCHEMA_NAME)
     try:
@@ -109,18 +99,18 @@ def _unfinished(folder: str) -> DataError:
     if tf.io.gfile.exists(join(folder, MANIFEST_NAME)):
         return DataError(
             f"The shards in {folder} are not finished: there is no {SCHEMA_NAME}.",
-            remedy="Start the `tpu-console tfrecord` that wrote them again; it goes on where it was.",
+            remedy="Run the same `tpu-console tfrecord` command again; it continues where it stopped.",
         )
     if not tf.io.gfile.exists(folder):
         return DataError(f"There is no folder {folder}.", remedy="Set data.options.path to a folder of shards.")
     return DataError(
         f"There is no {SCHEMA_NAME} in {folder}.",
-        remedy="Set data.options.path to a folder that `tpu-console tfrecord` has written.",
+        remedy="Set data.options.path to a folder written by `tpu-console tfrecord`.",
     )
 
 
 def _check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) -> None:
-    """Compare the shards with the schema: their sizes, and their checksums where reading them takes seconds."""
+    """Compare the sizes of the shards with the schema, and their checksums if that takes only seconds."""
     for shard in schema.shards:
         _check_size(folder, shard)
     total = sum(shard.bytes for shard in schema.shards)
@@ -130,7 +120,10 @@ def _check_shards(folder: str, schema: Schema, on_fetch: Callable[[str], None]) 
     for shard in schema.shards:
         with open_file(join(folder, shard.file)) as stream:
             if checksum(stream)[1] != shard.crc32:
-                raise _changed(folder, f"{join(folder, shard.file)} is not what {SCHEMA_NAME} says: it was changed.")
+                raise _changed(
+                    folder,
+                    f"{join(folder, shard.file)} was changed: its checksum differs from the one in {SCHEMA_NAME}.",
+                )
 
 
 def _check_size(folder: str, shard: Shard) -> None:
@@ -147,17 +140,17 @@ def _check_size(folder: str, shard: Shard) -> None:
 
 
 def _changed(folder: str, what: str) -> DataError:
-    return DataError(what, remedy=f"Copy it again, or write it anew with `tpu-console tfrecord SOURCE {folder}`.")
+    return DataError(what, remedy=f"Copy it again, or write it again with `tpu-console tfrecord SOURCE {folder}`.")
 
 
 def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.intp]) -> Any:
-    """Return a dataset of some records, decoded.
+    """Return a dataset of selected records, decoded.
 
     Args:
-        folder: Of the shards.
+        folder: The folder of the shards.
         schema: Its schema.
-        decoding: How images are brought to one size.
-        wanted: Indices of the records, counted over all shards; their order does not matter.
+        decoding: The size, and how images are brought to it.
+        wanted: Indices of the records over all shards, in any order.
 
     Returns:
         A `tf.data.Dataset` of (uint8 image of shape ``(height, width, 3)``, label) pairs.
@@ -181,10 +174,10 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
 
 
 def _numbered(path: Any, start: Any, count: Any) -> Any:
-    """Return a shard's records with their indices; one that is damaged ends the iteration with an error that names it.
+    """Return a shard's records with their indices; a damaged shard raises an error that names it.
 
-    TensorFlow's own error does not say which file is damaged. So its records end there, which shows when the one
-    behind the last comes too early.
+    TensorFlow's own error does not name the file. So errors are ignored, and an extra last element shows whether
+    records are missing.
     """
     own = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).ignore_errors(log_warning=True).enumerate(start)
     beyond = tf.data.Dataset.from_tensors((start + count, tf.constant(b"")))
@@ -198,7 +191,7 @@ def _numbered(path: Any, start: Any, count: Any) -> Any:
 
 
 def _parser(schema: Schema, decoding: Decoding) -> Callable[[Any, Any], tuple[Any, Any]]:
-    """Return what makes an (image, label) pair of a record with its index."""
+    """Return a function from an index and a record to an (image, label) pair."""
     is_class = schema.label == "class"
     shape, dtype = ([], tf.int64) if is_class else ([len(schema.classes)], tf.float32)
     features = {

@@ -1,4 +1,4 @@
-"""Datasets of a person's own function."""
+"""Loads datasets from the user's function."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
-    """Call the person's function.
+    """Call the user's function.
 
     Args:
         config: The configuration.
@@ -35,21 +35,21 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
     for part, dataset in zip(("training", "validation"), pair, strict=True):
         if not isinstance(dataset, tf.data.Dataset) and not (part == "validation" and dataset is None):
             raise UserCodeError(
-                f"{name} returned a {type(dataset).__name__} as its {part} data, not a tf.data.Dataset.",
+                f"{name} returned a {type(dataset).__name__} as its {part} data instead of a tf.data.Dataset.",
                 remedy="Return (train, validation), unbatched datasets of (example, label); validation may be None.",
             )
     train, validation = pair
     spec = train.element_spec
     if not (isinstance(spec, tuple) and len(spec) in {2, 3} and hasattr(spec[0], "shape")):
         raise UserCodeError(
-            f"{name} returned a dataset of {spec}, not of (example, label) pairs.",
+            f"{name} returned a dataset of {spec} instead of (example, label) pairs.",
             remedy="Map each element to (example, label), unbatched.",
         )
     shape = tuple(spec[0].shape) if spec[0].shape.rank is not None else ()
-    if shape[:1] == (None,) and shape[:2] != (None, None):  # images whose height and width vary are another matter
+    if shape[:1] == (None,) and shape[:2] != (None, None):  # not images whose height and width vary
         raise UserCodeError(
             f"{name} returned examples of shape {spec[0].shape}, whose first size varies: they look batched.",
-            remedy="Return unbatched datasets; the console batches them for the replicas.",
+            remedy="Return unbatched datasets; they are batched for the replicas.",
         )
     if not any(True for _ in train.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
@@ -65,7 +65,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noq
 
 
 def _record_of(examples: Examples) -> FunctionRecord:
-    """Say what the function gave, for whoever must not call it."""
+    """Describe what the function returned, for code that must not call it."""
     example, label, *weight = examples.train.element_spec
     validation = () if examples.validation is None else tuple(examples.validation.element_spec)[2:]
     return FunctionRecord(

@@ -1,4 +1,4 @@
-"""What is known of a dataset's files before anything is loaded: formats, counts, classes.
+"""Finds out the format, counts and classes of a dataset's files without loading them.
 
-Plain Python, quick enough to run at every key press. Loading examples belongs in `data.sources`.
+Plain Python, fast enough for every key press. Loading examples belongs in `data.sources`.
 """

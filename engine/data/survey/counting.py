@@ -1,4 +1,4 @@
-"""Counts the examples of each format of a person's own files in plain Python, without TensorFlow and pandas."""
+"""Counts the examples in the user's files, for each format, without TensorFlow or pandas."""
 
 from __future__ import annotations
 
@@ -12,27 +12,24 @@ from typing import TYPE_CHECKING, Any
 from ...errors import DataError, Problem
 from ...storage.files import kind_of, read_bytes
 from ...storage.paths import user_path
-from ..places import is_remote, locate
+from ..places import is_image_name, is_remote, locate
+from ..plain_text import first_of, layout_of
 from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from .skimming import Survey, count_lines, deadline, in_time, nearest, shown, text_lines, trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
-_NAMED = 3
-_SEPARATORS = ("::", "\t", ";", ",")  # between the columns of ratings
-
 
 def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
-    """Begin to read a table.
+    """Start to read a table.
 
     Args:
         path: The CSV file.
-        wanted: Columns that have to be there, by the option that names each.
+        wanted: Required columns, with the option that sets each.
 
     Returns:
-        Its heading, its rows, and a problem for each column that is not there.
+        Its header, its rows, and a problem for each missing column.
     """
     rows = csv.reader(text_lines(path))
     heading = [shown(name) for name in next(rows, [])]
@@ -55,7 +52,7 @@ def _image_csv(path: Path, options: Any) -> Survey:
         return Survey(problems=problems)
     names = options.label_columns or [name for name in heading if name != (options.id_column or heading[0])]
     if not names:
-        return trouble("path", f"{user_path(path)} has no column of labels beside '{heading[0]}'")
+        return trouble("path", f"{user_path(path)} has no label column besides '{heading[0]}'")
     places = [heading.index(name) for name in names]
     counts: Counter[str] = Counter(dict.fromkeys(names, 0) if len(names) > 1 else {})
     for row in in_time(rows, deadline()):
@@ -65,7 +62,7 @@ def _image_csv(path: Path, options: Any) -> Survey:
 
 
 def _largest(labels: list[str]) -> int:
-    """Return which of the shares of classes is the largest; one that is no number is the loader's business."""
+    """Return the index of the largest probability; the loader reports cells that are not numbers."""
     shares = []
     for label in labels:
         try:
@@ -93,8 +90,7 @@ def _of_classes(counts: Counter[str], path: Path) -> Survey:
 
 def _ratings_csv(path: Path, options: Any) -> Survey:
     first = next(text_lines(path), "").strip()
-    separator = next((mark for mark in _SEPARATORS if mark in first), ",")
-    has_heading = not all(_is_number(cell) for cell in first.split(separator))
+    separator, has_heading = layout_of(first)
     heading = [shown(name) for name in next(_rating_rows([first], separator), [])]
     wanted = ["user_column", "item_column", "rating_column", *(["time_column"] if options.split == "time" else [])]
     problems = [
@@ -113,32 +109,24 @@ def _ratings_csv(path: Path, options: Any) -> Survey:
 
 
 def _rating_rows(lines: Iterable[str], separator: str) -> Iterator[list[str]]:
-    """Split lines into cells; `csv` itself takes single characters as separators only."""
+    """Split lines into cells; `csv` itself takes only single characters as separators."""
     if separator == "::":
         lines, separator = (line.replace("::", "\t") for line in lines), "\t"
     return csv.reader(lines, delimiter=separator)
 
 
 def _cells(rows: Iterable[list[str]], place: int) -> Iterator[str]:
-    """Go through a column, without empty lines, as long as there is time."""
+    """Yield the cells of a column, without blank lines, while there is time."""
     for row in in_time(rows, deadline()):
         if len(row) > place and (len(row) > 1 or row[0].strip()):
             yield row[place]
 
 
 def _by_user(ratings: Counter[str], path: Path) -> Survey:
-    """Say what is known of ratings of which each user's last are held out."""
+    """Return the counts of ratings of which each user's last ones are held out."""
     if not ratings:
         return trouble("path", f"{user_path(path)} has no rows")
     return Survey(total=ratings.total(), groups=Counter(ratings.values()))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _text_pairs(path: Path, options: Any) -> Survey:
@@ -157,7 +145,7 @@ def _image_folder(path: Path, options: Any) -> Survey:
     if odd and not options.skip_bad:
         return trouble("path", _odd_names(path, odd))
     if not counts:
-        return trouble("path", f"{user_path(path)} holds no folders, one a class, with images in them")
+        return trouble("path", f"{user_path(path)} has no folders, one per class, with images in them")
     if len(counts) < 2:
         return trouble("path", f"{user_path(path)} has one folder with images, '{next(iter(counts))}', and there has "
                         "to be one for each class")  # fmt: skip
@@ -169,22 +157,21 @@ def _image_folder(path: Path, options: Any) -> Survey:
 
 
 def _odd_names(path: Path, odd: Mapping[str, str]) -> str:
-    """Name what stands among the images and is no file."""
-    named = ", ".join(f"{shown(name)} is {kind}" for name, kind in itertools.islice(odd.items(), _NAMED))
-    more = f" and {len(odd) - _NAMED:,} more" if len(odd) > _NAMED else ""
+    """Return a sentence about images that are not files."""
+    named = first_of([f"{shown(name)} is {kind}" for name, kind in odd.items()], 3)
     what = "One image is not a file" if len(odd) == 1 else f"{len(odd):,} images are not files"
-    return f"{what} in {user_path(path)}: {named}{more}; remove it, or set data.options.skip_bad=true"
+    return f"{what} in {user_path(path)}: {named}; remove it, or set data.options.skip_bad=true"
 
 
 def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[str, int]:
-    """Count the images of each class; those that are no files are put into `odd`, each with what it is instead."""
+    """Count the images of each class; images that are not files are added to `odd` with what they are."""
     if not path.is_dir():
         raise DataError(f"{user_path(path)} is a file, not a folder.")
     counts = {}
     for folder in class_folders(path):
         count = 0
         for entry in in_time(_entries_below(folder), ends_at):
-            if entry.name[entry.name.rfind(".") :].lower() not in IMAGE_ENDINGS:
+            if not is_image_name(entry.name):
                 continue
             if (kind := _odd_kind(entry)) is None:
                 count += 1
@@ -195,7 +182,7 @@ def _images_by_class(path: Path, ends_at: float, odd: dict[str, str]) -> dict[st
 
 
 def _odd_kind(entry: os.DirEntry[str]) -> str | None:
-    """Say what an entry is, if it is no file; a folder tells it without being looked at, but for links."""
+    """Return what an entry is if it is not a file; only a link needs a look at its target."""
     try:
         return None if entry.is_file() else kind_of(entry.stat().st_mode)
     except OSError as error:
@@ -203,9 +190,9 @@ def _odd_kind(entry: os.DirEntry[str]) -> str | None:
 
 
 def _entries_below(folder: str | Path) -> Iterator[os.DirEntry[str]]:
-    """Go through what is in a folder and its folders and is no folder, without hidden ones and without following links.
+    """Yield everything below a folder except folders, without hidden entries and without following links.
 
-    Folders that cannot be read are passed over, as `os.walk` does, which the loader uses.
+    Folders that cannot be read are skipped, as in `os.walk`, which the loader uses.
     """
     try:
         with os.scandir(folder) as found:
@@ -227,7 +214,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def class_folders(path: Path) -> list[Path]:
-    """Return the folders in a folder, sorted, without hidden ones.
+    """Return the sorted folders in a folder, without hidden ones.
 
     Raises:
         OSError: It cannot be read.
@@ -239,7 +226,9 @@ def class_folders(path: Path) -> list[Path]:
 def _tfrecord(path: Path, _options: Any) -> Survey:
     place = path / SCHEMA_NAME
     if not place.is_file():
-        return trouble("path", f"{user_path(path)} holds no {SCHEMA_NAME}, as `tpu-console tfrecord` writes it last")
+        return trouble(
+            "path", f"{user_path(path)} has no {SCHEMA_NAME}, the last file that `tpu-console tfrecord` writes"
+        )
     schema = read_schema(read_bytes(place, LARGEST_SCHEMA).decode("utf-8", "replace"), user_path(place))
     return Survey(total=schema.total, classes=dict(zip(schema.classes, schema.class_counts, strict=True)))
 
@@ -252,5 +241,5 @@ COUNTERS: dict[str, Callable[[Path, Any], Survey]] = {
     "text-csv": _text_csv,
     "ratings-csv": _ratings_csv,
 }
-"""What counts each format, given its place and its options. Each raises TooLargeError, DataError, OSError, or what
-`csv` and `gzip` raise."""
+"""The function that counts each format, given the path and the options. Each raises TooLargeError, DataError, OSError,
+or what `csv` and `gzip` raise."""

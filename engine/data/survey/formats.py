@@ -1,4 +1,4 @@
-"""Guesses which format of dataset a file or folder is in, from its names and its first lines."""
+"""Detects the format of a file or folder from names and first lines."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from ...config.catalog import FORMATS
 from ...config.reading import parse_config
 from ...errors import DataError, one_line
 from ...storage.paths import user_path
-from ..places import is_remote, locate
+from ..places import IMAGE_ENDINGS, is_image_name, is_remote, locate
 from ..tfrecord.schema import SCHEMA_NAME
-from .counting import IMAGE_ENDINGS
 from .skimming import TooLargeError, text_lines
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", 
 
 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration that loads a dataset, with a model and a loss that suit it.
+    """Return a configuration that loads a dataset, with a model and a loss that fit.
 
     Args:
         dataset: Its name.
@@ -46,21 +45,21 @@ def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
 
 
 def guess(path: str) -> tuple[str, dict[str, Any]]:
-    """Guess the format of a file or folder.
+    """Detect the format of a file or folder.
 
     Args:
-        path: Where it is; a relative one is looked for as `engine.data.places` says.
+        path: Its path; relative ones are found as in `engine.data.places`.
 
     Returns:
         The name of the dataset, and its options.
 
     Raises:
-        DataError: It is not there, or looks like none of them.
+        DataError: It does not exist or has no known format.
     """
     place = Path(locate(path))
     if is_remote(path) or not place.exists():
-        where = "only TensorFlow reads it" if is_remote(path) else "it is not there"
-        raise DataError(f"The format of {path} cannot be guessed: {where}.", remedy=_REMEDY)
+        where = "it is remote" if is_remote(path) else "it does not exist"
+        raise DataError(f"The format of {path} cannot be detected: {where}.", remedy=_REMEDY)
     try:
         found = _guess_folder(place) if place.is_dir() else _guess_file(place)
     except TooLargeError:
@@ -70,11 +69,11 @@ def guess(path: str) -> tuple[str, dict[str, Any]]:
     except (EOFError, csv.Error) as error:
         raise DataError(f"{user_path(place)} cannot be read.", why=one_line(error)) from error
     if found is None:
-        raise DataError(f"{user_path(place)} looks like no format that is known.", remedy=_REMEDY)
+        raise DataError(f"{user_path(place)} is not in a known format.", remedy=_REMEDY)
     return found
 
 
-_REMEDY = f"Say which it is, such as `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(FORMATS)}."
+_REMEDY = f"Name the format, as in `tpu-console inspect image-csv --set data.options.path=…`: {', '.join(FORMATS)}."
 
 
 def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:
@@ -83,7 +82,7 @@ def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:
     if (table := folder / "train.csv").is_file() and (found := _guess_file(table)) is not None:
         return found
     inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-    if any(file.suffix.lower() in IMAGE_ENDINGS for entry in inside for file in entry.iterdir()):
+    if any(is_image_name(file.name) for entry in inside for file in entry.iterdir()):
         return "image-folder", {"path": str(folder)}
     return None
 
@@ -106,7 +105,7 @@ def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:
 
 
 def _named(heading: Sequence[str], names: Sequence[str]) -> str:
-    """Return the first column that is called one of some names, or nothing."""
+    """Return the first column with one of these names, or an empty string."""
     return next((column for name in names for column in heading if column.strip().lower() == name), "")
 
 

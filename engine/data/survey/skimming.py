@@ -1,4 +1,4 @@
-"""What is known of a person's own files after a glance at them: the result, and reading for a moment only."""
+"""Reads the user's files for a limited time, and holds what was found."""
 
 from __future__ import annotations
 
@@ -20,27 +20,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST_S = 0.5
-"""How long one dataset may be counted; twice the blink in which a key press may be answered late, once a file."""
+"""Longest time to count one dataset: a delay after a key press, once per file."""
 
 _CHUNK = 1 << 20
-_LONGEST_LINE = 16 << 20  # a file of zeros is one line, and would fill the memory
-_SHOWN = 200  # characters of a file that a sentence shows
-_EACH = 2048  # entries between two looks at the clock
+_LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
+_SHOWN = 200  # most characters of a file in a sentence
+_EACH = 2048  # entries between two checks of the clock
 
-_Entry = TypeVar("_Entry")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is known of a dataset of files.
+    """What is known about a dataset of files.
 
     Args:
-        total: Its examples before the split and any limit, without a validation set of its own; None when unknown.
-        classes: Examples of each class by name, where there are classes.
-        groups: Where each group, such as one user's ratings, is split on its own: how many groups there are of each
-            size; empty where all are split together.
-        validation: Examples of its validation set, where it has one of its own.
-        unknown: Why it was not counted, as the end of a sentence; empty when it was.
+        total: Number of examples before the split and any limit, without a separate validation set; None if unknown.
+        classes: Number of examples of each class, by name.
+        groups: If each group, such as one user's ratings, is split separately: the number of groups of each size.
+        validation: Number of examples in a separate validation set; None without one.
+        unknown: Why it was not counted, as the end of a sentence; empty if it was.
         problems: What would make a run fail, by key of the configuration.
     """
 
@@ -52,11 +51,11 @@ class Survey:
     problems: tuple[Problem, ...] = ()
 
     def held_out(self, fraction: float) -> int | None:
-        """Return how many examples the split holds out for validation; None when that is unknown.
+        """Return how many examples the split holds out for validation; None if unknown.
 
-        With classes this is the rule of `engine.data.split`: a class of one example is only trained on, and
+        With classes this is the rule of `engine.data.split`: a class with one example is used for training only, and
         every other class is in both parts. With groups it is that of `engine.data.sources.ratings_csv`: each group's
-        share is rounded down.
+        part is rounded down.
         """
         if self.validation is not None:
             return self.validation
@@ -71,7 +70,7 @@ class Survey:
         return min(max(round(fraction * self.total), len(divisible)), most)
 
     def train(self, fraction: float) -> int | None:
-        """Return how many examples are left to train on; None when that is unknown."""
+        """Return how many examples are left for training; None if unknown."""
         held_out = self.held_out(fraction)
         if self.total is None or held_out is None:
             return None
@@ -83,16 +82,16 @@ class TooLargeError(Exception):
 
 
 def trouble(option: str, message: str) -> Survey:
-    """Return what is known of a dataset that a run would fail on: why, and which option it is about."""
+    """Return the survey of a dataset that would make a run fail: why, and because of which option."""
     return Survey(problems=(Problem(f"data.options.{option}", message),))
 
 
 def text_lines(path: Path) -> Iterator[str]:
-    """Read a file's lines, line feeds included; a byte that is no UTF-8 is the loader's business.
+    """Yield a file's lines with their line feeds; the loader reports bytes that are not UTF-8.
 
     Raises:
         DataError: It is a folder.
-        TooLargeError: A line is so long that the file is hardly one of text.
+        TooLargeError: A line is too long for a text file.
         OSError: It cannot be read.
     """
     with _opened(path) as file, io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="") as lines:
@@ -104,7 +103,7 @@ def text_lines(path: Path) -> Iterator[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file, also one that is compressed with gzip, whatever its name ends in."""
+    """Open a file that may be compressed with gzip, whatever its name."""
     if path.is_dir():
         raise DataError(f"{user_path(path)} is a folder, not a file.")
     with open_regular(path) as file:
@@ -114,7 +113,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def count_lines(path: Path) -> int:
-    """Count line feeds, far faster than reading the lines; a last line without one counts too.
+    """Count the lines of a file, much faster than by reading each line.
 
     Raises:
         TooLargeError: It takes too long.
@@ -128,11 +127,11 @@ def count_lines(path: Path) -> int:
     return count + (last != b"\n")
 
 
-def in_time(entries: Iterable[_Entry], ends_at: float) -> Iterator[_Entry]:
-    """Go through entries as long as there is time.
+def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
+    """Yield entries while there is time.
 
     Raises:
-        TooLargeError: There is none left.
+        TooLargeError: The time is over.
     """
     for number, entry in enumerate(entries):
         if number % _EACH == 0 and time.monotonic() > ends_at:
@@ -141,16 +140,16 @@ def in_time(entries: Iterable[_Entry], ends_at: float) -> Iterator[_Entry]:
 
 
 def deadline() -> float:
-    """Return when a dataset that is begun to be read now is given up, as `time.monotonic` tells it."""
+    """Return the time, on the clock of `time.monotonic`, at which to stop reading a dataset that is opened now."""
     return time.monotonic() + LONGEST_S
 
 
 def nearest(name: str, heading: list[str]) -> str:
-    """Name the nearest column; of a file that is no table only the beginning of its first line is shown."""
+    """Suggest the nearest column; limited in length, because the file may not be a table."""
     text = did_you_mean(name, heading)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def shown(text: str) -> str:
-    """Write what a file holds, safe to show and not longer than a sentence can take."""
+    """Return text from a file, safe to show and short enough for a sentence."""
     return printable(text[:_SHOWN])

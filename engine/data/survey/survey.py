@@ -1,7 +1,7 @@
-"""What is known of datasets of files before anything is loaded, so that a plan can be made.
+"""Counts the examples of a dataset of files without loading it, so that a run can be planned.
 
-Without TensorFlow and pandas, and never for longer than about half a second: what is larger is counted when a run
-starts. A file is read once; as long as it stays as it is, what was found is remembered.
+It needs no TensorFlow or pandas and stops after half a second; larger datasets are counted when a run starts. The
+result is cached until a file changes.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from ...errors import DataError, Problem
 from ...storage.paths import user_path
 from ..places import candidates, is_remote, locate
 from ..tfrecord.schema import SCHEMA_NAME
-from .counting import COUNTERS, IMAGE_ENDINGS, class_folders
+from .counting import COUNTERS, class_folders
 from .skimming import Survey, TooLargeError, trouble
 
 if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...config.values import Section
 
-__all__ = ["IMAGE_ENDINGS", "Survey", "survey"]
+__all__ = ["Survey", "survey"]
 
-_LOOKED_AT = 200  # class folders whose times of change are watched
+_LOOKED_AT = 200  # class folders whose modification times are compared
 
 
 def survey(config: RunConfig) -> Survey | None:
-    """Count the examples of a configuration's dataset; None unless it is one of files.
+    """Count the examples of a configuration's dataset; None if it is not one of files.
 
     Args:
         config: The configuration.
@@ -43,7 +43,7 @@ def survey(config: RunConfig) -> Survey | None:
         return Survey(unknown="lies where only TensorFlow reads it")
     try:
         missing = _missing("path", options.path) or _missing_parts(options)
-    except (OSError, RuntimeError) as error:  # a name too long, a folder that is closed to us, an unknown ~user
+    except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown ~user
         return trouble("path", f"'{options.path}' cannot be looked for: {getattr(error, 'strerror', error)}")
     if missing is not None:
         return Survey(problems=(missing,))
@@ -51,10 +51,10 @@ def survey(config: RunConfig) -> Survey | None:
 
 
 def _missing_parts(options: Any) -> Problem | None:
-    """Look for what options name beside `path`."""
+    """Look for what the options name besides `path`."""
     images = getattr(options, "images", "")
     if images and not is_remote(images):
-        # What follows an absolute path takes its place; a relative one is in the folder of the table.
+        # A relative path is in the folder of the table; an absolute one replaces it.
         place = Path(locate(options.path)).parent / Path(images).expanduser()
         return _missing("images", str(place))
     validation = getattr(options, "validation_path", "")
@@ -96,7 +96,7 @@ def _stamps(dataset: str, options: Any) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _counted(dataset: str, place: str, options: Section, stamps: tuple[int, ...]) -> Survey:  # noqa: ARG001  see below
-    """Count a dataset; the stamps are there so that files that changed are counted anew."""
+    """Count a dataset; `stamps` makes the cache miss after a file changed."""
     try:
         return COUNTERS[dataset](Path(place), options)
     except TooLargeError:

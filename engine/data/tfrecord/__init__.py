@@ -1,4 +1,4 @@
-"""The format of image shards: their names, their schema, and which image goes into which shard.
+"""Defines the format of image shards: their names, their schema, and which image goes into which shard.
 
-Converting a dataset into shards is a job: see `jobs.converting`.
+Converting a dataset into shards belongs in `jobs.converting`.
 """

@@ -1,9 +1,9 @@
-"""The format of a folder of image shards: what its files are called, and its ``schema.json``.
+"""Reads and writes the ``schema.json`` of a folder of image shards.
 
-A shard is a TFRecord file of `tf.train.Example`: ``image``, the bytes of a JPEG or PNG; ``orientation``, how it has to
-be turned, as EXIF counts; ``label``, a class number (int64) or a share for each class (floats); ``name``, the file the
-image came from. The schema is written last, so that a folder without one is not finished. It holds the class of every
-record, so that the examples can be counted and split without reading them.
+A shard is a TFRecord file of `tf.train.Example`: ``image``, the bytes of a JPEG or PNG; ``orientation``, as in EXIF;
+``label``, a class number (int64) or a probability for each class (floats); ``name``, the file of the image. The schema
+is written last, so a folder without one is unfinished. It has the class of every record, so that records can be counted
+and split without reading them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...errors import DataError
 
 VERSION = 1
 LARGEST_SCHEMA = 1 << 30
-"""Bytes of a schema that are read: with a class for each of ten million images it stays below."""
+"""Most bytes of a schema that are read; enough for ten million images."""
 
 SCHEMA_NAME = "schema.json"
 
@@ -35,11 +35,11 @@ class Shard(_Record):
 
     Args:
         file: Its name in the folder.
-        examples: Its records.
+        examples: Number of records.
         bytes: Its size.
         crc32: Checksum of the whole file, as `zlib.crc32` computes it.
-        class_counts: Records of each class.
-        labels: The class number of each record, in their order; of shares, the largest one's.
+        class_counts: Number of records of each class.
+        labels: The class number of each record; with probabilities, that of the most probable class.
     """
 
     file: str
@@ -51,18 +51,18 @@ class Shard(_Record):
 
 
 class Schema(_Record):
-    """What a folder of shards holds.
+    """The contents of a folder of shards.
 
     Args:
-        version: Of this format.
-        source: Where the images come from, in words.
-        classes: Names of the classes, by number.
-        label: Whether a label is a class number or a share for each class.
-        total: Records of all shards.
-        class_counts: Records of each class.
-        image_formats: Images by format, such as ``jpeg``.
+        version: Version of the format.
+        source: A description of where the images come from.
+        classes: Names of the classes in the order of their numbers.
+        label: Whether a label is a class number or a probability for each class.
+        total: Number of records in all shards.
+        class_counts: Number of records of each class.
+        image_formats: Number of images by format, such as ``jpeg``.
         features: Type of each feature of a record.
-        seed: Of the order of the images.
+        seed: Seed of the order of the images.
         shards: The shard files, in order.
     """
 
@@ -88,13 +88,8 @@ def shard_name(index: int, shards: int) -> str:
     return f"train-{index:05d}-of-{shards:05d}.tfrecord"
 
 
-def join(folder: str, name: str) -> str:
-    """Return the path of a file in a folder, which may be a remote one."""
-    return f"{folder.rstrip('/')}/{name}"
-
-
 def checksum(stream: BinaryIO) -> tuple[int, int]:
-    """Return the size and the `zlib.crc32` of what is left of an open file."""
+    """Return the size and the `zlib.crc32` of the rest of an open file."""
     size = crc = 0
     while chunk := stream.read(_CHUNK_BYTES):
         size, crc = size + len(chunk), zlib.crc32(chunk, crc)
@@ -110,7 +105,7 @@ def count_classes(labels: list[int] | tuple[int, ...], classes: int) -> tuple[in
 
 
 def features_of(label: str, classes: int) -> dict[str, str]:
-    """Describe the features of a record, given the kind of its label."""
+    """Return the types of a record's features, given the form of its label."""
     label_type = "int64" if label == "class" else f"float[{classes}]"
     return {"image": "bytes", "orientation": "int64", "label": label_type, "name": "bytes"}
 
@@ -126,17 +121,17 @@ def read_schema(text: str, place: str) -> Schema:
     """Read a schema.
 
     Args:
-        text: What its file holds.
+        text: The contents of its file.
         place: The file, for errors.
 
     Raises:
-        DataError: It is damaged, of a newer version, or contradicts itself.
+        DataError: It is damaged, inconsistent, or of a newer version.
     """
     values = _json_object(text, place)
     version = values.get("version")
     if isinstance(version, int) and version > VERSION:
         raise DataError(
-            f"{place} is of version {version}; this tpu-console reads up to version {VERSION}.",
+            f"{place} has version {version}; this tpu-console reads versions up to {VERSION}.",
             remedy="Use the tpu-console that wrote the shards, or write them again with this one.",
         )
     try:
@@ -160,13 +155,17 @@ def _json_object(text: str, place: str) -> dict[str, Any]:
 
 
 def _check_sums(schema: Schema, place: str) -> None:
-    """Check that the counts of a schema agree with one another, as they do not after it was edited."""
+    """Check that the counts in a schema agree, which may not be so after an edit."""
     classes = len(schema.classes)
     for shard in schema.shards:
         known = all(0 <= label < classes for label in shard.labels)
         if len(shard.labels) != shard.examples or not known:
-            raise DataError(f"{place} is damaged: the labels of {shard.file} do not fit.", remedy=_WRITE_AGAIN)
+            raise DataError(
+                f"{place} is damaged: the labels of {shard.file} do not match its records.", remedy=_WRITE_AGAIN
+            )
         if count_classes(shard.labels, classes) != shard.class_counts:
-            raise DataError(f"{place} is damaged: the class counts of {shard.file} do not fit.", remedy=_WRITE_AGAIN)
+            raise DataError(
+                f"{place} is damaged: the class counts of {shard.file} do not match its labels.", remedy=_WRITE_AGAIN
+            )
     if count_classes(schema.labels, classes) != schema.class_counts or sum(schema.class_counts) != schema.total:
         raise DataError(f"{place} is damaged: its counts do not add up.", remedy=_WRITE_AGAIN)

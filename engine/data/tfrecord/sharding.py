@@ -1,7 +1,7 @@
-"""Which image goes into which shard: decided before anything is written, and kept beside the shards.
+"""Decides which image goes into which shard, before anything is written.
 
-The plan depends on nothing but the images, the seed and the wanted size, so writing that was interrupted goes on
-with the same shards, and a source that has changed meanwhile is noticed.
+The plan depends only on the images, the seed and the shard size, and is saved beside the shards. So an interrupted
+conversion continues with the same shards, and a changed source is noticed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from dataclasses import asdict, dataclass
 from itertools import accumulate
 
 from ...errors import DataError
+from ..plain_text import first_of
 from .schema import VERSION
 
 MANIFEST_NAME = "manifest.json"
-
-_NAMED = 3
-"""Most files that a difference names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +23,14 @@ class Item:
     """One image of a source.
 
     Args:
-        name: Of its file, as the source writes it.
-        path: Where it is.
+        name: Name of its file in the source.
+        path: Path of the file.
         bytes: Size of the file.
         crc32: Checksum of the file.
-        label: Its class number, or a share for each class.
+        label: Its class number, or a probability for each class.
         format: The format it is stored in, ``jpeg`` or ``png``.
-        is_recoded: Whether that is not the file's own, which not every TensorFlow reads.
-        orientation: How it has to be turned, as EXIF counts: 1 is upright already.
+        is_recoded: Whether the file has another format, which not every TensorFlow version reads.
+        orientation: EXIF orientation; 1 is upright.
     """
 
     name: str
@@ -46,19 +44,19 @@ class Item:
 
     @property
     def class_number(self) -> int:
-        """Its class; of shares, the largest one's."""
+        """Its class; with probabilities, that of the most probable class."""
         return self.label if isinstance(self.label, int) else max(range(len(self.label)), key=self.label.__getitem__)
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the shards depend on beside the images.
+    """What the shards depend on besides the images.
 
     Args:
-        classes: Names of the classes, by number.
+        classes: Names of the classes in the order of their numbers.
         label: ``class`` or ``shares``.
-        shard_bytes: The size that shards are wanted to have.
-        seed: Of the order of the images.
+        shard_bytes: Intended size of a shard.
+        seed: Seed of the order of the images.
     """
 
     classes: tuple[str, ...]
@@ -72,7 +70,7 @@ class ShardPlan:
     """The images of each shard, in the order they are written.
 
     Args:
-        settings: What it depends on beside the images.
+        settings: What it depends on besides the images.
         shards: The images of each shard.
     """
 
@@ -81,17 +79,17 @@ class ShardPlan:
 
     @property
     def images(self) -> int:
-        """Images of all shards."""
+        """Number of images in all shards."""
         return sum(map(len, self.shards))
 
     @property
     def bytes(self) -> int:
-        """Bytes of all images, about what the shards will take."""
+        """Total size of the images, about the size of the shards."""
         return sum(item.bytes for shard in self.shards for item in shard)
 
 
 def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
-    """Mix images and deal them out to shards of about equal size.
+    """Shuffle images and distribute them over shards of about equal size.
 
     Args:
         items: At least one image.
@@ -110,7 +108,7 @@ def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
 
 
 def write_manifest(plan: ShardPlan) -> str:
-    """Write down what a plan was made from as JSON, one image a line."""
+    """Return what a plan was made from as JSON, one image per line."""
     head = json.dumps({"version": VERSION, **asdict(plan.settings)}, indent=2).removesuffix("}").rstrip()
     items = [item for shard in plan.shards for item in shard]
     lines = (f"    {json.dumps([item.name, item.bytes, item.crc32, item.label])}" for item in items)
@@ -118,12 +116,12 @@ def write_manifest(plan: ShardPlan) -> str:
 
 
 def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
-    """Say how a source differs from the one that a manifest was written from; empty when it does not.
+    """Return how a source differs from the one in a manifest; empty if it does not.
 
     Args:
-        manifest: What the manifest's file holds.
+        manifest: The contents of the manifest.
         place: The file, for errors.
-        plan: The plan of the source as it is now.
+        plan: The plan of the current source.
 
     Raises:
         DataError: The manifest is damaged or of another version.
@@ -131,7 +129,9 @@ def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
     try:
         values = json.loads(manifest)
         if values["version"] != VERSION:
-            raise DataError(f"{place} is of version {values['version']}, not {VERSION}.", remedy="Write elsewhere.")
+            raise DataError(
+                f"{place} has version {values['version']}, not {VERSION}.", remedy="Write to another folder."
+            )
         classes = tuple(str(name) for name in values["classes"])
         settings = Settings(classes, values["label"], values["shard_bytes"], values["seed"])
         images = {name: (size, crc, _plain(label)) for name, size, crc, label in values["images"]}
@@ -153,7 +153,7 @@ def _changed_settings(then: Settings, now: Settings) -> list[str]:
     if then.label != now.label:
         found.append(f"a label was a {then.label} and is a {now.label}")
     if then.shard_bytes != now.shard_bytes:
-        found.append(f"shards were to have {then.shard_bytes / 1e6:g} MB and now {now.shard_bytes / 1e6:g} MB")
+        found.append(f"the shard size was {then.shard_bytes / 1e6:g} MB and is {now.shard_bytes / 1e6:g} MB")
     if then.seed != now.seed:
         found.append(f"the seed was {then.seed} and is {now.seed}")
     return found
@@ -169,13 +169,7 @@ def _changed_images(then: dict[str, tuple[int, int, object]], plan: ShardPlan) -
         "labelled differently": [name for name in both if now[name][2] != then[name][2]],
     }
     return [
-        f"{_named(sorted(names))} {'is' if len(names) == 1 else 'are'} {how}" for how, names in groups.items() if names
+        f"{first_of(sorted(names), 3)} {'is' if len(names) == 1 else 'are'} {how}"
+        for how, names in groups.items()
+        if names
     ]
-
-
-def _named(names: list[str]) -> str:
-    """Name the first of some files, and count the others."""
-    rest = len(names) - _NAMED
-    if rest <= 0:
-        return ", ".join(names)
-    return f"{', '.join(names[:_NAMED])} and {rest:,} more {'file' if rest == 1 else 'files'}"

@@ -1,4 +1,4 @@
-"""Random changes to training images, as `tf.data` operations on whole batches.
+"""Changes training images at random, as `tf.data` operations on whole batches.
 
-Which of them a configuration asks for belongs in `config.options`.
+The options for these changes belong in `config.options`.
 """

@@ -1,8 +1,7 @@
-"""Random changes to batches of training images in `tf.data`.
+"""Changes batches of training images at random in `tf.data`.
 
-Keras's own layers cost several passes over each image; here all changes of a batch are compiled by XLA into a few
-loops, about 15 times as fast. What is changed by how much depends on the seed and the batch's number alone, so two
-runs see the same images whatever the timing of their threads.
+Keras's layers need several passes over each image; here XLA compiles all changes of a batch into a few loops, about 15
+times as fast. The changes depend only on the seed and the batch's number, so two runs see the same images.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ if TYPE_CHECKING:
     from ...config.options import Augmentation
 
 
-def check_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
-    """Check that examples can be changed as asked.
+def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
+    """Check that examples can be augmented as configured.
 
     Args:
         options: The changes.
-        shape: Of one example; empty where a model takes several inputs.
+        shape: Shape of one example; empty if a model takes several inputs.
 
     Raises:
-        DataError: They are not images, or not in colour where colours are to change.
+        DataError: They are not images, or not in colour if colours change.
     """
     if len(shape) != 3:
         raise DataError(
@@ -52,22 +51,22 @@ def augmenter(
 
     Args:
         options: The changes.
-        shape: Of one image.
+        shape: Shape of one image.
         top: Largest value of a pixel; the smallest is 0.
-        scale: What the result is multiplied by.
+        scale: Factor for the result.
         seed: Seed of the run.
 
     Returns:
-        A function of the batch's running number, its images of shape ``(batch, height, width, channels)``, bytes or
-        floats, and a tuple of what belongs to them: labels and sample weights. It returns floats between 0 and
-        `top · scale`, and the tuple, mixed like the images where mixup or CutMix is on.
+        A function of the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats,
+        and a tuple of their labels and sample weights. It returns floats between 0 and `top · scale`, and the tuple,
+        mixed like the images if mixup or CutMix is on.
 
     Raises:
-        DataError: The examples are not images, or not in colour where colours are to change.
+        DataError: The examples are not images, or not in colour if colours change.
     """
-    check_images(options, shape)
+    require_images(options, shape)
 
-    # Three programs instead of one: XLA would compute a pixel anew wherever the next change reads it.
+    # Three programs instead of one: XLA would compute a pixel again each time the next change reads it.
     @_compiled
     def moved(images: Any, uniform: Any) -> Any:
         _, height, width, _ = images.shape

@@ -1,4 +1,4 @@
-"""Contrast, brightness, saturation and hue, with the meaning of Keras's layers of those names."""
+"""Changes contrast, brightness, saturation and hue as Keras's layers of those names do."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from ...config.options import Augmentation
 
 HUE_SHARE = 0.1
-"""Largest change of hue, in full turns of the colour circle, for ``color = 1``."""
+"""Largest change of hue for ``color = 1``, in turns of the colour circle."""
 
 
 def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
-    """Change the colours of images, each by its own draw.
+    """Change the colours of images, each by its own random numbers.
 
     Args:
         images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
         options: The changes.
-        uniform: Numbers between 0 and 1, a row a `Draw`.
+        uniform: Numbers between 0 and 1, one row per `Draw`.
         top: Largest value of a pixel.
     """
 
@@ -41,7 +41,7 @@ def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any
 
 
 def _turn_and_saturate(images: Any, turn: Any, saturation: Any) -> Any:
-    """Turn the hue and scale the saturation, as by way of HSV; the largest channel of a pixel keeps its value."""
+    """Turn the hue and scale the saturation as in HSV; the largest channel of a pixel keeps its value."""
     red, green, blue = (images[..., channel : channel + 1] for channel in range(3))
     value = tf.maximum(tf.maximum(red, green), blue)
     spread = value - tf.minimum(tf.minimum(red, green), blue)

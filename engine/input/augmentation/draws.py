@@ -1,4 +1,4 @@
-"""The random numbers behind the changes to a batch: a function of the seed and the batch's number, nothing else."""
+"""Draws the random numbers for augmentation, from the seed and the batch's number only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Draw(IntEnum):
-    """What a number between 0 and 1 is drawn for; each image has one of each, whatever is switched on."""
+    """What a random number is for; each image gets all of them, whatever is switched on."""
 
     FLIP_X = 0
     FLIP_Y = 1
@@ -38,26 +38,26 @@ class Draw(IntEnum):
 
 
 def draw(options: Augmentation, seed: int, number: Any, batch: int) -> tuple[Any, Any, Any]:
-    """Draw what a batch needs.
+    """Draw the random numbers for a batch.
 
     Args:
         options: The changes.
         seed: Seed of the run.
-        number: Running number of the batch, so that every epoch draws anew.
+        number: Number of the batch over all epochs.
         batch: Images in the batch.
 
     Returns:
-        Numbers between 0 and 1, shape ``(len(Draw), batch)``, a row a `Draw`; the share that each image keeps of
-        itself in mixup, and in CutMix, shape ``(batch,)``.
+        Numbers between 0 and 1, shape ``(len(Draw), batch)``, one row per `Draw`; and the fraction of each image that
+        mixup and CutMix keep, shape ``(batch,)``.
     """
-    # Philox by name: what is drawn by default depends on the device.
+    # The default algorithm depends on the device.
     pair = tf.stack([tf.constant(seed % 2**63, tf.int64), tf.cast(number, tf.int64)])
     uniform = tf.random.stateless_uniform((len(Draw), batch), pair, alg="philox")
     return uniform, _shares(options.mixup, pair, 1, batch), _shares(options.cutmix, pair, 2, batch)
 
 
 def _shares(alpha: float, pair: Any, stream: int, batch: int) -> Any:
-    """Draw from Beta(alpha, alpha), as the ratio of two gamma variables; ones where alpha is 0."""
+    """Draw from Beta(alpha, alpha), as the ratio of two gamma variables; ones if alpha is 0."""
     if not alpha:
         return tf.ones((batch,))
     parts = tf.random.stateless_gamma((2, batch), tf.random.fold_in(pair, stream, alg="philox"), alpha)
@@ -65,10 +65,10 @@ def _shares(alpha: float, pair: Any, stream: int, batch: int) -> Any:
 
 
 def per_image(values: Any) -> Any:
-    """Shape one value an image so that it applies to all of the image's pixels."""
+    """Reshape one value per image so that it applies to all of the image's pixels."""
     return values[:, None, None, None]
 
 
 def between(low: float, high: float, values: Any) -> Any:
-    """Stretch numbers between 0 and 1 to another range."""
+    """Scale numbers between 0 and 1 to another range."""
     return low + (high - low) * values

@@ -1,4 +1,4 @@
-"""Flip, rotation, translation, zoom and crop as one affine map an image, so that each pixel is read once.
+"""Flips, rotates, translates, zooms and crops images in one affine map, so that each pixel is read once.
 
 Directions and meanings are those of Keras's layers `RandomFlip`, `RandomRotation`, `RandomTranslation` and
 `RandomZoom`, applied one after the other with ``fill_mode="reflect"`` and bilinear interpolation.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Affine(NamedTuple):
-    """Where each pixel of the result comes from: ``x' = a·x + b·y + c``, ``y' = d·x + e·y + f``; one map an image."""
+    """Where each pixel of the result comes from: ``x' = a·x + b·y + c``, ``y' = d·x + e·y + f``, for each image."""
 
     a: Any
     b: Any
@@ -40,13 +40,13 @@ class Affine(NamedTuple):
 
 
 def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affine | None:
-    """Return the map of each image, or None when images keep their geometry.
+    """Return the map of each image, or None if the geometry does not change.
 
     Args:
         options: The changes.
-        uniform: Numbers between 0 and 1, a row a `Draw`.
-        height: Of the images, in pixels.
-        width: Likewise.
+        uniform: Numbers between 0 and 1, one row per `Draw`.
+        height: Height of the images in pixels.
+        width: Width of the images in pixels.
     """
     parts = []
     if options.flip != "none":
@@ -65,7 +65,7 @@ def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affi
         parts.append(_about_centre(zoom, zero, zero, zoom, height, width))
     if options.crop:
         left_out = options.crop * uniform[Draw.CROP]
-        # Pixels are squares: the corner of the first one is half a pixel before its centre.
+        # The corner of the first pixel is half a pixel before its centre.
         starts = (size * left_out * uniform[row] for size, row in ((width, Draw.CROP_X), (height, Draw.CROP_Y)))
         parts.append(_scaled(1 - left_out, *(start - 0.5 * left_out for start in starts)))
     if not parts:
@@ -97,9 +97,9 @@ def _about_centre(a: Any, b: Any, d: Any, e: Any, height: int, width: int) -> Af
 
 
 def sample(images: Any, where: Affine) -> Any:
-    """Read images at other places, between pixels bilinearly, beyond the edge mirrored.
+    """Sample images bilinearly at other places, mirrored at the edges.
 
-    Written for XLA, which makes one loop of it; the result is that of TensorFlow's `ImageProjectiveTransformV3`.
+    Written so that XLA makes one loop of it; the result is that of TensorFlow's `ImageProjectiveTransformV3`.
 
     Args:
         images: Shape ``(batch, height, width, channels)``, bytes or floats.
@@ -133,6 +133,6 @@ def sample(images: Any, where: Affine) -> Any:
 
 
 def _mirrored(index: Any, size: int) -> Any:
-    """Fold indices beyond the edge back: ``… 1 0 | 0 1 2 | 2 1 …``."""
+    """Mirror indices at the edges: ``… 1 0 | 0 1 2 | 2 1 …``."""
     index = tf.math.floormod(index, 2 * size)
     return tf.minimum(index, 2 * size - 1 - index)

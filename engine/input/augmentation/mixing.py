@@ -1,4 +1,4 @@
-"""Random erasing, mixup and CutMix."""
+"""Applies random erasing, mixup and CutMix."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from ...config.options import Augmentation
 
 ERASED_AREA = (0.02, 0.33)
-"""Share of the image that is blanked out (random erasing, Zhong et al. 2017)."""
+"""Fraction of the image that is erased (random erasing, Zhong et al. 2017)."""
 
 
 def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
-    """Blank a random rectangle of some images out, in medium grey.
+    """Fill a random rectangle of some images with medium grey.
 
     Args:
         images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
         options: The changes.
-        uniform: Numbers between 0 and 1, a row a `Draw`.
+        uniform: Numbers between 0 and 1, one row per `Draw`.
         top: Largest value of a pixel.
     """
     if not options.erasing:
@@ -35,16 +35,16 @@ def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
 
 
 def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: Any, shares: tuple[Any, ...]) -> Any:
-    """Mix each image with another one of the batch, and what belongs to it alike.
+    """Mix each image and its targets with another one of the batch.
 
-    Where both ways are asked for, each image takes one of them.
+    If mixup and CutMix are both on, each image gets one of them.
 
     Args:
         images: Floats, shape ``(batch, height, width, channels)``.
         targets: Labels as floats, and sample weights if there are any.
         options: The changes.
-        uniform: Numbers between 0 and 1, a row a `Draw`.
-        shares: What each image keeps of itself in mixup, and in CutMix.
+        uniform: Numbers between 0 and 1, one row per `Draw`.
+        shares: The fraction of each image that mixup and CutMix keep.
 
     Returns:
         The images and the targets.
@@ -64,7 +64,7 @@ def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: A
         x, y = uniform[Draw.PATCH_X], uniform[Draw.PATCH_Y]
         inside = _rectangle(height, width, x - side / 2, y - side / 2, x + side / 2, y + side / 2)
         images = tf.where(inside, tf.roll(images, 1, axis=0), images)
-        # By the area that was pasted, which the edge may have cut, not by the one that was drawn.
+        # By the pasted area, which the edge may have cut, not the drawn one.
         kept = kept * (1 - tf.reduce_mean(tf.cast(inside, tf.float32), axis=(1, 2, 3)))
     return images, tuple(_mixed(target, kept) for target in targets)
 
@@ -75,7 +75,7 @@ def _mixed(target: Any, kept: Any) -> Any:
 
 
 def _rectangle(height: int, width: int, left: Any, upper: Any, right: Any, lower: Any) -> Any:
-    """Tell which pixels have their centre in a rectangle, given in shares of the sides; one rectangle an image."""
+    """Return which pixels have their centre in each image's rectangle, given as fractions of the sides."""
     x = ((tf.range(width, dtype=tf.float32) + 0.5) / width)[None, None, :, None]
     y = ((tf.range(height, dtype=tf.float32) + 0.5) / height)[None, :, None, None]
     return (x >= per_image(left)) & (x < per_image(right)) & (y >= per_image(upper)) & (y < per_image(lower))

@@ -1,7 +1,8 @@
-"""Where images are changed: in the input pipeline, or in the model by Keras's own layers."""
+"""Decides where images are augmented: in the input pipeline, or in the model by Keras's layers."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,18 +14,18 @@ from .mixing import ERASED_AREA
 if TYPE_CHECKING:
     from ...config.options import Augmentation
 
-# Two layers for both: Keras's own "horizontal_and_vertical" mirrors both ways at once or not at all.
+# Two layers for both: Keras's "horizontal_and_vertical" flips both ways or not at all.
 _FLIPS = {"none": (), "horizontal": ("horizontal",), "vertical": ("vertical",), "both": ("horizontal", "vertical")}
 _WITHOUT_XLA = ("rotation", "translation", "zoom")
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where images are changed.
+    """Where images are augmented.
 
     Args:
-        in_model: Whether by layers in front of the model, or else in the input pipeline.
-        reason: Where and why, in one sentence; empty without augmentation.
+        in_model: Whether by layers at the start of the model instead of in the input pipeline.
+        reason: Where and why, in one phrase; empty without augmentation.
     """
 
     in_model: bool
@@ -32,31 +33,31 @@ class Placement:
 
 
 def choose_placement(options: Augmentation, accelerator: str) -> Placement:
-    """Decide where images are changed.
+    """Decide where images are augmented.
 
-    In the model it costs the accelerator's time instead of the host's, which only a GPU has to spare; and XLA, which
-    compiles for a TPU, refuses Keras's layers that move pixels, or makes them read the image a thousand times.
+    In the model it takes the accelerator's time instead of the host's, which pays only on a GPU. On a TPU, XLA rejects
+    Keras's layers that move pixels, or makes them read each image a thousand times.
 
     Args:
-        options: The changes, of a checked configuration: in the model only what Keras has layers for.
+        options: The changes, from a checked configuration: in the model only those with a Keras layer.
         accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
 
     Raises:
-        DataError: The model was asked for, and a TPU cannot do it there.
+        DataError: The placement is the model, and a TPU cannot do it there.
     """
     if not options.is_active:
         return Placement(False, "")
     if options.placement == "pipeline":
-        return Placement(False, "in the input pipeline: asked for")
+        return Placement(False, "in the input pipeline (augmentation.placement=pipeline)")
     moving = [name for name in _WITHOUT_XLA if getattr(options, name)]
     if options.placement == "model":
         if moving and accelerator == "tpu":
             raise DataError(
-                f"augmentation.{moving[0]} cannot be placed in the model on a TPU: its compiler refuses Keras's layer, "
+                f"augmentation.{moving[0]} cannot be placed in the model on a TPU: its compiler rejects Keras's layer "
                 "or makes it read each image a thousand times.",
                 remedy="Set augmentation.placement to pipeline or auto.",
             )
-        return Placement(True, "in the model: asked for")
+        return Placement(True, "in the model (augmentation.placement=model)")
     if accelerator != "gpu":
         return Placement(False, "in the input pipeline, where it is fastest")
     if left := [*options.without_layer, *moving]:
@@ -68,20 +69,16 @@ def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[An
     """Return the Keras layers that make the changes.
 
     Args:
-        options: The changes, without those that Keras has no layer for.
+        options: The changes that have a Keras layer.
         top: Largest value of a pixel; the smallest is 0.
         seed: Seed of the random changes.
     """
-    # A seed a layer: with one for all, the draws of all are the same, and a turn always comes with the same shift.
+    # One seed per layer: with the same seed, all layers would draw the same numbers.
     seeds = itertools.count(seed)
-    return [
-        # In float32 whatever the policy: 16 bits have no room for 256 shades and what lies between them.
-        _layer(name)(*arguments, **named, seed=next(seeds), dtype="float32")
-        for name, arguments, named in _specifications(options, top)
-    ]
+    return [_layer(*specification, next(seeds)) for specification in _specifications(options, top)]
 
 
-def _layer(name: str) -> Any:
+def _layer(name: str, arguments: tuple[Any, ...], named: dict[str, Any], seed: int) -> Any:
     import keras
 
     layer = getattr(keras.layers, name, None)
@@ -90,20 +87,23 @@ def _layer(name: str) -> Any:
             f"Keras {keras.__version__} has no layer {name}.",
             remedy="Set augmentation.placement to pipeline, or install a newer Keras.",
         )
-    return layer
+    # RandomContrast takes no value_range in Keras 3.7: it clips to 0 and 255.
+    named = {key: value for key, value in named.items() if key in inspect.signature(layer).parameters}
+    # Always float32: 16 bits cannot hold 256 shades and the values between them.
+    return layer(*arguments, **named, seed=seed, dtype="float32")
 
 
 def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     """Return the layers' names and arguments."""
     ranged = {"value_range": (0.0, top)}
-    # A factor f of Keras's layer scales the saturation by f / (1 − f); the saturation is bounded by its value range.
+    # Keras's layer scales the saturation by f / (1 − f) for a factor f, within the value range.
     saturation = tuple((1 + change) / (2 + change) for change in (-options.color, options.color))
     erasing = {"scale": ERASED_AREA, "fill_value": 0.5 * top, **ranged}
     known: list[tuple[float, str, tuple[Any, ...], dict[str, Any]]] = [
         (options.rotation, "RandomRotation", (options.rotation / 360.0,), {}),
         (options.translation, "RandomTranslation", (options.translation, options.translation), {}),
         (options.zoom, "RandomZoom", (options.zoom,), {}),
-        # Of one number, Keras 3.15 makes the range from no change upwards, and of two the one that is documented.
+        # With one number, Keras 3.15 only increases the contrast; with two, it does what it documents.
         (options.contrast, "RandomContrast", ((options.contrast, options.contrast),), ranged),
         (options.brightness, "RandomBrightness", (options.brightness,), ranged),
         (options.color, "RandomSaturation", (saturation,), {"value_range": (0.0, 1.0)}),
@@ -117,7 +117,7 @@ def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[
 
 
 def with_augmentation(model: Any, options: Augmentation, top: float, seed: int) -> Any:
-    """Put the layers that change images in front of a model; they act in training only, and are saved with it.
+    """Add the augmentation layers to the start of a model; they act only in training and are saved with it.
 
     Args:
         model: The uncompiled model of one input.

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import open_file
-from ...data.images.decode import Facts, plain_contents
+from ...data.images.check import Facts, open_file
+from ...data.images.decode import plain_contents
 from ...data.places import is_remote
 from ...errors import ConsoleError, DataError, one_line
 from ...storage.files import sync

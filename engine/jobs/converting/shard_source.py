@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...data.images.check import Facts, checkers, examine, pixels
-from ...data.images.examples import named
+from ...data.images.parts import refuse_bad
 from ...data.tfrecord.sharding import Item, Settings
 from ...errors import DataError, one_line
 from ..image_source import read_image_source
@@ -86,7 +86,8 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
     looks = look_at_all(source.paths, reporter)
     bad = [(name, look.facts.problem) for name, look in zip(source.names, looks, strict=True) if look.facts.problem]
     if bad:
-        _handle_bad(bad, source, reporter, skip_bad=bool(options.get("skip_bad")))
+        remedy = "Replace them, or leave them out with --skip-bad."
+        reporter.note(refuse_bad(bad, len(looks), source.place, skip_bad=bool(options.get("skip_bad")), remedy=remedy))
     labels = _labels(source)
     items = [
         _item(name, look, label)
@@ -126,16 +127,6 @@ def look_at(path: str) -> Look:
     except (DataError, OSError, tf.errors.OpError) as error:
         return Look(replace(facts, problem=f"cannot be decoded: {one_line(error, 100)}"))
     return Look(facts, len(content), zlib.crc32(content))
-
-
-def _handle_bad(bad: list[tuple[str, str]], source: Source, reporter: Reporter, *, skip_bad: bool) -> None:
-    """Refuse bad images, or note that they are skipped."""
-    found = f"{len(bad):,} of {len(source.paths):,} images in {source.place}"
-    if not skip_bad:
-        raise DataError(f"{found} cannot be used: {named(bad)}.", remedy="Replace them, or skip them with --skip-bad.")
-    if len(bad) == len(source.paths):
-        raise DataError(f"None of the {len(bad):,} images in {source.place} can be used: {named(bad)}.")
-    reporter.note(f"{found} are left out: {named(bad)}.")
 
 
 def _item(name: str, look: Look, label: Any) -> Item:

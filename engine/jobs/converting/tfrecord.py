@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ...data.images.check import open_file
-from ...data.places import is_remote
+from ...data.places import is_remote, join
 from ...data.tfrecord.schema import (
     SCHEMA_NAME,
     VERSION,
@@ -20,7 +20,6 @@ from ...data.tfrecord.schema import (
     checksum,
     count_classes,
     features_of,
-    join,
     shard_name,
     write_schema,
 )

@@ -13,9 +13,8 @@ import tensorflow as tf
 
 from ...config.data_options import TfrecordOptions
 from ...data.images.check import checkers, examine
-from ...data.places import locate
+from ...data.places import join, locate
 from ...data.sources.tfrecord import open_schema
-from ...data.tfrecord.schema import join
 from ..image_source import read_image_source
 from .spread import spread
 

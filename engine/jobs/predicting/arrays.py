@@ -10,6 +10,7 @@ import numpy as np
 
 from ...config.catalog import DATASETS
 from ...data.places import locate
+from ...data.plain_text import is_number
 from ...data.tables import read_table, read_text, shown
 from ...errors import DataError, one_line
 from .table import BATCH, Table, chosen, class_count, outputs_of, probabilities
@@ -101,7 +102,7 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
 
     text = read_text(path)
     first = text.partition("\n")[0].split(",")
-    has_head = not all(_is_number(cell) for cell in first)
+    has_head = not all(is_number(cell) for cell in first)
     table = read_table(path, text, {}, **({} if has_head else {"header": None}))
     if has_head and len(first) == int(np.prod(shape)) + 1:
         table = table.iloc[:, 1:]
@@ -113,14 +114,6 @@ def _from_csv(path: str, shape: tuple[int, ...]) -> NDArray[np.float32]:
         )
     values: NDArray[np.float32] = numbers.to_numpy(np.float32)
     return values
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _check_range(images: NDArray[np.float32], largest: float, name: str, reporter: Reporter) -> None:

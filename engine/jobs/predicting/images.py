@@ -11,9 +11,9 @@ import tensorflow as tf
 from ...config.data_options import ImageCsvOptions
 from ...data.images.check import check_images
 from ...data.images.decode import Decoding, decoded
-from ...data.images.examples import named
-from ...data.images.files import files_below, is_image_name, joined
-from ...data.places import locate
+from ...data.images.files import files_below
+from ...data.images.parts import named
+from ...data.places import is_image_name, join, locate
 from ...data.sources.image_csv import find_images, image_folder, read_ids
 from ...data.tables import shown
 from ...errors import DataError
@@ -82,8 +82,8 @@ def _find(trained: TrainedRun, request: Request) -> _Images:
     files = [name for name in files_below(first) if is_image_name(name)]
     if not files:
         raise DataError(f"There is no image in {shown(first)}.")
-    ending = trained.record.get("suffix") or ""  # which the names in the training table did not have
-    return _Images([name.removesuffix(ending) for name in files], [joined(first, name) for name in files], column)
+    ending = trained.record.get("suffix") or ""  # what the names in the training table left out
+    return _Images([name.removesuffix(ending) for name in files], [join(first, name) for name in files], column)
 
 
 def _in_table(trained: TrainedRun, request: Request, path: str) -> _Images:

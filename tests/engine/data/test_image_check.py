@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.images import BAD_FILES, ODD_FILES, jpeg_claiming, png_claiming, smooth, write_bad, write_odd
-from tpu_console.engine.data.images.decode import check_images, examine
+from tpu_console.engine.data.images.check import check_images, examine
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -144,7 +144,7 @@ def test_classes_can_be_given_in_their_order(tmp_path: Path) -> None:
     path = table(tmp_path, "id,label\na,x\nb,y\nc,x\nd,y\n")
     examples = load(path, classes=["z", "y", "x"])
     assert all_labels(examples) == [1, 1, 2, 2]
-    assert examples.notices == ("No image is of the class 'z'.",)
+    assert examples.notices == ("There is no image of the class 'z'.",)
     error = refusal(path, classes=["xx", "y"])
     assert f"{path}, 2 lines: 2, 4: the label 'x' is not in data.options.classes; did you mean 'xx'?" in error.what
 
@@ -161,18 +161,18 @@ def test_shares_are_kept_for_a_loss_that_can_learn_them(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("", "is empty"),
-        ("id,label\n", "has a head and no rows"),
-        ("id,label\n\n\n", "has a head and no rows"),
-        ("id\na\nb\n", "has no column of labels beside 'id'"),
+        ("id,label\n", "has a header but no rows"),
+        ("id,label\n\n\n", "has a header but no rows"),
+        ("id\na\nb\n", "has no label column besides 'id'"),
         ("id,label\na,x\nb,\nc,y\nd,NaN\n", "2 lines: 3, 5: no label in column 'label'"),
         ("id,label\na,x\n,y\n", "line 3: no image in column 'id'"),
-        ("id,label\na,x\n\na,y\nb,x\n", "line 4: an image that was named before, such as 'a'"),
+        ("id,label\na,x\n\na,y\nb,x\n", "line 4: an image that an earlier line names too, such as 'a'"),
         ("id,label\na,x\nb,x\n", "every label in column 'label' is 'x'"),
         ("id,x,y\na,1,0\nb,,1\n", "line 3: no label in column 'x'"),
-        ("id,x,y\na,1,0\nb,yes,1\n", "line 3: 'yes' in column 'x' is not a share from 0 to 1"),
-        ("id,x,y\na,1,0\nb,-1,2\n", "line 3: '-1' in column 'x' is not a share from 0 to 1"),
-        ("id,x,y\na,1,0\nb,1,1\n", "line 3: the shares of the classes add up to 2, not 1"),
-        ("id,x,y\na,1,0\nb,0,0\nc,0,0\n", "2 lines: 3, 4: the shares of the classes add up to 0, not 1"),
+        ("id,x,y\na,1,0\nb,yes,1\n", "line 3: 'yes' in column 'x' is not a probability between 0 and 1"),
+        ("id,x,y\na,1,0\nb,-1,2\n", "line 3: '-1' in column 'x' is not a probability between 0 and 1"),
+        ("id,x,y\na,1,0\nb,1,1\n", "line 3: the probabilities of the classes add up to 2, not 1"),
+        ("id,x,y\na,1,0\nb,0,0\nc,0,0\n", "2 lines: 3, 4: the probabilities of the classes add up to 0, not 1"),
         ("id,label\na,x\nb,y,z,1\n", "is not a CSV table"),
         (b"id,label\na,x\nb,gr\xfcn\n", "line 3: not UTF-8 text"),
         (b"\xff\xd8\xff\xe0 a photo", "line 1: not UTF-8 text"),
@@ -195,10 +195,10 @@ def test_of_many_bad_lines_the_first_ten_are_named(tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"id_column": "imageid"}, "has no column 'imageid'; did you mean 'image_id'?"),
-        ({"label_columns": ["rusty"]}, "has no column of labels 'rusty'; did you mean 'rust'?"),
-        ({"label_columns": ["image_id"]}, "has no column of labels 'image_id'; valid: healthy,"),
+        ({"label_columns": ["rusty"]}, "has no label column 'rusty'; did you mean 'rust'?"),
+        ({"label_columns": ["image_id"]}, "has no label column 'image_id'; valid: healthy,"),
         ({"images": "pictures"}, "There is no folder of images (pictures) "),
-        ({"classes": ["a", "b"]}, "data.options.classes is for one column of labels"),
+        ({"classes": ["a", "b"]}, "data.options.classes needs one label column"),
     ],
 )
 def test_options_that_do_not_fit_the_table_name_the_nearest(tmp_path: Path, options: Any, said: str) -> None:
@@ -252,7 +252,7 @@ def bad_table(folder: Path) -> Path:
 def test_a_class_of_one_image_is_trained_on_and_named(tmp_path: Path) -> None:
     examples = load(table(tmp_path, "id,label\na,x\nb,x\nc,x\nd,y\n"))
     assert examples.record["class_counts"] == {"train": [2, 1], "validation": [1, 0]}
-    assert examples.notices == ("The class 'y' has one example: it is trained on and not validated.",)
+    assert examples.notices == ("The class 'y' has one example: it is used for training only.",)
 
 
 def test_a_limit_and_the_seed_choose_training_images(tmp_path: Path) -> None:
@@ -296,4 +296,4 @@ def test_a_run_that_keeps_no_images_names_a_damaged_one_when_it_meets_it(tmp_pat
     damage_inside(photo)
     run = run_host(with_changes(training(path), [("data.cache", "off")]), tmp_path)
     assert str(photo) in the(run, RunFailed).what
-    assert "are not kept" in the(run, Noticed).message
+    assert "are not cached" in the(run, Noticed).message

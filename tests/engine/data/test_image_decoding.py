@@ -10,7 +10,8 @@ import tensorflow as tf
 from PIL import Image, ImageOps
 
 from tests.images import ODD_FILES, damage_inside, smooth, write_odd
-from tpu_console.engine.data.images.decode import Decoding, check_images, decode_bytes, decoded, plain_contents
+from tpu_console.engine.data.images.check import check_images
+from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded, plain_contents
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -55,8 +55,8 @@ def test_classes_of_different_formats_and_depths_are_read_and_other_files_passed
     assert examples.class_names == ("a", "b")
     assert examples.record["class_counts"] == {"train": [3, 5], "validation": [1, 1]}
     assert examples.notices == (
-        "One file is passed over, as the name does not end like an image's: a/notes.txt.",
-        "Folders without images are no classes: empty.",
+        "One file is ignored because the name does not end like an image's: a/notes.txt.",
+        "Folders without images are not used as classes: empty.",
     )
 
 
@@ -88,10 +88,10 @@ def test_parts_of_a_dataset_are_not_taken_for_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ((), "holds no folders with images in them"),
-        (("picture.jpg",), "holds no folders with images in them"),
+        ((), "has no folders with images in them"),
+        (("picture.jpg",), "has no folders with images in them"),
         (("flowers/a.jpg", "flowers/b.jpg"), "has one folder with images, 'flowers'"),
-        (("a/notes.txt", "b/notes.txt"), "holds no folders with images in them"),
+        (("a/notes.txt", "b/notes.txt"), "has no folders with images in them"),
     ],
 )
 def test_a_folder_that_is_laid_out_otherwise_is_refused(tmp_path: Path, content: tuple[str, ...], said: str) -> None:

@@ -157,7 +157,7 @@ def test_a_truncated_cifar_names_the_file_to_delete(keras_home: Path, kept: floa
     path.write_bytes(path.read_bytes()[: int(kept * path.stat().st_size)])
     error = damage("cifar10")
     assert f"{path} is damaged or was not downloaded completely" in error.what
-    assert "fetched again from https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in error.remedy
+    assert "downloaded again from https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz" in error.remedy
 
 
 def test_a_flipped_bit_in_cifar_is_found(keras_home: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_flipped_bit_in_cifar_is_found(keras_home: Path) -> None:
 def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home: Path) -> None:
     path = write_cifar(keras_home, "cifar10", examples=9000)
     error = load("cifar10", keras_home)
-    assert error["what"] == "The files of cifar10 do not fit together."
+    assert error["what"] == "The files of cifar10 do not match each other."
     assert f"Delete {path}" in error["remedy"]
 
 
@@ -199,7 +199,7 @@ def test_a_truncated_download_names_the_file_to_delete(keras_home: Path, name: s
     assert str(path) in error.what
     assert "damaged or was not downloaded completely" in error.what
     assert (
-        f"Delete it, and it is fetched again from https://storage.googleapis.com/tensorflow/tf-keras-datasets/{path.name}"
+        f"Delete it; it is downloaded again from https://storage.googleapis.com/tensorflow/tf-keras-datasets/{path.name}"
         in error.remedy
     )
 
@@ -221,7 +221,7 @@ def test_a_header_that_claims_more_than_there_is_is_named(keras_home: Path) -> N
     idx(path, (50, 28, 28), 256, claimed=(60_000, 28, 28))
     error = damage("fashion-mnist")
     assert str(path) in error.what
-    assert "39,216 bytes where its header says 47,040,016" in error.why
+    assert "39,216 bytes, but its header says 47,040,016" in error.why
 
 
 @pytest.mark.slow

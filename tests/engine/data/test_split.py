@@ -38,7 +38,7 @@ def test_training_examples_are_mixed_so_that_a_limit_takes_of_every_class() -> N
 def test_a_class_of_one_is_trained_on_and_named() -> None:
     split = stratified_split(np.array([0] * 10 + [1]), ("many", "lonely"), 0.2, seed=0)
     assert split.class_counts == {"train": [8, 1], "validation": [2, 0]}
-    assert split.notices == ("The class 'lonely' has one example: it is trained on and not validated.",)
+    assert split.notices == ("The class 'lonely' has one example: it is used for training only.",)
 
 
 def test_of_many_small_classes_the_first_are_named() -> None:

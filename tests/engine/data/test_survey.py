@@ -234,7 +234,7 @@ def test_missing_parts_are_problems_of_their_own_keys(tmp_path: Path) -> None:
         ("text-csv", b"\x1f\x8bnot gzip at all", "cannot be read"),
         ("text-pairs", b"", "is empty"),
         ("ratings-csv", b"userId,movieId,rating\n", "has no rows"),
-        ("image-csv", b"image_id\nx\n", "no column of labels"),
+        ("image-csv", b"image_id\nx\n", "no label column"),
         ("text-csv", b'text,label\n"' + b"x" * 300_000 + b'",a\n', "cannot be read"),
         ("text-csv", b"\x1b[2Jboo\x07\n", "has no column 'text'"),
     ],
@@ -256,7 +256,7 @@ def test_a_folder_for_a_file_and_a_file_for_a_folder_are_problems(tmp_path: Path
         assert "is a folder" in problem(surveyed(dataset, tmp_path))[1]
     assert "is a file" in problem(surveyed("image-folder", path))[1]
     assert "schema.json" in problem(surveyed("tfrecord", tmp_path))[1]
-    assert "one a class" in problem(surveyed("image-folder", tmp_path))[1]
+    assert "one per class" in problem(surveyed("image-folder", tmp_path))[1]
     write_image_folder(tmp_path, ["rose"])
     assert "one for each class" in problem(surveyed("image-folder", tmp_path))[1]
 

@@ -46,7 +46,7 @@ def test_an_empty_file(tmp_path: Path, dataset: str, content: bytes) -> None:
 @pytest.mark.parametrize("dataset", _MODELS)
 def test_a_file_that_is_not_utf_8_names_the_line(tmp_path: Path, dataset: str) -> None:
     told = refusal(tmp_path, dataset, "one\ttwo\nthree\tniño\n".encode("latin-1"))
-    assert told.startswith("FILE, line 2: not UTF-8 text. Byte 0xf1 is no character. Convert it")
+    assert told.startswith("FILE, line 2: not UTF-8 text. Byte 0xf1 is not a valid character. Convert it")
 
 
 def test_a_torn_archive(tmp_path: Path) -> None:
@@ -65,10 +65,10 @@ def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, d
 
 def test_lines_without_two_sentences_are_counted_and_named(tmp_path: Path) -> None:
     told = refusal(tmp_path, "text-pairs", "Go.\tVe.\r\n\r\nonly one\nRun!\t\n\tVete\tcredit\n")
-    assert "has 3 lines without a source and a target sentence: lines 3, 4, 5." in told
-    assert "a source sentence, a tab, and a target sentence" in told
+    assert "FILE, 3 lines: 3, 4, 5: no source and target sentence." in told
+    assert "a source sentence, a tab and a target sentence" in told
     told = refusal(tmp_path, "text-pairs", "".join(f"line {n}\n" for n in range(1, 2001)))
-    assert "has 2,000 lines" in told
+    assert ", 2,000 lines: " in told
     assert told.count(",") < 20
     assert "10 and 1,990 more" in told
 
@@ -90,46 +90,54 @@ def test_columns_that_are_not_there_name_the_nearest(tmp_path: Path) -> None:
 
 def test_rows_that_cannot_be_read(tmp_path: Path) -> None:
     assert "FILE is not a CSV table." in refusal(tmp_path, "text-csv", "text,label\na,b\nc,d,e,f\n")
-    assert "FILE has a head and no rows." in refusal(tmp_path, "text-csv", "text,label\n")
+    assert "FILE has a header but no rows." in refusal(tmp_path, "text-csv", "text,label\n")
     told = refusal(tmp_path, "text-csv", REVIEWS + ",good\nfine,\n")
-    assert "1 row has nothing in column 'text': 21 (counted without the head)." in told
+    assert "FILE, line 22: nothing in column 'text'." in told
     told = refusal(tmp_path, "text-csv", REVIEWS + "fine,\nfine, \n")
-    assert "2 rows have nothing in column 'label': 21, 22" in told
+    assert "FILE, 2 lines: 22, 23: nothing in column 'label'." in told
+
+
+def test_lines_are_numbered_as_an_editor_shows_them(tmp_path: Path) -> None:
+    long = "x" * 200_000
+    told = refusal(tmp_path, "text-csv", f'text,label\n"two\nlines",good\n\n  \n{long},bad\nfine,\nfine,bad\n')
+    assert "FILE, line 7: nothing in column 'label'." in told
 
 
 def test_labels_that_are_no_classes(tmp_path: Path) -> None:
     assert "all 3 labels in column 'label' are 'good'" in refusal(tmp_path, "text-csv", "text,label\n" + "a,good\n" * 3)
     told = refusal(tmp_path, "text-csv", "text,label\n" + "".join(f"a,{n}\n" for n in range(9)))
-    assert "has 9 different labels in 9 rows, which is no classification" in told
+    assert "has 9 different labels in 9 rows, too many for a classification" in told
 
 
 @pytest.mark.parametrize("rating", ["NaN", "", "five", "inf"])
 def test_ratings_that_are_no_numbers(tmp_path: Path, rating: str) -> None:
     told = refusal(tmp_path, "ratings-csv", f"userId,movieId,rating,timestamp\n1,2,3.5,9\n1,3,{rating},9\n")
-    assert "FILE: 1 row has no number in column 'rating': 2" in told
+    assert "FILE, line 3: no number in column 'rating'." in told
+    told = refusal(tmp_path, "ratings-csv", f"1::2::3.5::9\n\n1::3::{rating}::9\n")
+    assert "FILE, line 3: no number in column 'rating'." in told
 
 
 def test_ratings_of_nobody_and_at_no_time(tmp_path: Path) -> None:
     head = "userId,movieId,rating,timestamp\n1,2,3.5,9\n"
-    assert "1 row has nothing in column 'userId': 2" in refusal(tmp_path, "ratings-csv", head + ",3,4,9\n")
+    assert "FILE, line 3: nothing in column 'userId'." in refusal(tmp_path, "ratings-csv", head + ",3,4,9\n")
     told = refusal(tmp_path, "ratings-csv", head + "1,3,4,yesterday\n", split="time")
-    assert "1 row has no number in column 'timestamp': 2" in told
+    assert "FILE, line 3: no number in column 'timestamp'." in told
     assert "1 ratings are too few" in refusal(tmp_path, "ratings-csv", head)
 
 
 @pytest.mark.parametrize(
     ("dataset", "changes", "told"),
     [
-        ("text-pairs", {"model": "mlp"}, "text-pairs does not go with model = 'mlp'. Set model = 'transformer'"),
+        ("text-pairs", {"model": "mlp"}, "text-pairs does not work with model = 'mlp'. Set model = 'transformer'"),
         ("text-pairs", {"loss": "huber"}, "Set loss to sparse_categorical_crossentropy."),
         ("text-csv", {"loss": "mean_squared_error"}, "sparse_categorical_crossentropy or categorical_crossentropy"),
         ("ratings-csv", {"loss": "sparse_categorical_crossentropy"}, "Set loss to mean_squared_error or"),
         (
             "ratings-csv",
             {"metrics": ["accuracy"]},
-            "does not go with the metric 'accuracy'. Set metrics to some of: roo",
+            "does not work with the metric 'accuracy'. Set metrics to some of: roo",
         ),
-        ("ratings-csv", {"class_weight": "balanced"}, "ratings-csv has no classes, which class_weight is for."),
+        ("ratings-csv", {"class_weight": "balanced"}, "ratings-csv has no classes, which class_weight needs."),
     ],
 )
 def test_what_does_not_suit_the_data_is_refused_before_reading(

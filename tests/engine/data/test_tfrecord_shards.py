@@ -89,13 +89,13 @@ def changed(images: list[Item], number: int, **values: Any) -> list[Item]:
         (items(), SETTINGS, []),
         (items()[:-1], SETTINGS, ["39.jpg is gone"]),
         ([*items(), item(40)], SETTINGS, ["40.jpg is new"]),
-        (items(45), SETTINGS, ["40.jpg, 41.jpg, 42.jpg and 2 more files are new"]),
-        (items(44), SETTINGS, ["40.jpg, 41.jpg, 42.jpg and 1 more file are new"]),
+        (items(45), SETTINGS, ["40.jpg, 41.jpg, 42.jpg and 2 more are new"]),
+        (items(44), SETTINGS, ["40.jpg, 41.jpg, 42.jpg and 1 more are new"]),
         (changed(items(), 7, crc32=1), SETTINGS, ["7.jpg is changed"]),
         (changed(items(), 7, bytes=101), SETTINGS, ["7.jpg is changed"]),
         (changed(items(), 7, label=2), SETTINGS, ["7.jpg is labelled differently"]),
         (items(), replace(SETTINGS, seed=3), ["the seed was 0 and is 3"]),
-        (items(), replace(SETTINGS, shard_bytes=2_000), ["shards were to have 0.001 MB and now 0.002 MB"]),
+        (items(), replace(SETTINGS, shard_bytes=2_000), ["the shard size was 0.001 MB and is 0.002 MB"]),
         (items(), replace(SETTINGS, classes=("a", "b", "d")), ["the classes were a, b, c and are a, b, d"]),
     ],
 )
@@ -114,7 +114,7 @@ def test_shares_are_the_same_after_they_were_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 1}', '{"version": 2}', '{"version": 1, "images": 3}'])
 def test_a_manifest_that_cannot_be_read_is_named(text: str) -> None:
-    with pytest.raises(DataError, match=r"^/there/manifest\.json is (damaged|of version 2)"):
+    with pytest.raises(DataError, match=r"^/there/manifest\.json (is damaged|has version 2)"):
         differences(text, "/there/manifest.json", planned(items()))
 
 
@@ -165,7 +165,10 @@ def edited(change: Callable[[dict[str, Any]], object]) -> str:
         ("", "schema.json is damaged: it is not JSON"),
         ("[]", "schema.json is damaged: it is not a JSON object."),
         (write_schema(schema())[:-30], "schema.json is damaged: it is not JSON"),
-        (edited(lambda values: values.update(version=2)), "schema.json is of version 2; this tpu-console reads up to"),
+        (
+            edited(lambda values: values.update(version=2)),
+            "schema.json has version 2; this tpu-console reads versions up to",
+        ),
         (edited(lambda values: values.pop("classes")), "schema.json is damaged: classes: field required."),
         (edited(lambda values: values.update(label="words")), "schema.json is damaged: label: "),
         (edited(lambda values: values["shards"][1].pop("file")), "schema.json is damaged: shards.1.file: "),

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tpu_console.engine.config.options import Augmentation
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input.augmentation.augment import augmenter, check_images
+from tpu_console.engine.input.augmentation.augment import augmenter, require_images
 from tpu_console.engine.input.augmentation.color import HUE_SHARE, recolor
 from tpu_console.engine.input.augmentation.draws import Draw, draw
 from tpu_console.engine.input.augmentation.geometry import Affine, affine, sample
@@ -231,4 +231,4 @@ def test_all_changes_together_keep_pixels_in_their_range() -> None:
 
 def test_only_colour_images_can_change_colour() -> None:
     with pytest.raises(DataError, match=r"augmentation\.color needs images with 3 channels.*these have 1"):
-        check_images(Augmentation(color=0.2), (8, 8, 1))
+        require_images(Augmentation(color=0.2), (8, 8, 1))

@@ -34,32 +34,37 @@ def chosen(asked: str = "auto", memory: float = 64, disk: float = 64) -> Cache:
 @pytest.mark.parametrize(
     ("memory", "disk", "kind", "reason"),
     [
-        (2.0, 0, "memory", "in memory: 1,000 examples of 1.0 GB in all are less than half of the 2.0 GB"),
+        (2.0, 0, "memory", "in memory: 1,000 examples (1.0 GB in total) need less than half of the 2.0 GB"),
         (
             1.9,
             1.2,
             "disk",
-            "in a file beside the run: 1,000 examples of 1.0 GB in all are more than half of the 1.9 GB",
+            "in a file in the run folder: 1,000 examples (1.0 GB in total) need more than half of the 1.9 GB",
         ),
-        (1.9, 1.1, "off", "not kept: 1,000 examples of 1.0 GB in all are more than half of the 1.9 GB of memory"),
-        (1.9, 0, "off", "than the 0 B that the disk has free"),
+        (
+            1.9,
+            1.1,
+            "off",
+            "not cached: 1,000 examples (1.0 GB in total) need more than half of the 1.9 GB of free memory",
+        ),
+        (1.9, 0, "off", "than the 0 B of free disk space"),
     ],
 )
 def test_auto_takes_the_fastest_place_with_room(memory: float, disk: float, kind: str, reason: str) -> None:
     cache = chosen(memory=memory, disk=disk)
     assert cache.kind == kind
     assert reason in cache.reason
-    assert ("read anew in every epoch" in cache.notice) == (kind == "off")
+    assert ("read again in every epoch" in cache.notice) == (kind == "off")
 
 
 @pytest.mark.parametrize(
-    ("count", "each", "why"), [(None, EACH, "their number is not known"), (COUNT, None, "their sizes differ")]
+    ("count", "each", "why"), [(None, EACH, "their number is unknown"), (COUNT, None, "their sizes differ")]
 )
 def test_what_has_no_known_size_is_not_kept_unasked(count: int | None, each: int | None, why: str) -> None:
     cache = choose_cache("auto", count, each, Room(10**12, 10**12))
     assert cache.kind == "off"
     assert why in cache.reason
-    assert "data.cache=memory or disk keeps them" in cache.notice
+    assert "data.cache=memory or disk caches them" in cache.notice
 
 
 def test_a_place_that_was_asked_for_is_taken() -> None:
@@ -70,7 +75,7 @@ def test_a_place_that_was_asked_for_is_taken() -> None:
 
 
 def test_a_file_that_the_disk_has_no_room_for_is_refused() -> None:
-    with pytest.raises(DataError, match=r"data\.cache is disk, and 1,000 examples of 1\.0 GB.*500 MB are free.*off"):
+    with pytest.raises(DataError, match=r"data\.cache is disk, but 1,000 examples \(1\.0 GB.*500 MB are free.*off"):
         chosen("disk", disk=0.5)
 
 
@@ -117,7 +122,7 @@ def test_a_run_with_a_file_learns_and_leaves_none_behind(tmp_path: Path) -> None
     config = small_config(epochs=3, data={"cache": "disk"})
     run = run_host(config, tmp_path)
     assert the(run, RunFinished).outcome == "completed"
-    assert the(run, DataReady).cache.startswith("in a file beside the run: asked for; 1,797 examples")
+    assert the(run, DataReady).cache.startswith("in a file in the run folder (data.cache=disk): 1,797 examples")
     losses = [epoch.logs["loss"] for epoch in all_of(run, EpochEnded)]
     assert losses[2] < losses[0]
     assert not run.cache.exists()
@@ -140,7 +145,7 @@ def fails(input_shape, classes):
     config = small_config(data={"cache": "disk"}, model=f"{tmp_path / 'broken.py'}:fails", model_options={})
     run = run_host(config, tmp_path / "runs")
     assert the(run, RunFailed).what
-    assert the(run, DataReady).cache.startswith("in a file beside the run")
+    assert the(run, DataReady).cache.startswith("in a file in the run folder")
     assert not run.cache.exists()
 
 
@@ -195,4 +200,4 @@ def test_memory_stays_bounded_where_the_data_is_larger_than_its_share(tmp_path: 
         assert figures["bytes"] > 0.9 * data
     else:
         assert figures["bytes"] < memory
-        assert "at a time instead of 2,000" in figures["notices"][0]
+        assert "examples instead of 2,000" in figures["notices"][0]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
 
-WHY = "is damaged: its header is right, but it cannot be decoded"
+WHY = "is damaged: its header is valid, but it cannot be decoded"
 CACHES = pytest.mark.parametrize("cache", ["memory", "disk"])
 
 
@@ -137,7 +137,7 @@ def test_the_kept_images_are_those_of_the_files(photos: Path) -> None:
 
 def test_images_that_are_not_kept_are_decoded_when_they_are_needed(photos: Path) -> None:
     pipeline = build(config(photos, "off", skip_bad=True), photos.parent)
-    assert any("are not kept, and so they are not decoded before training" in text for text in pipeline.notices)
+    assert any("are not cached, so they are not all decoded before training" in text for text in pipeline.notices)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {photos}/.* is damaged"):
         list(pipeline.train.take(pipeline.steps_per_epoch + 1))
 
@@ -154,7 +154,7 @@ def test_a_class_of_which_nothing_is_left_is_named(tmp_path: Path) -> None:
     for path in folder.glob("rose/*"):
         damage_inside(path)
     pipeline = build(config(folder, skip_bad=True), tmp_path)
-    assert "No image that is left to train on is of the class 'rose'." in pipeline.notices
+    assert "No training image of the class 'rose' is left." in pipeline.notices
     assert pipeline.examples.record["class_counts"]["train"][1] == 0
 
 
@@ -203,7 +203,7 @@ def test_progress_is_told_and_ends_the_pass_by_raising(photos: Path, monkeypatch
     told: list[str] = []
     build(config(photos, skip_bad=True), photos.parent, told.append)
     assert told == ["decoding 24 images", "", ""]  # once for training, once for validation
-    monkeypatch.setattr(filling, "_TELL_EVERY_S", -1.0)
+    monkeypatch.setattr(filling, "_REPORT_EVERY_S", -1.0)
     told.clear()
     build(config(photos, skip_bad=True), photos.parent, told.append)
     assert told[1:] == ["decoding 1 of 24 images", "decoding 19 of 24 images"]

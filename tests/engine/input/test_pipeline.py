@@ -224,7 +224,7 @@ def test_examples_of_different_sizes_are_refused(shape: tuple[int | None, ...] |
     vague = tf.data.Dataset.from_generator(
         lambda: iter(()), output_signature=(tf.TensorSpec(shape, tf.float32), tf.TensorSpec((), tf.int32))
     )
-    with pytest.raises(DataError, match=r"have shape .*: their size differs.*TPU.*one size.*tf\.image\.resize"):
+    with pytest.raises(DataError, match=r"have shape .*: their sizes differ.*TPU.*one size.*tf\.image\.resize"):
         build_pipeline(replace(source, train=vague), small_config(batch_size=4), 1)
 
 
@@ -241,7 +241,7 @@ def photos():
     (tmp_path / "data.py").write_text(code, encoding="utf-8")
     config = small_config(dataset=f"{tmp_path / 'data.py'}:photos", batch_size=2, steps_per_epoch=2)
     examples = load_examples(config, lambda _: None)
-    with pytest.raises(DataError, match=r"photos have shape .*: their size differs or is not known.*one size"):
+    with pytest.raises(DataError, match=r"photos have shape .*: their sizes differ or are unknown.*one size"):
         build_pipeline(examples, config, 1)
 
 
@@ -275,7 +275,7 @@ def test_a_shuffle_takes_no_more_memory_than_there_is() -> None:
     config = small_config(batch_size=4, data={"cache": "off"})
     pipeline = build_pipeline(Source(100).examples, config, 1, room=Room(memory_bytes=8 * 10 * each, disk_bytes=0))
     (notice,) = pipeline.notices
-    assert notice.startswith("Each example is drawn from 10 at a time instead of 100: more do not fit into memory.")
+    assert notice.startswith("The shuffle buffer holds 10 examples instead of 100: more do not fit in memory.")
     first = labels(epochs_of(pipeline.train, 25, 1)[0])
     assert sorted(first) == list(range(100))
     assert max(number - place for place, number in enumerate(first)) < 10
@@ -327,7 +327,7 @@ def test_a_batch_larger_than_the_data_is_explained(count: int, batch: int, repli
 
 def test_an_unknown_number_of_examples_needs_a_number_of_steps() -> None:
     source = Source(10, known=False)
-    with pytest.raises(DataError, match=r"does not tell how many examples.*steps_per_epoch"):
+    with pytest.raises(DataError, match=r"an unknown number of examples.*steps_per_epoch"):
         build_pipeline(source.examples, small_config(batch_size=4), 1)
     pipeline = build_pipeline(source.examples, small_config(batch_size=4, steps_per_epoch=5), 1)
     assert pipeline.steps_per_epoch == 5
@@ -348,9 +348,7 @@ def test_the_last_validation_batch_leaves_no_replica_empty_handed(count: int, re
     config = small_config(batch_size=batch)
     whole = range(replicas, count + replicas, replicas)
     if not any(leaves_none_empty_handed(count % size or size, replicas) for size in whole):
-        with pytest.raises(
-            DataError, match=f"{count:,} validation examples cannot be dealt out to {replicas} replicas"
-        ):
+        with pytest.raises(DataError, match=f"{count:,} validation examples cannot be split over {replicas} replicas"):
             build_pipeline(examples, config, replicas)
         return
     sizes = [len(labels) for _, labels in build_pipeline(examples, config, replicas).validation]

@@ -40,7 +40,7 @@ SAFE = {"flip": "both", "contrast": 0.5, "brightness": 0.5, "color": 0.5}
 def test_the_place_suits_the_accelerator(options: dict[str, Any], accelerator: str, in_model: bool) -> None:
     placement = choose_placement(Augmentation(**options), accelerator)
     assert placement.in_model is in_model
-    place = "in the model:" if in_model else "in the input pipeline"
+    place = "in the model" if in_model else "in the input pipeline"
     assert placement.reason.startswith(place) if Augmentation(**options).is_active else not placement.reason
 
 
@@ -106,3 +106,15 @@ def test_layers_spread_pixels_as_widely_as_the_pipeline_does(options: dict[str, 
     spread = np.std(ours, axis=0)
     assert spread.max() > 0.03
     assert np.allclose(spread, np.std(theirs, axis=0), rtol=0.1, atol=0.003)
+
+
+def test_a_layer_without_value_range_is_built_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    class RandomContrast(keras.layers.RandomContrast):  # type: ignore[misc]  # as in Keras 3.7
+        def __init__(self, factor: Any, seed: int | None = None, **named: Any) -> None:
+            assert "value_range" not in named
+            super().__init__(factor, seed=seed, **named)
+
+    monkeypatch.setattr(keras.layers, "RandomContrast", RandomContrast)
+    layers = augmentation_layers(Augmentation(contrast=0.5, brightness=0.5), 1.0, seed=1)
+    assert [type(layer).__name__ for layer in layers] == ["RandomContrast", "RandomBrightness"]
+    assert list(layers[1].value_range) == [0.0, 1.0]

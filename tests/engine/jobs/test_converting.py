@@ -23,7 +23,8 @@ from tests.images import (
     write_odd,
     write_plant_pathology,
 )
-from tpu_console.engine.data.images.decode import Decoding, check_images, decode_bytes, decoded
+from tpu_console.engine.data.images.check import check_images
+from tpu_console.engine.data.images.decode import Decoding, decode_bytes, decoded
 from tpu_console.engine.data.sources.tfrecord import open_schema
 from tpu_console.engine.data.tfrecord.schema import shard_name
 from tpu_console.engine.errors import ConsoleError, DataError
@@ -265,7 +266,7 @@ def test_a_source_that_changed_is_refused_and_named(flowers: Path, tmp_path: Pat
 def test_another_shard_size_is_refused_in_a_folder_that_was_begun(
     flowers: Path, tmp_path: Path, once: dict[str, bytes]
 ) -> None:
-    with pytest.raises(DataError, match=r"shards were to have 0\.02 MB and now 0\.03 MB"):
+    with pytest.raises(DataError, match=r"the shard size was 0\.02 MB and is 0\.03 MB"):
         convert(flowers, tmp_path / "once", shard_mb=0.03)
     assert content(tmp_path / "once") == once
 

@@ -149,7 +149,7 @@ def test_a_folder_that_is_no_saved_model(tmp_path: Path) -> None:
 
 
 def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
-    assert "neither be called nor has it a signature" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
+    assert "cannot be called and has no signature" in refused(saved_models.silent(tmp_path / "a"), tmp_path).what
     two = refused(saved_models.with_signatures(tmp_path / "b", ("left", "right")), tmp_path)
     assert "several signatures" in two.what
     assert "left, right" in two.what
@@ -159,7 +159,7 @@ def test_a_saved_model_without_a_usable_function(tmp_path: Path) -> None:
     inputs = refused(str(tmp_path / "b"), tmp_path, signature="left")
     assert "takes 2 inputs, not one batch of images" in inputs.what
     several = refused(saved_models.from_tf1(tmp_path / "c", outputs=2), tmp_path)
-    assert "several things, none under a usual name: part0, part1" in several.what
+    assert "several outputs, none with a usual name: part0, part1" in several.what
 
 
 def test_images_of_another_size_than_it_takes(tmp_path: Path) -> None:
@@ -181,5 +181,5 @@ def test_an_address_that_cannot_be_fetched(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("https_proxy", "http://proxy.invalid:1")
     address = "https://tfhub.dev/google/imagenet/mobilenet_v2_100_224/feature_vector/5"
     error = refused(address, tmp_path)
-    assert f"The SavedModel {address} could not be fetched" in error.what
+    assert f"The SavedModel {address} could not be downloaded" in error.what
     assert "set model_options.path to its folder" in error.remedy

@@ -38,7 +38,7 @@ class JaxRuntimeError(RuntimeError):
 
 JaxRuntimeError.__module__ = "jax.errors"
 
-DAMAGED = "The image file /data/a b.jpg is damaged: its header is right, but it cannot be decoded."
+DAMAGED = "The image file /data/a b.jpg is damaged: its header is valid, but it cannot be decoded."
 
 GRAPH = """Graph execution error:
 

@@ -78,7 +78,7 @@ def test_what_is_wrong_with_a_table_is_said_with_the_command_s_own_options(call:
     table = write_plant_pathology(tmp_path / "plants", per_class=3)
     code, out, err = call("tfrecord", str(table), str(tmp_path / "shards"), "--label-column", "rost")
     assert (code, out) == (1, "")
-    assert "has no column of labels 'rost'; did you mean 'rust'?\nSet --label-column." in err
+    assert "has no label column 'rost'; did you mean 'rust'?\nSet --label-column." in err
 
 
 def test_a_source_that_is_not_there_is_named(call: Call, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_what_looks_like_nothing_says_how_to_name_the_format(tmp_path: Path, con
         guess(str(path))
     assert str(path) in caught.value.what
     (tmp_path / "data.csv").unlink()
-    with pytest.raises(DataError, match="looks like no format"):
+    with pytest.raises(DataError, match="is not in a known format"):
         guess(str(tmp_path))
 
 
