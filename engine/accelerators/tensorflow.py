@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ..compat.tensorflow import switch_off_tuning_of_device_iterators
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
 from ..runs.events import Replica
@@ -16,8 +17,6 @@ from .backend import TENSORFLOW
 from .versions import versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..machine.devices import Hardware
 
 
@@ -95,7 +94,7 @@ def _gpu(gpus: list[Any], asked: str) -> Accelerator:
 
 def _simulated(count: int) -> Accelerator:
     tf.config.set_visible_devices([], "GPU")
-    _leave_device_iterators_untuned()
+    switch_off_tuning_of_device_iterators()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -115,20 +114,3 @@ def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica,
         make_scope=strategy.scope,
         versions=versions(),
     )
-
-
-def _leave_device_iterators_untuned() -> None:
-    """Switch the tuning thread off in the iterators that hand each replica its part of a batch.
-
-    That thread sleeps up to a minute at a time, and an iterator's end waits for it, the whole process with it:
-    with 4 replicas `fit` returned minutes late on TensorFlow 2.21. A dataset's own options (`engine.input.pipeline`) do
-    not reach these iterators, and no public setting does.
-    """
-    from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
-
-    make: Callable[..., Any] | None = getattr(iterators, "_create_device_dataset", None)
-    if make is None:
-        return
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    iterators._create_device_dataset = lambda *args, **named: make(*args, **named).with_options(options)  # noqa: SLF001

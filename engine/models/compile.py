@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
@@ -97,9 +98,8 @@ def compile_model(
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """Build metrics, loss and optimizer of a compiled model from shapes alone.
 
-    On JAX and under a strategy, `fit` takes a batch away for it and begins anew. That fills the shuffle's buffer twice,
-    and moves the order of the examples on: a run on several replicas would not see what a run on one sees. It is
-    Keras's own function for it (`Trainer._symbolic_build`), given shapes in the batch's place.
+    Otherwise `fit` would take a batch for it on JAX and under a strategy, and a run on several replicas would not see
+    the examples in the order in which a run on one sees them.
 
     Args:
         model: The compiled model, in the scope of its strategy.
@@ -108,16 +108,11 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """
     import tensorflow as tf
 
-    build = getattr(model, "_symbolic_build", None)
-    if build is None:  # a Keras that does it in another way
-        return
-
     def of_batch(spec: Any) -> Any:
         return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
 
-    build(data_batch=tf.nest.map_structure(of_batch, element_spec))
-    if hasattr(model, "_maybe_symbolic_build"):  # the trainer of TensorFlow takes the batch all the same
-        model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
+    build_from_shapes(model, tf.nest.map_structure(of_batch, element_spec))
+    skip_build_in_fit(model)
 
 
 def _translation_loss() -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import keras
 
+from ..compat.keras import build_from_shapes, file_utils
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
@@ -53,7 +54,7 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     compile_model(model, phase.config, batch.signature, devices, max(1, steps))
     x, y, *weights = specification(batch, config.batch_size * devices)
     with abstract():
-        model._symbolic_build(data_batch=(x, y, *weights))  # noqa: SLF001  what `fit` itself does first
+        build_from_shapes(model, (x, y, *weights))
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
     return model
@@ -121,10 +122,8 @@ def _nothing_is_fetched() -> Iterator[None]:
     def nothing(*_arguments: object, **_options: object) -> str:
         return ""
 
-    from keras.src.utils import file_utils
-
     places = (
-        (file_utils, "get_file"),
+        (file_utils(), "get_file"),
         (keras.utils, "get_file"),
         (keras.Model, "load_weights"),
         (keras.Model, "set_weights"),

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .layers import all_layers, products
+from .layers import all_layers, first_call, products
 from .result import Memory
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def activations(model: Any, replica_batch: int) -> Activations:
     kept: dict[int, int] = {}
     passing, is_reached = 0, False
     for layer in all_layers(model):
-        inputs, outputs = _tensors(layer)
+        inputs, outputs = first_call(layer)
         # Gradients go back to the first layer that learns, and need nothing of what comes before it.
         is_reached = is_reached or bool(layer.trainable_weights)
         if not is_reached:
@@ -144,11 +144,6 @@ def _batch_bytes(model: Any, config: RunConfig, replica_batch: int) -> int:
     is_sparse = config.effective_loss.startswith("sparse_")
     numbers += sum(_numbers(tensor.shape[1:-1] if is_sparse else tensor.shape[1:]) for tensor in model.outputs)
     return 4 * numbers * replica_batch
-
-
-def _tensors(layer: Any) -> tuple[list[Any], list[Any]]:
-    nodes = getattr(layer, "_inbound_nodes", None)
-    return (list(nodes[0].input_tensors), list(nodes[0].output_tensors)) if nodes else ([], [])
 
 
 def _tensor_bytes(tensor: Any, replica_batch: int) -> int:

@@ -1,15 +1,8 @@
-"""JAX's coordination service, and every private call of JAX that `engine.accelerators.hosts` needs.
+"""JAX's coordination service: where hosts meet before training, and the short texts that they exchange.
 
-Checked with JAX 0.10.2. `tests/engine/test_jax_service.py` fails when JAX changes one of these calls or offers a public
-one. What is private, and why it is used:
-
-- The key-value store of `jax._src.distributed.global_state.client`, as Orbax uses it. JAX has no public call for small
-  texts between hosts; an `allgather` would need all hosts at the same point of the program, which a lost host never
-  reaches. Without it, hosts cannot tell who is missing, stopped or lost.
-- A service and clients made by `jaxlib`, for the time before training. `jax.distributed.initialize` blocks until all
-  hosts are there, cannot be interrupted, does not say who is missing, and aborts the process at its time limit. So
-  the hosts first meet at a service that lets each one in at once: JAX does so for a host that joins again while
-  `recoverable` is set, and host 0 joins once for every possible host. Without it, there is no roll call.
+`jax.distributed.initialize` alone does not say who is missing. So the hosts first meet at a service that lets each one
+in immediately: JAX does so for a host that joins again, and host 0 joins once for every possible host. The private
+calls of JAX are in `engine.compat.jax`.
 """
 
 from __future__ import annotations
@@ -22,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from ...compat.jax import coordination_client, make_coordination_client, start_coordination_service
 from ...errors import AcceleratorError, one_line
 
 if TYPE_CHECKING:
@@ -34,7 +28,6 @@ T = TypeVar("T")
 _SEATS = 64  # places at the meeting, taken by the hosts' numbers; two hosts in one place do no harm
 _SECONDS = 60
 _ANSWER_S = 5.0
-_LONGEST_MEETING_S = 30 * 24 * 3600  # JAX aborts a process whose heartbeat it misses; whoever waits is watched by us
 _FOLDER = "tpu-console/"
 _PREEMPTION = "jax_enable_preemption_service"
 
@@ -118,8 +111,8 @@ def host_meeting(membership: Membership) -> Meeting:
         AcceleratorError: The service cannot be started.
     """
     try:
-        service = _service(membership.where, _SEATS)
-        clients = [_client(membership.where, seat) for seat in range(_SEATS)]
+        service = start_coordination_service(membership.where, _SEATS)
+        clients = [make_coordination_client(membership.where, seat, _SECONDS) for seat in range(_SEATS)]
         joining = [threading.Thread(target=client.connect) for client in clients]
         for thread in joining:
             thread.start()
@@ -127,7 +120,7 @@ def host_meeting(membership: Membership) -> Meeting:
             thread.join()
         for client in clients[1:]:
             client.shutdown()
-        return Meeting(clients[0], service, _service(membership.at(membership.port + 1), 1))
+        return Meeting(clients[0], service, start_coordination_service(membership.at(membership.port + 1), 1))
     except TypeError as error:
         raise AcceleratorError(
             "This version of JAX cannot train on several hosts here.", remedy="Install a newer JAX on all hosts."
@@ -145,7 +138,7 @@ def join_meeting(membership: Membership) -> Meeting:
     """
     for port in (membership.port + 1, membership.port):  # JAX would abort this process if nobody listened
         socket.create_connection((membership.address, port), _ANSWER_S).close()
-    client = _client(membership.where, 1 + (membership.index - 1) % (_SEATS - 1))
+    client = make_coordination_client(membership.where, 1 + (membership.index - 1) % (_SEATS - 1), _SECONDS)
     client.connect()
     return Meeting(client)
 
@@ -177,9 +170,7 @@ def connect_jax(membership: Membership) -> Board:
             why=one_line(error, 300),
             remedy="Check that every host can reach that port.",
         ) from error
-    from jax._src import distributed
-
-    return Board(distributed.global_state.client)
+    return Board(coordination_client())
 
 
 def disconnect_jax() -> None:
@@ -215,27 +206,3 @@ def parse(cls: type[T], text: str) -> T | None:
         return TypeAdapter(cls).validate_json(text)
     except ValueError:
         return None
-
-
-def _service(where: str, seats: int) -> Any:
-    return _library().get_distributed_runtime_service(
-        where, seats, heartbeat_timeout=_LONGEST_MEETING_S, shutdown_timeout=1, recoverable=True
-    )
-
-
-def _client(where: str, seat: int) -> Any:
-    return _library().get_distributed_runtime_client(
-        where,
-        seat,
-        init_timeout=_SECONDS,
-        heartbeat_timeout=_LONGEST_MEETING_S,
-        shutdown_timeout=1,
-        shutdown_on_destruction=False,
-        use_compression=True,
-    )
-
-
-def _library() -> Any:
-    from jax._src import lib
-
-    return getattr(lib, "_jax", None) or lib.xla_extension  # its name before JAX 0.6
