@@ -33,36 +33,21 @@ _PREEMPTION = "jax_enable_preemption_service"
 
 
 class Board:
-    """Short texts that all hosts of a run can read and write.
-
-    A call raises `RuntimeError` when host 0 cannot be reached.
-
-    Args:
-        client: A connected client of the coordination service.
-    """
+    """Short texts that all hosts of a run can read and write; a call raises `RuntimeError` if host 0 is gone."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def put(self, key: str, text: str) -> None:
-        """Write a text, over an older one."""
+        """Write a text, or replace it."""
         self._client.key_value_set(_FOLDER + key, text, allow_overwrite=True)
-
-    def put_once(self, key: str, text: str) -> str:
-        """Write a text unless there is one; return the one that is there now."""
-        try:
-            self._client.key_value_set(_FOLDER + key, text)
-        except RuntimeError as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise
-        return str(self._client.blocking_key_value_get(_FOLDER + key, _SECONDS * 1000))
 
     def remove(self, key: str) -> None:
         """Delete a text."""
         self._client.key_value_delete(_FOLDER + key)
 
     def read(self, folder: str) -> dict[str, str]:
-        """Return all texts of a folder by the last part of their key."""
+        """Return the texts of a folder by the last part of their key."""
         found = self._client.key_value_dir_get(f"{_FOLDER}{folder}/")
         return {key.rpartition("/")[2]: text for key, text in found}
 
@@ -71,10 +56,7 @@ class Board:
 class Meeting:
     """A coordination service where hosts meet before JAX starts; any host can join at any time.
 
-    Args:
-        client: This host's client.
-        service: The service, at host 0.
-        beacon: A second service that nobody joins, at host 0: while it answers, the first one is ready.
+    Host 0 has the service, and a beacon: a second service that nobody joins. If it answers, the first one is ready.
     """
 
     client: Any
@@ -84,7 +66,7 @@ class Meeting:
 
     @property
     def board(self) -> Board:
-        """The texts of the meeting."""
+        """The texts that the hosts exchange here."""
         return Board(self.client)
 
     def free_next_port(self) -> None:
@@ -94,7 +76,7 @@ class Meeting:
             self.beacon = None
 
     def close(self) -> None:
-        """Leave; at host 0 end the meeting, which aborts every process that has not left. Does nothing again."""
+        """Leave; host 0 also ends the meeting, which aborts every process that has not left."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -105,11 +87,7 @@ class Meeting:
 
 
 def host_meeting(membership: Membership) -> Meeting:
-    """Open the meeting, as host 0, at the address of the configuration and no other.
-
-    Raises:
-        AcceleratorError: The service cannot be started.
-    """
+    """Open the meeting as host 0, at the address of the configuration only."""
     try:
         service = start_coordination_service(membership.where, _SEATS)
         clients = [make_coordination_client(membership.where, seat, _SECONDS) for seat in range(_SEATS)]
@@ -131,11 +109,7 @@ def host_meeting(membership: Membership) -> Meeting:
 
 
 def join_meeting(membership: Membership) -> Meeting:
-    """Join the meeting, as another host.
-
-    Raises:
-        OSError: Host 0 has not opened it.
-    """
+    """Join the meeting as another host; raise `OSError` if host 0 has not opened it."""
     for port in (membership.port + 1, membership.port):  # JAX would abort this process if nobody listened
         socket.create_connection((membership.address, port), _ANSWER_S).close()
     client = make_coordination_client(membership.where, 1 + (membership.index - 1) % (_SEATS - 1), _SECONDS)
@@ -144,11 +118,7 @@ def join_meeting(membership: Membership) -> Meeting:
 
 
 def connect_jax(membership: Membership) -> Board:
-    """Connect JAX with the other hosts, all of which are about to do the same.
-
-    Raises:
-        AcceleratorError: It cannot.
-    """
+    """Connect JAX with the other hosts, which all do the same at this moment."""
     import jax
 
     # The service would take SIGTERM for itself, which here asks a run to stop and save. It also cannot stop hosts that
@@ -174,18 +144,14 @@ def connect_jax(membership: Membership) -> Board:
 
 
 def disconnect_jax() -> None:
-    """Disconnect JAX from the other hosts; waits until all do."""
+    """Disconnect JAX from the other hosts; wait until all do."""
     import jax
 
     jax.distributed.shutdown()
 
 
 class Freshness:
-    """Measures for how long texts have not changed.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Measures for how long texts have not changed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -201,7 +167,7 @@ class Freshness:
 
 
 def parse(cls: type[T], text: str) -> T | None:
-    """Make a dataclass of JSON, or None when it is something else: anyone in the network may have written it."""
+    """Make a dataclass from JSON; None for anything else, because anyone in the network may have written it."""
     try:
         return TypeAdapter(cls).validate_json(text)
     except ValueError:

@@ -29,10 +29,7 @@ def test_hosts_join_one_by_one_and_read_what_the_others_write(hall: Hall) -> Non
     third.put("cards/2", "a")
     third.put("cards/2", "é")
     assert first.read("cards") == {"2": "é"}
-    assert first.put_once("stop/0", "mine") == "mine"
-    second = hall.board(1)
-    assert second.put_once("stop/0", "theirs") == "mine", "the first text stays"
-    second.remove("cards/2")
+    hall.board(1).remove("cards/2")
     assert third.read("cards") == {}
 
 

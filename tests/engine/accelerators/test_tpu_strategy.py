@@ -73,7 +73,9 @@ def listening() -> Iterator[socket.socket]:
 
 def test_a_server_that_hangs(listening: socket.socket) -> None:
     port = listening.getsockname()[1]
-    assert what_is_wrong(f"grpc://127.0.0.1:{port}", 0.5) == f"No gRPC server answered at 127.0.0.1:{port} within 0.5 s."
+    assert (
+        what_is_wrong(f"grpc://127.0.0.1:{port}", 0.5) == f"No gRPC server answered at 127.0.0.1:{port} within 0.5 s."
+    )
 
 
 def test_a_port_that_refuses(listening: socket.socket) -> None:
