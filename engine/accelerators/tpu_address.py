@@ -39,7 +39,7 @@ def what_is_wrong(address: str, limit_s: float = LIMIT_S) -> str:
 
 
 def _why_not_ready(channel: grpc.Channel) -> str:
-    """Return why the channel cannot connect; empty if it still tries. A call that does not wait fails with the reason."""
+    """Return why the channel cannot connect, which a call reports; empty if it still tries."""
     try:
         channel.unary_unary("/tpu_console/Reason")(b"", timeout=_REASON_S)
     except grpc.RpcError as error:

@@ -103,8 +103,7 @@ def answer_roll_call(
         roll.refuse_twin()
         return roll.wait(should_stop, report)
     except (AcceleratorError, StoppedError) as error:
-        is_wrong = isinstance(error, AcceleratorError)
-        roll.give_up(Verdict(error.what, error.remedy) if is_wrong else Verdict(_STOPPED))
+        roll.give_up(Verdict(error.what, error.remedy) if isinstance(error, AcceleratorError) else Verdict(_STOPPED))
         raise
     except RuntimeError as error:
         raise AcceleratorError(f"Host 0 left {membership.where}.", remedy="Host 0's own run says why.") from error
