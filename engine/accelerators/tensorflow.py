@@ -27,7 +27,7 @@ def connect_tensorflow(name: str) -> Accelerator:
         name: ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
 
     Raises:
-        AcceleratorError: It is not there, or this process has connected another one already.
+        AcceleratorError: It is missing, or this process has already connected another one.
     """
     if name.partition(":")[0] == "tpu":
         from .tpu_strategy import connect_tpu
@@ -48,9 +48,9 @@ def connect_tensorflow(name: str) -> Accelerator:
         return _cpu(name)
     except RuntimeError as error:
         raise AcceleratorError(
-            f"The accelerator '{name}' cannot be set up in this process any more.",
+            f"The accelerator '{name}' can no longer be set up in this process.",
             why=str(error),
-            remedy="Start the run in a process of its own, without --in-process.",
+            remedy="Start the run in its own process, without --in-process.",
         ) from error
 
 
@@ -62,9 +62,9 @@ def _why_no_gpu(hardware: Hardware) -> str:
     if hardware.gpus:
         return (
             f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
-            "libraries are missing or do not fit (`pip install 'tensorflow[and-cuda]'`)."
+            "libraries are missing or do not match (`pip install 'tensorflow[and-cuda]'`)."
         )
-    return "No NVIDIA device is in this machine."
+    return "No NVIDIA GPU was found."
 
 
 def _cpu(asked: str) -> Accelerator:
@@ -74,7 +74,9 @@ def _cpu(asked: str) -> Accelerator:
         hardware = detect_hardware()
         reason = f"auto: {_why_no_gpu(hardware)}"
         if hardware.tpu:
-            reason += f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are here."
+            reason += (
+                f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are installed."
+            )
     replica = Replica(0, "/device:CPU:0", f"CPU, {_cores()} cores", socket.gethostname())
     return _accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
 

@@ -126,7 +126,7 @@ def test_a_grpc_server_without_a_tpu_is_told() -> None:
     try:
         with pytest.raises(AcceleratorError) as caught:
             probe(Target(f"grpc://127.0.0.1:{port}", "TPU_NAME"), limit_s=2 * LIMIT_S)
-        assert "none of a TPU" in caught.value.why
+        assert "is not a TPU" in caught.value.why
     finally:
         server.stop(None)
 
