@@ -38,11 +38,11 @@ class Accelerator:
         name: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
         reason: Why this one, in one sentence.
         backend: ``tensorflow`` or ``jax``.
-        strategy: Name of the distribution strategy; empty where there is one device.
-        replicas: One entry a replica, of all hosts.
+        strategy: Name of the distribution strategy; empty for one device.
+        replicas: All replicas, of all hosts.
         make_scope: Gives the context in which model, optimizer and metrics are made and trained.
         versions: Framework versions by package name.
-        topology: The TPU's mesh, tasks and devices in a few words; empty where there is none.
+        topology: The TPU's mesh, tasks and devices in a few words; empty if there is none.
         process: This host's number, from 0.
         processes: Hosts that train together.
     """
@@ -59,7 +59,7 @@ class Accelerator:
     processes: int = 1
 
     def with_hosts(self, names: Mapping[int, str]) -> Accelerator:
-        """Return it with the hosts' own names, which only they know."""
+        """Return a copy with the names of the hosts, which only they know."""
         named = (replace(replica, host=names.get(replica.process, replica.host)) for replica in self.replicas)
         return replace(self, replicas=tuple(named))
 
@@ -74,7 +74,7 @@ class Accelerator:
 
     @property
     def share(self) -> Share:
-        """This host's share of every batch; JAX deals an array out in equal parts only."""
+        """This host's share of every batch; JAX can only split an array into equal parts."""
         return Share(self.process, self.processes, is_even=self.backend == JAX and len(self.replicas) > 1)
 
     def event(self, backend_reason: str = "") -> AcceleratorReady:

@@ -1,9 +1,9 @@
-"""Which backend of Keras a run takes to which accelerator, and why.
+"""Chooses the Keras backend of a run, and says why.
 
-A machine's TPU is reached by two roads. Today's Colab and Kaggle runtimes bring JAX and a TensorFlow without TPU
-operations; a TPU VM with ``tensorflow-tpu`` has `TPUStrategy`. Off a TPU TensorFlow is the default: on a CPU a small
-CNN trains 9 times faster than with JAX. Nothing here loads a framework, so that the plan can say it at every key
-press; the process that trains calls `prepare` before Keras is imported, because Keras reads its backend then.
+Two backends can use a TPU. Today's Colab and Kaggle runtimes have JAX, and a TensorFlow without TPU operations; a TPU
+VM with ``tensorflow-tpu`` has `TPUStrategy`. Without a TPU, TensorFlow is the default: on a CPU it trains a small CNN 9
+times faster than JAX. Nothing here loads a framework, so the plan can use it at every key press. The process that
+trains calls `prepare` before it imports Keras, which reads its backend at import.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class BackendChoice:
     Args:
         backend: ``tensorflow`` or ``jax``.
         why: Why this one, in a few words.
-        accelerator: What the configuration asks for, with ``auto`` settled as ``tpu`` where a TPU is taken.
-        missing: Why this road cannot be taken here; empty when nothing is known against it.
+        accelerator: What the configuration asks for, with ``auto`` replaced by ``tpu`` if a TPU is used.
+        missing: Why it cannot be used here; empty if nothing is known against it.
         remedy: What to do about it.
     """
 
@@ -54,7 +54,7 @@ class BackendChoice:
 
 @cache
 def is_installed(package: str) -> bool:
-    """Tell whether a package is installed, without importing it."""
+    """Return whether a package is installed, without importing it."""
     try:
         version(package)
     except PackageNotFoundError:
@@ -68,7 +68,7 @@ def choose_backend(
     has: Callable[[str], bool] = is_installed,
     environ: Mapping[str, str] = os.environ,
 ) -> BackendChoice:
-    """Choose the road of a run.
+    """Choose the backend of a run.
 
     Args:
         config: The configuration.
@@ -98,7 +98,7 @@ def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> BackendChoice:
         return BackendChoice(JAX, why, config.accelerator)
     if config.backend == TENSORFLOW:
         return BackendChoice(TENSORFLOW, "asked for", config.accelerator)
-    return BackendChoice(TENSORFLOW, "auto: the faster one without a TPU", config.accelerator)
+    return BackendChoice(TENSORFLOW, "auto: faster without a TPU", config.accelerator)
 
 
 def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool, by_tensorflow: bool) -> BackendChoice:
@@ -106,24 +106,24 @@ def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool,
     address = config.requested.address or ("" if hardware.tpu else remote)
     if config.backend == JAX or config.hosts.is_several:
         why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
-        return _jax_road(why, accelerator, by_jax=by_jax)
+        return _jax_choice(why, accelerator, by_jax=by_jax)
     reason = config.needs_tensorflow
     if config.backend == TENSORFLOW or reason or address:
         why = "asked for"
         if config.backend != TENSORFLOW:
-            why = f"auto: {reason}" if reason else f"auto: a TPU at another machine ({address}) is reached by it only"
+            why = f"auto: {reason}" if reason else f"auto: only TensorFlow can use a TPU on another machine ({address})"
         if by_tensorflow:
             return BackendChoice(TENSORFLOW, why, accelerator)
         missing = "TensorFlow is built without TPU operations here."
-        remedy = "Install tensorflow-tpu in place of tensorflow"
+        remedy = "Install tensorflow-tpu instead of tensorflow"
         remedy += ", or use backend=jax." if by_jax and not (reason or address) else "."
         return BackendChoice(TENSORFLOW, why, accelerator, missing, remedy)
     if by_jax or not by_tensorflow:
-        return _jax_road("auto: the road to a TPU that Keras itself is tested on", accelerator, by_jax=by_jax)
+        return _jax_choice("auto: Keras is tested on TPUs with JAX", accelerator, by_jax=by_jax)
     return BackendChoice(TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not", accelerator)
 
 
-def _jax_road(why: str, accelerator: str, *, by_jax: bool) -> BackendChoice:
+def _jax_choice(why: str, accelerator: str, *, by_jax: bool) -> BackendChoice:
     if by_jax:
         return BackendChoice(JAX, why, accelerator)
     return BackendChoice(JAX, why, accelerator, "JAX's TPU packages (jax, libtpu) are not installed.", _INSTALL_JAX)
@@ -138,8 +138,8 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
     loaded = sys.modules.get("keras")
     if loaded is not None and (backend := loaded.config.backend()) != backend_choice.backend:
         raise AcceleratorError(
-            f"The run needs Keras on {backend_choice.backend}, and this process has loaded it on {backend}.",
-            remedy="Start the run in a process of its own, without --in-process.",
+            f"The run needs Keras on {backend_choice.backend}, but this process has loaded it on {backend}.",
+            remedy="Start the run in its own process, without --in-process.",
         )
     os.environ["KERAS_BACKEND"] = backend_choice.backend
     if backend_choice.backend != JAX:
@@ -148,9 +148,9 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         # Under several hosts each one simulates its share.
         each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
         flags = f"--xla_force_host_platform_device_count={each}"
-        # A replica that waits for the others keeps a thread of a pool they share, by default one a replica. Another
-        # that then finds none left never comes, and XLA ends the process after 40 s: so there are more than can wait,
-        # and each convolution is computed by one of them.
+        # A replica that waits for the others holds a thread of a shared pool, which has one per replica by default. If
+        # another finds none left, XLA ends the process after 40 s. So there are more threads, and each convolution is
+        # computed by one of them.
         flags += " --xla_cpu_multi_thread_eigen=false"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
         os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def connect(config: RunConfig, backend_choice: BackendChoice) -> Accelerator:
-    """Connect what a configuration asks for, by the road that was chosen.
+    """Connect the accelerator of a configuration, with the backend that was chosen.
 
     Raises:
-        AcceleratorError: It is not there, or this process has connected another one already.
+        AcceleratorError: It is missing, or this process has already connected another one.
     """
     if backend_choice.missing:
         raise AcceleratorError(

@@ -1,8 +1,8 @@
-"""Keeps JAX from sending far more steps to the device than a person who stops a run would wait for.
+"""Limits how many steps JAX sends ahead to the device, so that a run stops soon after it was asked to.
 
-JAX sends a step and does not wait for it. Up to 32 may be under way at once, which is half a minute of a model that
-takes a second a step: a stop heard in the first would show only after the last. So no more are sent ahead than take
-about half a second, and never fewer than two, so that the device is not idle between them.
+JAX sends a step and does not wait for it. Up to 32 steps may be under way, half a minute for a model that takes a
+second per step: a stop during the first would take effect after the last. So about half a second of work is sent
+ahead, and at least two steps, so that the device is not idle between them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _NEW_WEIGHT = 0.2  # of the newest time of a step in the mean
 class HeldBack:
     """A model's compiled train function, which waits before it sends one more step than may be under way.
 
-    It waits for a step's metrics: the weights themselves are given away to the step that follows. What a step failed
-    of is raised here, too.
+    It waits for a step's metrics, because the weights are donated to the next step. A step's errors are raised here.
 
     Args:
         train_function: From the model's state and an iterator to metrics and the next state.
@@ -45,7 +44,7 @@ class HeldBack:
 
     @classmethod
     def of(cls, model: Any) -> HeldBack:
-        """Have a model whose `fit` begins on JAX send no more than `AHEAD_S` ahead."""
+        """Make a model that `fit` trains on JAX send at most `AHEAD_S` ahead."""
         inner = model.train_function
         model.train_function = cls(inner.train_function if isinstance(inner, cls) else inner)
         held: HeldBack = model.train_function
@@ -60,7 +59,7 @@ class HeldBack:
         return metrics, state
 
     def wait(self) -> None:
-        """Wait until the device has done all that was sent."""
+        """Wait until the device has finished all steps."""
         import jax
 
         jax.block_until_ready(list(self._sent))

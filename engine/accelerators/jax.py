@@ -45,9 +45,9 @@ def connect_jax(config: RunConfig, name: str) -> Accelerator:
     if count := config.requested.simulated:
         if len(devices) < count:
             raise AcceleratorError(
-                f"The accelerator '{name}' cannot be set up in this process any more.",
+                f"The accelerator '{name}' can no longer be set up in this process.",
                 why=f"JAX was set up with {len(devices)} devices before.",
-                remedy="Start the run in a process of its own, without --in-process.",
+                remedy="Start the run in its own process, without --in-process.",
             )
         devices = devices[:count]
     elif settled == "cpu":

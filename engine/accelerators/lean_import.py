@@ -1,7 +1,7 @@
-"""Leaves optional packages out of a framework's import: what no run uses costs up to a second at every start.
+"""Hides optional packages while a framework is imported: they would cost up to a second at every start.
 
-Keras imports scikit-learn for its wrappers, TensorFlow imports JAX for the converter of TFLite, each where it is
-installed and without need: both go on without.
+Keras imports scikit-learn for its wrappers, TensorFlow imports JAX for the converter of TFLite, if these are
+installed. Both work without them.
 """
 
 from __future__ import annotations

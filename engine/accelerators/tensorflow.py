@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ..compat.tensorflow import switch_off_tuning_of_device_iterators
 from ..config.accelerator import parse_accelerator
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
@@ -17,8 +18,6 @@ from .backend import TENSORFLOW
 from .versions import versions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..machine.devices import Hardware
 
 
@@ -29,7 +28,7 @@ def connect_tensorflow(name: str) -> Accelerator:
         name: ``auto``, ``cpu``, ``gpu``, ``tpu``, ``tpu:ADDRESS`` or ``sim:N``.
 
     Raises:
-        AcceleratorError: It is not there, or this process has connected another one already.
+        AcceleratorError: It is missing, or this process has already connected another one.
     """
     requested = parse_accelerator(name)
     if requested.is_tpu:
@@ -51,9 +50,9 @@ def connect_tensorflow(name: str) -> Accelerator:
         return _cpu(name)
     except RuntimeError as error:
         raise AcceleratorError(
-            f"The accelerator '{name}' cannot be set up in this process any more.",
+            f"The accelerator '{name}' can no longer be set up in this process.",
             why=str(error),
-            remedy="Start the run in a process of its own, without --in-process.",
+            remedy="Start the run in its own process, without --in-process.",
         ) from error
 
 
@@ -61,9 +60,9 @@ def _why_no_gpu(hardware: Hardware) -> str:
     if hardware.gpus:
         return (
             f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
-            "libraries are missing or do not fit (`pip install 'tensorflow[and-cuda]'`)."
+            "libraries are missing or do not match (`pip install 'tensorflow[and-cuda]'`)."
         )
-    return "No NVIDIA device is in this machine."
+    return "No NVIDIA GPU was found."
 
 
 def _cpu(asked: str) -> Accelerator:
@@ -73,7 +72,9 @@ def _cpu(asked: str) -> Accelerator:
         hardware = detect_hardware()
         reason = f"auto: {_why_no_gpu(hardware)}"
         if hardware.tpu:
-            reason += f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are here."
+            reason += (
+                f" The TPU at {hardware.tpu} is not used: neither JAX's TPU packages nor tensorflow-tpu are installed."
+            )
     replica = Replica(0, "/device:CPU:0", f"CPU, {usable_cores()} cores", socket.gethostname())
     return _accelerator("cpu", reason, tf.distribute.get_strategy(), (replica,))
 
@@ -93,7 +94,7 @@ def _gpu(gpus: list[Any], asked: str) -> Accelerator:
 
 def _simulated(count: int) -> Accelerator:
     tf.config.set_visible_devices([], "GPU")
-    _leave_device_iterators_untuned()
+    switch_off_tuning_of_device_iterators()
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
     devices = [device.name for device in tf.config.list_logical_devices("CPU")]
@@ -113,20 +114,3 @@ def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica,
         make_scope=strategy.scope,
         versions=versions(),
     )
-
-
-def _leave_device_iterators_untuned() -> None:
-    """Switch the tuning thread off in the iterators that hand each replica its part of a batch.
-
-    That thread sleeps up to a minute at a time, and an iterator's end waits for it, the whole process with it:
-    with 4 replicas `fit` returned minutes late on TensorFlow 2.21. A dataset's own options (`engine.input.pipeline`) do
-    not reach these iterators, and no public setting does.
-    """
-    from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
-
-    make: Callable[..., Any] | None = getattr(iterators, "_create_device_dataset", None)
-    if make is None:
-        return
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    iterators._create_device_dataset = lambda *args, **named: make(*args, **named).with_options(options)  # noqa: SLF001

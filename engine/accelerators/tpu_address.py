@@ -1,42 +1,48 @@
-"""Looks whether a TPU server answers at an address, in seconds, before a framework tries for minutes."""
+"""Checks in seconds whether a TPU server answers at an address, before a framework tries for minutes."""
 
 from __future__ import annotations
 
-import socket
 from urllib.parse import urlsplit
+
+import grpc
 
 LIMIT_S = 5.0
 
 _PORT = 8470  # where Cloud TPU servers listen
-_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-_SETTINGS = 4
+_REASON_S = 0.5
+_OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 
 def what_is_wrong(address: str, limit_s: float = LIMIT_S) -> str:
-    """Greet a server as gRPC does (RFC 9113, section 3.4), and look for the settings frame it must begin with.
+    """Connect to a gRPC server.
 
     Args:
         address: ``grpc://HOST:PORT``.
-        limit_s: Longest wait for the connection, and again for the answer.
+        limit_s: Longest time to wait for the connection.
 
     Returns:
-        Why no TPU can be there, in one sentence; empty where a gRPC server answers.
+        Why there can be no TPU, in one sentence; empty if a gRPC server answers.
     """
     parts = urlsplit(address)
     try:
         host, port = parts.hostname or "", parts.port or _PORT
     except ValueError:
         return f"'{address}' has no port number after its last colon."
+    where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    with grpc.insecure_channel(where, _OPTIONS) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=limit_s)
+        except grpc.FutureTimeoutError:
+            reason = _why_not_ready(channel)
+            return f"No gRPC server answered at {where} within {limit_s:g} s{reason and f' ({reason})'}."
+    return ""
+
+
+def _why_not_ready(channel: grpc.Channel) -> str:
+    """Return why the channel cannot connect, which a call reports; empty if it still tries."""
     try:
-        with socket.create_connection((host, port), limit_s) as connection:
-            connection.sendall(_HELLO)
-            answer = connection.recv(9)
-    except TimeoutError:
-        return f"{host}:{port} did not answer within {limit_s:.0f} s."
-    except socket.gaierror:
-        return f"There is no machine named {host}."
-    except OSError as error:
-        return f"{host}:{port}: {(error.strerror or str(error)).lower()}."
-    if len(answer) < 9 or answer[3] != _SETTINGS:
-        return f"What listens at {host}:{port} speaks something else than gRPC."
+        channel.unary_unary("/tpu_console/Reason")(b"", timeout=_REASON_S)
+    except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.UNAVAILABLE:
+            return str(error.details()).rpartition(": ")[2].strip("] ")
     return ""

@@ -1,5 +1,6 @@
-"""Tries to connect a TPU, as `python -P -m engine.accelerators.tpu_probe ADDRESS`, and says as JSON how it went.
+"""Tries to connect a TPU, and prints the result as JSON.
 
+It is started as ``python -P -m tpu_console.engine.accelerators.tpu_probe ADDRESS``.
 It ends before the training process connects: a TPU has one user at a time.
 """
 

@@ -1,9 +1,9 @@
 """A TPU by TensorFlow: `TPUStrategy`, on a TPU VM with ``tensorflow-tpu`` or at an address.
 
-Which TPU: an address that was given, then ``COLAB_TPU_ADDR``, then the TPU of this machine, then ``TPU_NAME``, the
-order in which TensorFlow's `TPUClusterResolver` and Colab's notebooks look. A resolver is made for anything, and only
-connecting tells whether a TPU is there; that may hang for ever, so a process of its own tries first
-(`engine.accelerators.tpu_probe`). Connecting, building, compiling and training go on in one thread.
+It looks for a TPU in this order, as TensorFlow's `TPUClusterResolver` and Colab's notebooks do: the address of the
+configuration, ``COLAB_TPU_ADDR``, the TPU of this machine, ``TPU_NAME``. A resolver accepts anything, and only
+connecting shows whether a TPU is there. That may hang forever, so a separate process tries first
+(`engine.accelerators.tpu_probe`). Connecting, building, compiling and training happen in one thread.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> T
         is_here: Whether this machine has a TPU.
 
     Returns:
-        None where nothing tells of one.
+        None if there is no sign of one.
     """
     if asked:
         return Target(_with_scheme(asked), "asked for")
@@ -70,7 +70,7 @@ def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> T
 
 
 def _with_scheme(address: str) -> str:
-    """Add the ``grpc://`` that a person leaves away; a name without a port stays a name."""
+    """Add ``grpc://`` to an address; a name without a port stays a name."""
     return f"grpc://{address}" if ":" in address and "://" not in address else address
 
 
@@ -89,7 +89,7 @@ def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
         raise AcceleratorError(
             "There is no TPU that TensorFlow can use.",
             why="This machine has none, and neither COLAB_TPU_ADDR nor TPU_NAME names one.",
-            remedy="`tpu-console doctor` says what is here; accelerator=tpu:ADDRESS connects one at another machine.",
+            remedy="`tpu-console doctor` shows what is here; accelerator=tpu:ADDRESS uses a TPU on another machine.",
         )
     probe(target, limit_s)
     try:
@@ -157,7 +157,7 @@ def _kind() -> str:
 
 
 def probe(target: Target, limit_s: float) -> None:
-    """Try to connect in a process of its own, which is ended when it takes too long.
+    """Try to connect in a separate process, which is ended if it takes too long.
 
     Raises:
         AcceleratorError: It did not succeed.
@@ -189,7 +189,7 @@ def _answer(printed: str) -> dict[str, Any] | None:
 
 
 def refusal(target: Target, error: str) -> AcceleratorError:
-    """Say in a sentence why a TPU was not connected.
+    """Return the error that says why a TPU was not connected.
 
     Args:
         target: The TPU.
@@ -201,10 +201,10 @@ def refusal(target: Target, error: str) -> AcceleratorError:
         return AcceleratorError(
             where,
             why=f"TensorFlow {tf.__version__} is built without TPU operations here.",
-            remedy="Install tensorflow-tpu in place of tensorflow, or use backend=jax.",
+            remedy="Install tensorflow-tpu instead of tensorflow, or use backend=jax.",
         )
     if "UnimplementedError" in error:
-        why = f"What answers there is a gRPC server, but none of a TPU: {said}"
+        why = f"The gRPC server there is not a TPU: {said}"
         return AcceleratorError(where, why=why, remedy="Check the address, then start again.")
     if "already in use" in error or "in use by process" in error or "libtpu_lockfile" in error:
         return AcceleratorError(where, why=said, remedy="`tpu-console doctor` names the process that holds it.")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
@@ -97,9 +98,8 @@ def compile_model(
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """Build metrics, loss and optimizer of a compiled model from shapes alone.
 
-    On JAX and under a strategy, `fit` would read a batch for this and start the iterator again. That fills the shuffle
-    buffer twice and changes the order of the examples between runs on one and on several replicas. This calls the
-    function of Keras that `fit` uses (`Trainer._symbolic_build`) with shapes instead of a batch.
+    Otherwise `fit` would take a batch for it on JAX and under a strategy, and a run on several replicas would not see
+    the examples in the order in which a run on one sees them.
 
     Args:
         model: The compiled model, in the scope of its strategy.
@@ -108,16 +108,11 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """
     import tensorflow as tf
 
-    build = getattr(model, "_symbolic_build", None)
-    if build is None:  # another version of Keras
-        return
-
     def of_batch(spec: Any) -> Any:
         return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
 
-    build(data_batch=tf.nest.map_structure(of_batch, element_spec))
-    if hasattr(model, "_maybe_symbolic_build"):  # the TensorFlow trainer would read a batch anyway
-        model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
+    build_from_shapes(model, tf.nest.map_structure(of_batch, element_spec))
+    skip_build_in_fit(model)
 
 
 def _translation_loss() -> Any:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
+from ..compat.keras import rename_weight
 from ..config.model_options import HubOptions
 from ..data.places import is_remote, locate
 from ..errors import ConsoleError, DataError, one_line
@@ -90,8 +91,8 @@ def _feature_layer(options: HubOptions, shape: tuple[int | None, ...], folder: P
         dtype="float32",
     )
     for weight in (weight for weight in layer.weights if isinstance(weight, keras.Variable)):
-        # Optimizers name their variables after it, and TensorFlow allows no colon in a name.
-        weight._path = weight.path.replace(":", "_")  # noqa: SLF001  Keras has no public way
+        # Optimizers name their own variables after it, and TensorFlow takes no colon in a name.
+        rename_weight(weight, weight.path.replace(":", "_"))
     if options.trainable and not layer.trainable_weights:
         raise DataError(
             f"{options.path} has no weights that can be trained.", remedy="Set model_options.trainable=false."

@@ -1,4 +1,4 @@
-"""Memory of this host's replicas and how busy their devices are, as far as the runtime tells; else why not."""
+"""Reads how much memory the devices of this host use and how busy they are, or why that is not known."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .libtpu import DUTY_CYCLE, HBM_TOTAL, HBM_USED, RuntimeMetrics, metric_port
 if TYPE_CHECKING:
     from ..accelerators.accelerator import Accelerator
 
-_NO_DUTY = "only a TPU's runtime tells it"
-_MOVED = 0.01  # of the memory in use, from which on a change is told
+_NO_DUTY = "only a TPU reports it"
+_MOVED = 0.01  # of the memory in use; a smaller change is not written
 _MOVED_POINTS = 1.0  # of the duty cycle
 
 
@@ -29,7 +29,7 @@ class DeviceReader:
 
     Args:
         accelerator: The connected devices.
-        runtime: Who tells what a TPU does; by default libtpu where it usually listens.
+        runtime: The TPU's runtime; by default libtpu at its usual port.
     """
 
     def __init__(self, accelerator: Accelerator, runtime: RuntimeMetrics | None = None) -> None:
@@ -43,7 +43,7 @@ class DeviceReader:
         self._runtime = runtime or RuntimeMetrics(metric_ports())
 
     def read(self) -> MemorySampled:
-        """Read every device once; a TPU's runtime that hangs holds it up for half a second."""
+        """Read every device once; a TPU's runtime that hangs delays this by half a second."""
         name = self._accelerator.name
         if name == "cpu":
             return MemorySampled(tuple(process_memory(index, self._limit_bytes) for index in self._numbers))
@@ -52,14 +52,14 @@ class DeviceReader:
             return MemorySampled(
                 tuple(ReplicaMemory(index, None, None, None, shares, None, _NO_DUTY) for index in self._numbers)
             )
-        told = self._told_by_framework()
-        return MemorySampled(tuple(self._with_runtime(told) if name == "tpu" else told))
+        memories = self._from_framework()
+        return MemorySampled(tuple(self._with_runtime(memories) if name == "tpu" else memories))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._runtime.close()
 
-    def _told_by_framework(self) -> list[ReplicaMemory]:
+    def _from_framework(self) -> list[ReplicaMemory]:
         if self._accelerator.backend == JAX:
             import jax
 
@@ -68,17 +68,17 @@ class DeviceReader:
         kind = self._accelerator.name.upper()
         return [tensorflow_memory(index, f"{kind}:{number}") for index, number in self._numbers.items()]
 
-    def _with_runtime(self, told: list[ReplicaMemory]) -> list[ReplicaMemory]:
-        """Add the duty cycle, and the memory where the framework does not tell it."""
+    def _with_runtime(self, memories: list[ReplicaMemory]) -> list[ReplicaMemory]:
+        """Add the duty cycle, and the memory if the framework does not report it."""
         duty, why_no_duty = self._metric(DUTY_CYCLE)
-        if any(memory.used_bytes is None or memory.limit_bytes is None for memory in told):
+        if any(memory.used_bytes is None or memory.limit_bytes is None for memory in memories):
             used, why_not = self._metric(HBM_USED)
             total, _ = self._metric(HBM_TOTAL)
-            told = [_filled(memory, self._numbers[memory.index], used, total, why_not) for memory in told]
+            memories = [_filled(memory, self._numbers[memory.index], used, total, why_not) for memory in memories]
         rounded = {number: round(percent, 1) for number, percent in duty.items()}
         return [
             replace(memory, duty_percent=rounded.get(self._numbers[memory.index]), duty_why_not=why_no_duty)
-            for memory in told
+            for memory in memories
         ]
 
     def _metric(self, name: str) -> tuple[dict[int, float], str]:
@@ -87,7 +87,7 @@ class DeviceReader:
         reading = self._runtime.read(name, len(numbers))
         by_device = spread(reading.figures, numbers)
         if reading.figures and not by_device:
-            return {}, f"the TPU's runtime tells of {len(reading.figures)} devices, this process has {len(numbers)}"
+            return {}, f"the TPU's runtime reports {len(reading.figures)} devices, but this process has {len(numbers)}"
         return by_device, reading.why_not
 
 
@@ -98,21 +98,21 @@ def device_number(replica: Replica) -> int:
 
 
 def process_memory(index: int, limit_bytes: int | None) -> ReplicaMemory:
-    """Read this process's own memory, which is that of a CPU's only replica.
+    """Read the memory of this process, which is the only replica of a CPU.
 
     Args:
         index: The replica's number.
-        limit_bytes: Memory there is for it.
+        limit_bytes: Memory that it may use.
     """
     used = psutil.Process().memory_info().rss
-    told = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
-    peak = int(told[1]) * 1024 if told else None
-    why_not = "the kernel does not tell it" if peak is None or limit_bytes is None else ""
+    found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
+    peak = int(found[1]) * 1024 if found else None
+    why_not = "the kernel does not report it" if peak is None or limit_bytes is None else ""
     return ReplicaMemory(index, used, peak, limit_bytes, why_not, None, _NO_DUTY)
 
 
 def tensorflow_memory(index: int, device: str) -> ReplicaMemory:
-    """Read what TensorFlow tells of a device.
+    """Read the memory of a device from TensorFlow.
 
     Args:
         index: The replica's number.
@@ -123,38 +123,38 @@ def tensorflow_memory(index: int, device: str) -> ReplicaMemory:
     try:
         info = tf.config.experimental.get_memory_info(device)
     except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        why_not = f"TensorFlow does not tell: {one_line(error, 100)}"
+        why_not = f"TensorFlow reports an error: {one_line(error, 100)}"
         return ReplicaMemory(index, None, None, None, why_not, None, _NO_DUTY)
-    if not info["peak"]:  # of a kind of device whose memory it does not follow, or before anything was put there
-        return ReplicaMemory(index, None, None, None, "TensorFlow has counted nothing there", None, _NO_DUTY)
-    why_not = "TensorFlow tells no limit: its share grows with need"
+    if not info["peak"]:  # a device that it does not follow, or nothing was put there yet
+        return ReplicaMemory(index, None, None, None, "TensorFlow has counted no memory there", None, _NO_DUTY)
+    why_not = "TensorFlow reports no limit: its share grows as needed"
     return ReplicaMemory(index, int(info["current"]), int(info["peak"]), None, why_not, None, _NO_DUTY)
 
 
 def jax_memory(index: int, device: Any) -> ReplicaMemory:
-    """Read what JAX tells of a device.
+    """Read the memory of a device from JAX.
 
     Args:
         index: The replica's number.
-        device: A `jax.Device` of this process, or None where JAX has none of that number.
+        device: A `jax.Device` of this process, or None if JAX has none with that number.
     """
     try:
         stats = device.memory_stats() if device is not None else None
-    except RuntimeError as error:  # XLA's errors are such
-        return ReplicaMemory(index, None, None, None, f"JAX does not tell: {one_line(error, 100)}", None, _NO_DUTY)
+    except RuntimeError as error:  # the class of XLA's errors
+        return ReplicaMemory(index, None, None, None, f"JAX reports an error: {one_line(error, 100)}", None, _NO_DUTY)
     if stats is None:
-        what = "this device" if device is None else f"a device of the kind {device.device_kind}"
-        return ReplicaMemory(index, None, None, None, f"JAX tells no memory of {what}", None, _NO_DUTY)
+        what = "this device" if device is None else f"a device of kind {device.device_kind}"
+        return ReplicaMemory(index, None, None, None, f"JAX reports no memory for {what}", None, _NO_DUTY)
     used, peak, limit = (stats.get(name) for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit"))
     missing = [name for name, figure in (("use", used), ("peak", peak), ("limit", limit)) if figure is None]
-    why_not = f"JAX tells no {' and no '.join(missing)} of this device" if missing else ""
+    why_not = f"JAX reports no {' and no '.join(missing)} for this device" if missing else ""
     return ReplicaMemory(index, used, peak, limit, why_not, None, _NO_DUTY)
 
 
 def _filled(
     memory: ReplicaMemory, number: int, used: dict[int, float], total: dict[int, float], why_not: str
 ) -> ReplicaMemory:
-    """Take from the runtime what the framework left out, and say what both leave out."""
+    """Take from the runtime what the framework does not report, and say what neither reports."""
     in_use = memory.used_bytes if memory.used_bytes is not None else _whole(used.get(number))
     limit = memory.limit_bytes if memory.limit_bytes is not None else _whole(total.get(number))
     if in_use is not None and limit is not None:
@@ -169,7 +169,7 @@ def _whole(figure: float | None) -> int | None:
 
 
 def differs(before: MemorySampled, after: MemorySampled) -> bool:
-    """Tell whether something moved enough to be told again."""
+    """Return whether a figure changed enough to be written again."""
     return len(before.replicas) != len(after.replicas) or any(
         _moved(old.used_bytes, new.used_bytes, _MOVED * (old.used_bytes or 1))
         or _moved(old.duty_percent, new.duty_percent, _MOVED_POINTS)

@@ -1,15 +1,15 @@
-"""Whether the input or the accelerator limits a run: how long training waits for batches while it runs.
+"""Measures how long training waits for batches: whether the input or the accelerator limits a run.
 
-Keras takes batches inside a compiled function, where Python sees nothing. So a stage at the end of the input pipeline
-takes the time: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds how long each request took to a sum.
-It costs about two microseconds of CPU a batch, where a stage of tf.data functions costs about a hundred. A parallel map
-in front of it is timed along, for another 13 or so in its threads; `engine.input.pipeline` has one for large
+Keras takes batches inside a compiled function, where Python cannot measure. So the last stage of the input pipeline
+measures: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds how long each request took to a sum.
+It costs about 2 µs of CPU per batch; a stage of tf.data functions would cost about 100. A parallel map before it
+is timed too, for another 13 µs or so in its threads; `engine.input.pipeline` has one for large
 batches only.
 
-What is measured is the time in which a batch was asked for and not there yet. With one step an execution on one device
-training stands still meanwhile. Where batches are asked for ahead (several steps an execution, several replicas, JAX,
-a GPU) computation may go on beside it: the share is then near 0 while the input keeps up and near 100 % as soon as it
-does not, so that it tells which of the two sets the pace; time lost is at most that much.
+It measures the time between a request for a batch and its arrival. With one step per execution on one device, training
+stands still meanwhile. If batches are requested ahead (several steps per execution, several replicas, JAX, a GPU),
+computation may go on: then the share is near 0% while the input keeps up and near 100% as soon as it does not. It
+still shows which of the two sets the pace, and the time lost is at most that much.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
 
 INPUT_SHARE = 0.20
-"""From this share of waiting on the input limits: without it a run would take at most four fifths of its time."""
+"""From this share of waiting, the input limits a run: without it, the run would take at most 80% of its time."""
 
 ACCELERATOR_SHARE = 0.05
-"""Up to this share the accelerator limits: a perfect input would save a twentieth at most."""
+"""Up to this share, the accelerator limits a run: a perfect input would save a twentieth at most."""
 
 TELL_EVERY_S = 2.0
 """Shortest time between two events within an epoch."""
 
-_SHORTEST_S = 0.5  # what is left at an epoch's end and is shorter goes into the next event
-_JUDGED_S = 1.0  # a shorter epoch alone is no reason to advise anything
+_SHORTEST_S = 0.5  # a shorter rest at an epoch's end goes into the next event
+_JUDGED_S = 1.0  # a shorter epoch is no reason for advice
 _CPU, _TAG = "CPU:0", "wait"
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Batches that were taken, and how long they were waited for.
+    """Batches that were taken, and how long training waited for them.
 
     Args:
         batches: Their number.
@@ -64,17 +64,17 @@ class Taken:
 
 
 class InputMeter:
-    """Reads what the stage at the end of a pipeline has counted.
+    """Reads the counts of the stage at the end of a pipeline.
 
     Args:
-        counts: The resource that it counts in.
+        counts: The stage's resource.
     """
 
     def __init__(self, counts: Any) -> None:
         self._counts = counts
 
     def read(self) -> Taken:
-        """Return what was taken since the dataset was made; safe in any thread, and done in about 0.1 ms."""
+        """Return the counts since the dataset was made; safe in any thread, takes about 0.1 ms."""
         with tf.device(_CPU):
             encoded = tf.raw_ops.StatsAggregatorSummary(iterator=self._counts)
         for value in tf.compat.v1.Summary.FromString(encoded.numpy()).value:
@@ -84,7 +84,7 @@ class InputMeter:
 
 
 def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
-    """Put the stage at the end of a dataset that counts batches and the time they are waited for.
+    """Add a stage to the end of a dataset that counts batches and the time training waits for them.
 
     Args:
         dataset: Ends in a prefetch, after which the time a request takes is a wait and no work. Its options switch
@@ -120,7 +120,7 @@ def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
 
 
 def limit_of(share: float) -> Bottleneck:
-    """Judge a run by the share of its time in which it waited for batches.
+    """Return what limits a run that waited for batches for this share of its time.
 
     Returns:
         The bottleneck; ``balanced`` between `ACCELERATOR_SHARE` and `INPUT_SHARE`.
@@ -148,12 +148,12 @@ class _Span:
 
 
 class InputRate:
-    """Tells what limits a run, by what the run tells of itself; compiling, validating and saving are left out.
+    """Finds what limits a run, from its events; compiling, validating and saving do not count.
 
     Args:
-        recorder: The run; its events are listened to from now on.
+        recorder: The run, whose events it listens to from now on.
         meter: Of the training data.
-        remedy: Gives advice for an epoch that the input limits, by the epoch's number from 1.
+        remedy: Returns advice for an epoch that the input limits, from the epoch's number.
         clock: Monotonic seconds.
     """
 
@@ -178,7 +178,7 @@ class InputRate:
         recorder.listen(self.hear)
 
     def hear(self, event: Event) -> None:
-        """Take in what the run wrote; called in the thread that writes it."""
+        """Take in an event; called in the thread that writes it."""
         told: InputMeasured | None = None
         advice = ""
         if isinstance(event, Progress):
@@ -197,7 +197,7 @@ class InputRate:
             self._recorder.notice(advice)
 
     def _turn(self, *, is_running: bool) -> None:
-        """Begin to count where training begins, and stop where it stops."""
+        """Start counting when training starts, and stop when it stops."""
         if not is_running:
             self._count()
             self._since = None
@@ -248,6 +248,6 @@ class InputRate:
             return told, ""
         self._advised = True
         return told, (
-            f"The input limits the run: in {epoch.share:.0%} of the training time of epoch {event.epoch} a batch was "
-            f"waited for. {self._remedy(event.epoch)}"
+            f"The input limits the run: training waited for data in {epoch.share:.0%} of epoch {event.epoch}. "
+            f"{self._remedy(event.epoch)}"
         )

@@ -1,4 +1,4 @@
-"""What would make a run's input faster: advice that fits its configuration and its machine."""
+"""Advice on how to make a run's input faster, for its configuration and machine."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _FEW_CORES = 4
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """What advice on the input depends on.
+    """The facts that the advice depends on.
 
     Args:
         dataset: The configuration's ``dataset``.
         asked: The configuration's ``data.cache``.
-        cache: Where decoded examples are kept: ``memory``, ``disk`` or ``off``.
-        fills_cache: Whether the first epoch is what puts them there.
+        cache: Where decoded examples are cached: ``memory``, ``disk`` or ``off``.
+        fills_cache: Whether the first epoch puts them there.
         changes: Random changes that the host makes to images.
-        accelerator_can_change: Whether an accelerator that has the time for it could make them instead.
-        is_float: Whether images come as floating-point numbers.
-        cores: Cores that the process may keep busy.
+        accelerator_can_change: Whether the accelerator could make them instead.
+        is_float: Whether images are floating-point numbers.
+        cores: Cores that the process may use.
     """
 
     dataset: str
@@ -44,7 +44,7 @@ class InputFacts:
 
     @property
     def is_own(self) -> bool:
-        """Whether the dataset is a function of the person's own."""
+        """Whether the dataset is a custom function."""
         return is_user_reference(self.dataset)
 
     @property
@@ -54,7 +54,7 @@ class InputFacts:
 
 
 def input_facts(config: RunConfig, data: Pipeline, accelerator: Accelerator) -> InputFacts:
-    """Gather what is known of a run's input.
+    """Collect the facts of a run's input.
 
     Args:
         config: The configuration.
@@ -85,59 +85,59 @@ def _names(changes: Augmentation) -> tuple[str, ...]:
 
 
 def input_remedy(facts: InputFacts, epoch: int) -> str:
-    """Say what to do about an input that limits; what helps most comes first, and only that is said.
+    """Return what helps most against an input that limits the run.
 
     Args:
-        facts: What is known of the input.
-        epoch: The epoch that it limits, from 1.
+        facts: The facts of the input.
+        epoch: The epoch that it limited, from 1.
     """
     if epoch == 1 and facts.fills_cache:
-        return "The first epoch reads and decodes the examples and keeps them; later ones read what is kept."
+        return "The first epoch reads, decodes and caches the examples; later epochs read the cache."
     if facts.cache == "off":
         return _without_cache(facts)
     if facts.changes:
         return _with_changes(facts)
     if facts.cache == "disk":
         return (
-            "Kept examples are read from a disk: set data.cache=memory where they fit, or TPU_CONSOLE_HOME to a folder "
+            "Cached examples are read from a disk: set data.cache=memory if they fit, or TPU_CONSOLE_HOME to a folder "
             "on a faster disk."
         )
     if facts.is_float:
         return (
-            f"{facts.dataset} gives images as floating-point numbers: as uint8 they are a quarter of the bytes to "
-            "shuffle and batch; a Rescaling layer in the model divides them by 255."
+            f"{facts.dataset} gives images as floating-point numbers: uint8 needs a quarter of the bytes; "
+            "a Rescaling layer in the model can divide by 255."
         )
     return _in_general(facts)
 
 
 def _without_cache(facts: InputFacts) -> str:
-    again = "Examples are read and decoded anew in every epoch: "
+    again = "Examples are read and decoded again in every epoch: "
     if facts.asked == "off":
-        return f"{again}data.cache=auto keeps them after the first one."
+        return f"{again}data.cache=auto caches them in the first one."
     if facts.is_own:
         return (
-            f"{again}data.cache=memory or disk keeps them; where they have no end, let {facts.dataset} map with "
-            "num_parallel_calls=tf.data.AUTOTUNE, because a Python generator works on one core."
+            f"{again}data.cache=memory or disk caches them; if they have no end, map with "
+            f"num_parallel_calls=tf.data.AUTOTUNE in {facts.dataset}, because a Python generator uses one core."
         )
     if facts.dataset == "tfrecord":
         return (
-            f"{again}a smaller data.options.image_size lets them be kept; else write the shards again with "
-            "`tpu-console tfrecord --shard-mb 100` from images scaled down, nearer to the machine."
+            f"{again}a smaller data.options.image_size lets them be cached; or write the shards again from smaller "
+            "images with `tpu-console tfrecord --shard-mb 100`, on a disk near the machine."
         )
     return (
-        f"{again}a smaller data.options.image_size, or more memory or disk, lets them be kept; "
-        "`tpu-console tfrecord` packs the files into shards that are read faster."
+        f"{again}a smaller data.options.image_size, or more memory or disk, lets them be cached; "
+        "`tpu-console tfrecord` packs the files into shards, which are faster to read."
     )
 
 
 def _with_changes(facts: InputFacts) -> str:
-    made = f"Random changes of images ({', '.join(facts.changes)}) are made by the host's {facts.host}:"
+    made = f"Augmentation ({', '.join(facts.changes)}) runs on the host's {facts.host}:"
     if facts.accelerator_can_change:
-        return f"{made} augmentation.placement=model has the GPU make them."
-    return f"{made} fewer changes, smaller images or more cores help."
+        return f"{made} augmentation.placement=model moves that to the GPU."
+    return f"{made} fewer augmentations, smaller images or more cores help."
 
 
 def _in_general(facts: InputFacts) -> str:
     if facts.cores < _FEW_CORES:
-        return f"Batches are prepared by the host's {facts.host}: more cores or fewer bytes an example help."
-    return "Examples are kept in memory and batching them is what takes time: fewer bytes an example help."
+        return f"Batches are prepared on the host's {facts.host}: more cores or fewer bytes per example help."
+    return "Examples are in memory, and batching them takes the time: fewer bytes per example help."

@@ -1,7 +1,7 @@
-"""What a TPU's runtime (libtpu) serves on its own machine by gRPC, read as Google's ``tpu-info`` reads it.
+"""Reads the metrics that a TPU's runtime (libtpu) serves by gRPC on its machine, as Google's ``tpu-info`` does.
 
 The protocol is `tpu_info/proto/tpu_metric_service.proto` of google/cloud-accelerator-diagnostics; the field numbers
-here were set against the descriptor that libtpu 0.0.51 carries in itself.
+here were compared with the descriptor inside libtpu 0.0.51.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),  # it is this very machine
     ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the waiting time of one that failed
 )
-# The few messages and fields that are needed: name, number, type; a star stands for many. They are declared in the
-# manner of proto2, where a field that is absent is not one that is 0: so which of the alternatives is set can be seen.
+# The few messages and fields that are needed: name, number, type; a star stands for many. They are declared as
+# in proto2, where an absent field differs from one that is 0, so that it shows which of the alternatives is set.
 _MESSAGES = {
     "MetricRequest": (("metric_name", 1, "string"),),
     "MetricResponse": (("metric", 1, "TPUMetric"),),
@@ -66,12 +66,12 @@ class _Silence:
 
 
 class RuntimeMetrics:
-    """Asks a TPU's runtime on this machine; for one thread.
+    """Asks a TPU's runtime on this machine; use it from one thread.
 
-    A runtime that is not there, hangs or does not know a metric costs one short wait, and is asked again after a while.
+    A runtime that is not there, hangs or does not know a metric costs one short wait and is asked again later.
 
     Args:
-        ports: Where it listens: one port, or one for each process where every chip has its own.
+        ports: One port, or one for each process if every chip has its own.
         quiet_s: Seconds until it is asked again after it failed.
         deadline_s: Longest wait for one answer.
         clock: Monotonic seconds.
@@ -97,7 +97,7 @@ class RuntimeMetrics:
 
         Args:
             metric: Its name in the runtime.
-            enough: Devices after which no further port is asked: a runtime may tell of those of its neighbours.
+            enough: Devices after which no other port is asked: a runtime may report those of its neighbours.
         """
         figures: dict[int, float] = {}
         reasons = []
@@ -110,7 +110,7 @@ class RuntimeMetrics:
         return Reading(figures, "" if figures else next(filter(None, reasons), ""))
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         for port in list(self._channels):
             self._channels.pop(port).close()
 
@@ -127,7 +127,9 @@ class RuntimeMetrics:
         except grpc.RpcError as error:
             return self._failed(port, metric, error)
         figures = {entry.attribute.value.int_attr: _number(entry.gauge) for entry in answer.metric.metrics}
-        return Reading(figures) if figures else self._keep_quiet(port, metric, "the TPU's runtime has no figures of it")
+        return (
+            Reading(figures) if figures else self._keep_quiet(port, metric, "the TPU's runtime has no figures for it")
+        )
 
     def _failed(self, port: int, metric: str, error: Any) -> Reading:
         code, details = error.code().name, error.details()
@@ -158,9 +160,9 @@ class RuntimeMetrics:
 
 
 def metric_ports(environ: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """Return the ports where a TPU's runtime listens, as the environment tells it and us."""
-    told = [part.strip() for part in environ.get(_PORTS, "").split(",")]
-    return tuple(int(part) for part in told if part.isdigit()) or (_USUAL_PORT,)
+    """Return the ports where a TPU's runtime listens, from the environment."""
+    ports = [part.strip() for part in environ.get(_PORTS, "").split(",")]
+    return tuple(int(part) for part in ports if part.isdigit()) or (_USUAL_PORT,)
 
 
 @cache
@@ -180,16 +182,16 @@ def messages() -> dict[str, Any]:
                 added.type, added.type_name = of_field.TYPE_MESSAGE, f".{PACKAGE}.{plain}"
             else:
                 added.type = of_field.Type.Value(f"TYPE_{plain.upper()}")
-    # In a pool of its own: tpu-info, in the same process, may bring the original.
+    # In a separate pool, because tpu-info may load the original in the same process.
     made = message_factory.GetMessages([file])
     return {name: made[f"{PACKAGE}.{name}"] for name in _MESSAGES}
 
 
 def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, float]:
-    """Deal a metric's figures out to the devices of this process; empty where they do not fit.
+    """Assign a metric's figures to the devices of this process; empty if they do not fit.
 
-    A runtime may tell of more devices than this process has, and counts some things by chip, of which v2 and v3 have
-    two devices each: then neighbours share a figure, as in ``tpu-info``.
+    A runtime may report more devices than this process has. It counts some things by chip, and v2 and v3 chips have two
+    devices: then neighbours share a figure, as in ``tpu-info``.
 
     Args:
         figures: By the runtime's number of the device or chip.

@@ -1,7 +1,7 @@
-"""What the machine does: its processors, memory and disks, within the limits that a container sets.
+"""Reads the load of the machine's processors, memory and disks, within the limits of a container.
 
-In a container with a limit, the whole machine's figures are those of its neighbours: there the group's own counters
-are read, from the folder of the very file that sets the limit.
+In a container with a limit, the figures of the whole machine include its neighbours. There the container's own counters
+are read, from the folder of the file that sets the limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own
 
 
 class HostReader:
-    """Reads what this host does between one look and the next.
+    """Reads what this host does between two calls of `read`.
 
     Args:
         process: The host's number, from 0.
-        sources: Where files are read; by default this machine.
+        sources: The files to read; by default those of this machine.
         clock: Monotonic seconds.
     """
 
@@ -50,11 +50,11 @@ class HostReader:
         self._disk = (clock(), self._disk_read_bytes())
 
     def read(self) -> HostSampled:
-        """Tell what was done since the last look, without what only training knows."""
+        """Return the figures since the last call, without those that only training knows."""
         why_not: dict[str, str] = {}
         used, limit = self._memory_bytes()
         if used is None:
-            why_not["ram_bytes"] = "the container does not tell its use"
+            why_not["ram_bytes"] = "the container does not report its use"
         return HostSampled(
             process=self._process,
             host=self._host,
@@ -69,7 +69,7 @@ class HostReader:
     def _cpu_percent(self, why_not: dict[str, str]) -> float | None:
         before, self._cpu = self._cpu, self._cpu_seconds()
         if before is None or self._cpu is None:
-            why_not["cpu_percent"] = f"the container has {self._resources.cores:g} cores and does not tell its use"
+            why_not["cpu_percent"] = f"the container has {self._resources.cores:g} cores and does not report its use"
             return None
         busy, whole = (now - then for now, then in zip(self._cpu, before, strict=True))
         if whole <= 0:
@@ -82,7 +82,7 @@ class HostReader:
         if self._resources.core_limit:
             used_s = self._group_cpu_seconds(PurePosixPath(self._resources.core_limit))
             return None if used_s is None else (used_s, self._clock() * self._resources.cores)
-        # Of all cores the kernel keeps the sum: reading each of hundreds would cost a hundred times as much.
+        # The kernel keeps a sum over all cores; reading hundreds of them one by one would cost a hundred times as much.
         mine = [psutil.cpu_times()]
         if len(self._cores) < (os.cpu_count() or 1):
             mine = [times for number, times in enumerate(psutil.cpu_times(percpu=True)) if number in self._cores]
@@ -93,8 +93,8 @@ class HostReader:
 
     def _group_cpu_seconds(self, limit: PurePosixPath) -> float | None:
         if limit.name == "cpu.max":
-            told = re.search(r"^usage_usec (\d+)", self._sources.text(str(limit.with_name("cpu.stat"))), re.MULTILINE)
-            return int(told[1]) / 1e6 if told else None
+            found = re.search(r"^usage_usec (\d+)", self._sources.text(str(limit.with_name("cpu.stat"))), re.MULTILINE)
+            return int(found[1]) / 1e6 if found else None
         accounts = str(limit.with_name("cpuacct.usage"))
         for file in (accounts, accounts.replace("/cpu/", "/cpuacct/", 1)):
             if (text := self._sources.text(file)).isdigit():

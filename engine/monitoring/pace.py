@@ -1,4 +1,4 @@
-"""How fast this host trains, from the events that its training thread writes."""
+"""Computes how fast this host trains, from the events of its training thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 
 
 class HostPace:
-    """Hears a run's events, and tells examples a second between two looks.
+    """Computes examples per second between two calls of `look`.
 
-    Compilation and validation count as no time: the rate is that of training.
+    It is passed the run's events.
+
+    Compilation and validation do not count as time.
 
     Args:
         share: This host's share of the replicas.
@@ -33,11 +35,11 @@ class HostPace:
         self._began: float | None = None
         self._batch: int | None = None
         self._validated_s = 0.0
-        self._told: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
+        self._last: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
         self._newest: tuple[int, float] | None = None
 
     def hear(self, event: Event) -> None:
-        """Take note of an event, in the thread that writes it."""
+        """Take in an event, in the thread that writes it."""
         if isinstance(event, Progress):
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, EpochEnded):
@@ -45,10 +47,10 @@ class HostPace:
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, FitStarted):
             with self._lock:
-                # A second `fit` of the run goes on with its seconds, and compiles anew.
+                # A second `fit` of the run continues its seconds and compiles again.
                 self._began = self._clock() if self._began is None else self._began
                 self._batch = event.global_batch
-                self._told = self._newest = None
+                self._last = self._newest = None
 
     def elapsed_s(self) -> float | None:
         """Return seconds since the run's first `fit` began, as the event `Progress` counts them; None before."""
@@ -62,18 +64,18 @@ class HostPace:
                 return None, "training has not begun"
             if not self._batch:
                 return None, "the batch size is not known"
-            if self._told is None or self._newest is None:
-                self._told = self._newest
+            if self._last is None or self._newest is None:
+                self._last = self._newest
                 return None, "no step of training has ended"
-            steps, seconds = (now - then for now, then in zip(self._newest, self._told, strict=True))
+            steps, seconds = (now - then for now, then in zip(self._newest, self._last, strict=True))
             if seconds < _SHORTEST_S or steps <= 0:
                 return None, "no step of training has ended since"
-            self._told = self._newest
+            self._last = self._newest
             return round(steps * self._batch * self._share / seconds, 1), ""
 
     def _note(self, step: int, elapsed_s: float) -> None:
         with self._lock:
             self._newest = (step, elapsed_s - self._validated_s)
-            if self._told is None:
+            if self._last is None:
                 # The first execution, which compiles, ends here: nothing before it is counted.
-                self._told = self._newest
+                self._last = self._newest

@@ -1,4 +1,4 @@
-"""The thread that samples devices and the host once a second while a run goes on."""
+"""Samples devices and the host once per second during a run, in its own thread."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Sampler:
-    """Writes what this host does, and what its devices do when it changed, while a block runs.
+    """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
     Args:
         recorder: The run.
-        accelerator: Whose devices to look at; None where they are someone else's to choose, as in a notebook.
-        every_s: Seconds between two looks.
+        accelerator: The connected devices; None in a notebook, which chooses its own.
+        every_s: Seconds between two samples.
     """
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:
@@ -33,17 +33,17 @@ class Sampler:
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
         self._host = HostReader(accelerator.process if accelerator is not None else 0)
         self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0)
-        self._told: MemorySampled | None = None
+        self._last: MemorySampled | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tpu-console-sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._recorder.listen(self._pace.hear)
         self._thread.start()
 
     def stop(self) -> None:
-        """Write nothing more; waits for a look that is going on."""
+        """Stop sampling; wait for a sample that is under way."""
         self._over.set()
         self._thread.join(2.0)
 
@@ -74,8 +74,8 @@ class Sampler:
         if self._devices is None:
             return
         sample = self._devices.read()
-        if self._told is None or differs(self._told, sample):
-            self._told = sample
+        if self._last is None or differs(self._last, sample):
+            self._last = sample
             self._recorder.emit(sample)
 
 

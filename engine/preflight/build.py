@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import keras
 
+from ..compat.keras import build_from_shapes, file_utils
 from ..config.batch import global_batch
 from ..models.build import build_model
 from ..models.compile import compile_model
@@ -54,7 +55,7 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     compile_model(model, phase.config, batch.signature, devices, max(1, steps))
     x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
-        model._symbolic_build(data_batch=(x, y, *weights))  # noqa: SLF001  as `fit` does first
+        build_from_shapes(model, (x, y, *weights))
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
     return model
@@ -122,10 +123,8 @@ def _no_downloads() -> Iterator[None]:
     def nothing(*_arguments: object, **_options: object) -> str:
         return ""
 
-    from keras.src.utils import file_utils
-
     places = (
-        (file_utils, "get_file"),
+        (file_utils(), "get_file"),
         (keras.utils, "get_file"),
         (keras.Model, "load_weights"),
         (keras.Model, "set_weights"),

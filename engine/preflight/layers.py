@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..compat.keras import attention_projection
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -60,6 +62,13 @@ def inner_layers(layer: Any) -> list[Any]:
     return inner
 
 
+def first_call(layer: Any) -> tuple[list[Any], list[Any]]:
+    """Return the inputs and outputs of a layer's first call; empty lists if it was never called."""
+    ends = (getattr(layer, name, None) for name in ("input", "output"))  # Keras raises AttributeError before a call
+    inputs, outputs = ([] if end is None else list(end) if isinstance(end, list | tuple) else [end] for end in ends)
+    return inputs, outputs
+
+
 def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
     """Return the shapes of a layer's inputs or outputs, batch included; empty if the layer was never called.
 
@@ -67,11 +76,8 @@ def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
         layer: The layer.
         side: ``input`` or ``output``.
     """
-    nodes = getattr(layer, "_inbound_nodes", None)
-    if not nodes:
-        return []
-    tensors = nodes[0].input_tensors if side == "input" else nodes[0].output_tensors
-    return [tuple(tensor.shape) for tensor in tensors]
+    inputs, outputs = first_call(layer)
+    return [tuple(tensor.shape) for tensor in (inputs if side == "input" else outputs)]
 
 
 def count(shape: tuple[int | None, ...]) -> int:
@@ -114,21 +120,21 @@ def _attention(layer: Any) -> list[Product]:
     length = (inputs[0][1] or 1) if inputs and len(inputs[0]) > 1 else 1
     other = (inputs[1][1] or 1) if len(inputs) > 1 and len(inputs[1]) > 1 else length
     for name, steps in (
-        ("query_dense", length),
-        ("key_dense", other),
-        ("value_dense", other),
-        ("output_dense", length),
+        ("query", length),
+        ("key", other),
+        ("value", other),
+        ("output", length),
     ):
-        dense = getattr(layer, f"_{name}", None)
+        dense = attention_projection(layer, name)
         if dense is None or getattr(dense, "kernel", None) is None:
             continue
         shape = tuple(dense.kernel.shape)
-        contracted, columns = (shape[0], shape[1:]) if name != "output_dense" else (math.prod(shape[:-1]), shape[-1:])
+        contracted, columns = (shape[0], shape[1:]) if name != "output" else (math.prod(shape[:-1]), shape[-1:])
         found.append(Product(steps, contracted, math.prod(columns), math.prod(columns)))
     if found:
-        # Places × places, and the sums over them, for each head.
-        heads = int(getattr(layer, "_num_heads", None) or layer.num_heads)
-        for name in ("_key_dim", "_value_dim"):
+        # Places by places, and the sums over them, for each head.
+        heads = int(getattr(layer, "num_heads", None) or layer.num_query_heads)
+        for name in ("key_dim", "value_dim"):
             size = int(getattr(layer, name, None) or getattr(layer, "head_dim", 0) or found[0].columns // heads)
             found.append(Product(length, other, size, size, repeats=heads, is_alone=True))
     return found

@@ -1,20 +1,20 @@
 """Compiles the steps of a model that only TensorFlow can build, such as one from TensorFlow Hub, for a TPU.
 
-TensorFlow gives the step as HLO, jaxlib converts it to StableHLO, and libtpu compiles it. All three calls are internal
-to their packages; if the installed versions lack them, or do not match, `NotPossibleError` says so. The program is the
-work of one device on its share of the batch: the exchange of gradients, which a TensorFlow strategy adds, is not in it
-and is calculated separately.
+TensorFlow gives the step as HLO, jaxlib turns that into StableHLO, and libtpu compiles it. The calls of
+jaxlib are private (`engine.compat.jax`); `NotPossibleError` says if the installed versions do not have them or do not
+understand each other. What is compiled is the work of one device on its share of the batch: the exchange of
+gradients, which a strategy of TensorFlow adds, is not in the program and is calculated separately.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import jax
 import tensorflow as tf
 
+from ..compat.jax import compile_module, stablehlo
 from ..errors import one_line
 from .build import specification
 from .compile import Compiler, NotPossibleError, bytes_of
@@ -77,11 +77,7 @@ class _Lowered:
 
     def compile(self, compiler_options: Mapping[str, bool] | None = None) -> _Compiled:
         try:
-            internal = import_module("jaxlib._jax")
-            devices = internal.DeviceList((self._device,))
-            options = internal.CompileOptions()
-            options.env_option_overrides = [*(compiler_options or {}).items()]
-            return _Compiled(self._device.client.compile(self._module, devices, options))
+            return _Compiled(compile_module(self._module, self._device, compiler_options or {}))
         except (ImportError, AttributeError, TypeError) as error:
             raise _not_possible("jaxlib no longer compiles what JAX did not lower") from error
 
@@ -110,11 +106,7 @@ def _stable(program: bytes) -> Any:
         NotPossibleError: jaxlib cannot do it, or not for this TensorFlow's programs.
     """
     try:
-        from jax.interpreters.mlir import make_ir_context
-
-        stable = import_module("jaxlib._jax").mlir.hlo_to_stablehlo(program)
-        with make_ir_context():
-            module = import_module("jaxlib.mlir.ir").Module.parse(stable)
+        module = stablehlo(program)
     except (ImportError, AttributeError, TypeError) as error:
         raise _not_possible("jaxlib no longer reads XLA's programs") from error
     except (ValueError, RuntimeError) as error:

@@ -12,6 +12,7 @@ from textual_plotext import PlotextPlot
 
 from tpu_console.engine.runs.state import lower_is_better
 
+from ..terminal.plotext_compat import set_plot_size
 from .curve import Axis, Curve
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
@@ -253,8 +254,7 @@ class MetricChart(PlotextPlot):
         plot.clear_data()
         # No colour of plotext's own: text and background are those of the widget, whatever the theme.
         plot.theme("clear")
-        plot.plotsize(width, height)
-        plot._set_size(width, height)  # noqa: SLF001 - plotsize alone misses later changes (textual-plotext #5)
+        set_plot_size(plot, width, height)
         plot.xaxes(True, False)
         plot.yaxes(True, False)
         plot.xlim(0, scene.width - 1)

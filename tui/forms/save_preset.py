@@ -49,14 +49,14 @@ class SavePreset(ModalScreen[Path | None]):
     def __init__(self, config: RunConfig, name: str) -> None:
         super().__init__()
         self._config = config
-        self._name = name
+        self._proposed_name = name
 
     def compose(self) -> ComposeResult:
         """Lay out the two fields and the buttons."""
         with Vertical() as box:
             box.border_title = "Save as a preset of your own"
             yield Static("Name: letters, digits, dots, dashes and underscores", classes="label")
-            yield Input(self._name, id="save-name", compact=True)
+            yield Input(self._proposed_name, id="save-name", compact=True)
             yield Static("Title: what it is, in a few words", classes="label")
             yield Input(id="save-title", compact=True)
             yield Static(f"It is written into {user_path(user_presets_folder())}", classes="label", markup=False)

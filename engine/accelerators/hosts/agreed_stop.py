@@ -1,7 +1,7 @@
 """Counts the steps of one host, so that several hosts can stop after the same one.
 
-Each step waits for every host's gradients: a host that stopped alone would leave the others waiting forever. So
-training is held between two steps until all hosts have said how many they have begun (`accelerators.hosts.team`).
+Each step waits for the gradients of all hosts: if one stopped alone, the others would wait forever. So training is held
+between two steps until all hosts know how many steps each has begun (`accelerators.hosts.team`).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class AgreedStop:
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
-        self._begun = 0  # steps that training began; it will end each of them
+        self._begun = 0  # each of these steps will also end
         self._is_held = False
         self._last: int | None = None
         self._then: Callable[[], object] = lambda: None
 
     def attach(self, model: Any) -> None:
-        """Count the steps of a compiled model, before `fit` is called; `fit` uses the train function that it finds."""
+        """Count the steps of a compiled model; call it before `fit`, which uses the train function that it finds."""
         model.make_train_function()
         inner, steps = model.train_function, int(model.steps_per_execution or 1)
 
@@ -42,18 +42,13 @@ class AgreedStop:
         model.train_function = counted
 
     def hold(self) -> int:
-        """Begin no further step; return the number of steps that were begun."""
+        """Begin no more steps; return how many have begun."""
         with self._condition:
             self._is_held = True
             return self._begun
 
     def stop_after(self, step: int, then: Callable[[], object]) -> None:
-        """Go on, and end training after a step; a run that is over before ends by itself.
-
-        Args:
-            step: The last step, counted over the whole run.
-            then: Called in the training thread once that step is done.
-        """
+        """Go on, and end training after a step, counted over the run; `then` is called in the training thread."""
         with self._condition:
             self._then, self._last = then, step
             self._condition.notify_all()

@@ -1,15 +1,8 @@
-"""JAX's coordination service, and every private call of JAX that `engine.accelerators.hosts` needs.
+"""JAX's coordination service: where hosts meet before training, and the short texts that they exchange.
 
-Checked with JAX 0.10.2. `tests/engine/test_jax_service.py` fails when JAX changes one of these calls or offers a public
-one. What is private, and why it is used:
-
-- The key-value store of `jax._src.distributed.global_state.client`, as Orbax uses it. JAX has no public call for small
-  texts between hosts; an `allgather` would need all hosts at the same point of the program, which a lost host never
-  reaches. Without it, hosts cannot tell who is missing, stopped or lost.
-- A service and clients made by `jaxlib`, for the time before training. `jax.distributed.initialize` blocks until all
-  hosts are there, cannot be interrupted, does not say who is missing, and aborts the process at its time limit. So
-  the hosts first meet at a service that lets each one in at once: JAX does so for a host that joins again while
-  `recoverable` is set, and host 0 joins once for every possible host. Without it, there is no roll call.
+`jax.distributed.initialize` alone does not say who is missing. So the hosts first meet at a service that lets each one
+in immediately: JAX does so for a host that joins again, and host 0 joins once for every possible host. The private
+calls of JAX are in `engine.compat.jax`.
 """
 
 from __future__ import annotations
@@ -22,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
+from ...compat.jax import coordination_client, make_coordination_client, start_coordination_service
 from ...errors import AcceleratorError, one_line
 
 if TYPE_CHECKING:
@@ -34,42 +28,26 @@ T = TypeVar("T")
 _SEATS = 64  # places at the meeting, taken by the hosts' numbers; two hosts in one place do no harm
 _SECONDS = 60
 _ANSWER_S = 5.0
-_LONGEST_MEETING_S = 30 * 24 * 3600  # JAX aborts a process whose heartbeat it misses; whoever waits is watched by us
 _FOLDER = "tpu-console/"
 _PREEMPTION = "jax_enable_preemption_service"
 
 
 class Board:
-    """Short texts that all hosts of a run can read and write.
-
-    A call raises `RuntimeError` when host 0 cannot be reached.
-
-    Args:
-        client: A connected client of the coordination service.
-    """
+    """Short texts that all hosts of a run can read and write; a call raises `RuntimeError` if host 0 is gone."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def put(self, key: str, text: str) -> None:
-        """Write a text, over an older one."""
+        """Write a text, or replace it."""
         self._client.key_value_set(_FOLDER + key, text, allow_overwrite=True)
-
-    def put_once(self, key: str, text: str) -> str:
-        """Write a text unless there is one; return the one that is there now."""
-        try:
-            self._client.key_value_set(_FOLDER + key, text)
-        except RuntimeError as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise
-        return str(self._client.blocking_key_value_get(_FOLDER + key, _SECONDS * 1000))
 
     def remove(self, key: str) -> None:
         """Delete a text."""
         self._client.key_value_delete(_FOLDER + key)
 
     def read(self, folder: str) -> dict[str, str]:
-        """Return all texts of a folder by the last part of their key."""
+        """Return the texts of a folder by the last part of their key."""
         found = self._client.key_value_dir_get(f"{_FOLDER}{folder}/")
         return {key.rpartition("/")[2]: text for key, text in found}
 
@@ -78,10 +56,7 @@ class Board:
 class Meeting:
     """A coordination service where hosts meet before JAX starts; any host can join at any time.
 
-    Args:
-        client: This host's client.
-        service: The service, at host 0.
-        beacon: A second service that nobody joins, at host 0: while it answers, the first one is ready.
+    Host 0 has the service, and a beacon: a second service that nobody joins. If it answers, the first one is ready.
     """
 
     client: Any
@@ -91,7 +66,7 @@ class Meeting:
 
     @property
     def board(self) -> Board:
-        """The texts of the meeting."""
+        """The texts that the hosts exchange here."""
         return Board(self.client)
 
     def free_next_port(self) -> None:
@@ -101,7 +76,7 @@ class Meeting:
             self.beacon = None
 
     def close(self) -> None:
-        """Leave; at host 0 end the meeting, which aborts every process that has not left. Does nothing again."""
+        """Leave; host 0 also ends the meeting, which aborts every process that has not left."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -112,14 +87,10 @@ class Meeting:
 
 
 def host_meeting(membership: Membership) -> Meeting:
-    """Open the meeting, as host 0, at the address of the configuration and no other.
-
-    Raises:
-        AcceleratorError: The service cannot be started.
-    """
+    """Open the meeting as host 0, at the address of the configuration only."""
     try:
-        service = _service(membership.where, _SEATS)
-        clients = [_client(membership.where, seat) for seat in range(_SEATS)]
+        service = start_coordination_service(membership.where, _SEATS)
+        clients = [make_coordination_client(membership.where, seat, _SECONDS) for seat in range(_SEATS)]
         joining = [threading.Thread(target=client.connect) for client in clients]
         for thread in joining:
             thread.start()
@@ -127,7 +98,7 @@ def host_meeting(membership: Membership) -> Meeting:
             thread.join()
         for client in clients[1:]:
             client.shutdown()
-        return Meeting(clients[0], service, _service(membership.at(membership.port + 1), 1))
+        return Meeting(clients[0], service, start_coordination_service(membership.at(membership.port + 1), 1))
     except TypeError as error:
         raise AcceleratorError(
             "This version of JAX cannot train on several hosts here.", remedy="Install a newer JAX on all hosts."
@@ -138,24 +109,16 @@ def host_meeting(membership: Membership) -> Meeting:
 
 
 def join_meeting(membership: Membership) -> Meeting:
-    """Join the meeting, as another host.
-
-    Raises:
-        OSError: Host 0 has not opened it.
-    """
+    """Join the meeting as another host; raise `OSError` if host 0 has not opened it."""
     for port in (membership.port + 1, membership.port):  # JAX would abort this process if nobody listened
         socket.create_connection((membership.address, port), _ANSWER_S).close()
-    client = _client(membership.where, 1 + (membership.index - 1) % (_SEATS - 1))
+    client = make_coordination_client(membership.where, 1 + (membership.index - 1) % (_SEATS - 1), _SECONDS)
     client.connect()
     return Meeting(client)
 
 
 def connect_jax(membership: Membership) -> Board:
-    """Connect JAX with the other hosts, all of which are about to do the same.
-
-    Raises:
-        AcceleratorError: It cannot.
-    """
+    """Connect JAX with the other hosts, which all do the same at this moment."""
     import jax
 
     # The service would take SIGTERM for itself, which here asks a run to stop and save. It also cannot stop hosts that
@@ -177,24 +140,18 @@ def connect_jax(membership: Membership) -> Board:
             why=one_line(error, 300),
             remedy="Check that every host can reach that port.",
         ) from error
-    from jax._src import distributed
-
-    return Board(distributed.global_state.client)
+    return Board(coordination_client())
 
 
 def disconnect_jax() -> None:
-    """Disconnect JAX from the other hosts; waits until all do."""
+    """Disconnect JAX from the other hosts; wait until all do."""
     import jax
 
     jax.distributed.shutdown()
 
 
 class Freshness:
-    """Measures for how long texts have not changed.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Measures for how long texts have not changed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -210,32 +167,8 @@ class Freshness:
 
 
 def parse(cls: type[T], text: str) -> T | None:
-    """Make a dataclass of JSON, or None when it is something else: anyone in the network may have written it."""
+    """Make a dataclass from JSON; None for anything else, because anyone in the network may have written it."""
     try:
         return TypeAdapter(cls).validate_json(text)
     except ValueError:
         return None
-
-
-def _service(where: str, seats: int) -> Any:
-    return _library().get_distributed_runtime_service(
-        where, seats, heartbeat_timeout=_LONGEST_MEETING_S, shutdown_timeout=1, recoverable=True
-    )
-
-
-def _client(where: str, seat: int) -> Any:
-    return _library().get_distributed_runtime_client(
-        where,
-        seat,
-        init_timeout=_SECONDS,
-        heartbeat_timeout=_LONGEST_MEETING_S,
-        shutdown_timeout=1,
-        shutdown_on_destruction=False,
-        use_compression=True,
-    )
-
-
-def _library() -> Any:
-    from jax._src import lib
-
-    return getattr(lib, "_jax", None) or lib.xla_extension  # its name before JAX 0.6

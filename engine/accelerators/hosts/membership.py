@@ -1,4 +1,4 @@
-"""Which machines train together, by the configuration or by a TPU pod's own variables."""
+"""Finds out which machines train together, from the configuration or from the variables of a TPU pod."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from ..backend import BackendChoice
 
 PORT = 8482
-"""Where the coordinator listens when the address does not say; JAX's own habit on TPU pods."""
+"""The coordinator's port if the address has none; JAX uses the same on TPU pods."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This machine's place among those that train together.
+    """This machine's place among the hosts that train together.
 
     Args:
-        count: How many there are.
-        index: This machine's number, from 0.
-        address: Where host 0 is reached.
+        count: Number of hosts.
+        index: This host's number, from 0.
+        address: Host 0's address.
         port: Its port.
-        wait_s: Longest time to wait for the others.
-        why: Where this is known from.
+        wait_s: Longest time to wait for the other hosts.
+        why: Where this comes from.
     """
 
     count: int
@@ -45,32 +45,26 @@ class Membership:
 
     @property
     def where(self) -> str:
-        """The address and the port of host 0, as they are written."""
+        """Host 0's address and port."""
         return self.at(self.port)
 
     def at(self, port: int) -> str:
-        """Write host 0's address with a port."""
+        """Return host 0's address with another port."""
         return f"[{self.address}]:{port}" if ":" in self.address else f"{self.address}:{port}"
 
 
 def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
-    """Tell which machines train together.
+    """Return this machine's place among the hosts of a run; None if it trains alone.
 
-    Args:
-        config: The configuration.
-        sources: This machine; its variables, and on a TPU VM the metadata server, are asked where the configuration
-            leaves it open and a TPU of this machine is used.
-
-    Returns:
-        None where this machine trains alone.
+    What the configuration leaves open comes from the machine's variables and, on a TPU VM, from the metadata server.
 
     Raises:
-        AcceleratorError: Something that is needed is neither configured nor told, or cannot be.
+        AcceleratorError: Something that is needed is missing or wrong.
     """
     hosts = config.hosts
     if hosts.count == 1:
         return None
-    # Of a pod's hosts none can use its chips alone; a simulation or a CPU has nothing to do with the pod.
+    # No host of a pod can use its chips alone; a CPU or a simulation has nothing to do with the pod.
     metadata = read_metadata(sources) if config.accelerator in {"auto", "tpu"} else {}
     pod = find_tpu(sources, metadata) if config.accelerator in {"auto", "tpu"} else None
     count = hosts.count if hosts.count != "auto" else pod.hosts if pod is not None and pod.is_here else 1
@@ -79,42 +73,34 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     index = hosts.index if hosts.index != "auto" else pod.host_index if pod is not None else -1
     if index < 0:
         raise AcceleratorError(
-            f"Which of the {count} hosts this is, is not known.", remedy=f"Say it with --host-index, 0 to {count - 1}."
+            f"The number of this host among the {count} is not known.", remedy=f"Set --host-index, 0 to {count - 1}."
         )
     if index >= count:
         raise AcceleratorError(
-            f"This is host {index}, but {count} hosts are 0 to {count - 1}.", remedy="Check --hosts and --host-index."
+            f"This is host {index}, but {count} hosts have the numbers 0 to {count - 1}.",
+            remedy="Check --hosts and --host-index.",
         )
     address, port = _split(hosts.coordinator) if hosts.coordinator else (_first_worker(sources, metadata), PORT)
     if not address:
         raise AcceleratorError(
-            "Where host 0 is reached is not known.", remedy="Say it with --coordinator ADDRESS:PORT, the same on all."
+            "The address of host 0 is not known.", remedy="Set --coordinator ADDRESS:PORT, the same on all hosts."
         )
     return Membership(count, index, address, port, float(hosts.wait_s), _why(config, pod, count))
 
 
 def check_can_join(membership: Membership, backend_choice: BackendChoice, source: str) -> None:
-    """Check that a run can train on several hosts.
-
-    Args:
-        membership: This machine's place.
-        backend_choice: How the run reaches its accelerator.
-        source: What trains: ``host`` or ``in-process``.
-
-    Raises:
-        AcceleratorError: It cannot.
-    """
+    """Raise an `AcceleratorError` if a run cannot train on several hosts; `source` is ``host`` or ``in-process``."""
     if source != RunSource.PROCESS:
         raise AcceleratorError(
-            f"One of {membership.count} hosts ({membership.why}) needs a process of its own.",
-            why="When another host is lost, its process ends at once, and would take the console along.",
+            f"A run on {membership.count} hosts ({membership.why}) needs its own process.",
+            why="If another host is lost, this process ends, and the console would end with it.",
             remedy="Start it without --in-process.",
         )
     if backend_choice.backend != JAX:
         raise AcceleratorError(
-            f"The {membership.count} hosts ({membership.why}) train together with JAX only, and this run takes "
+            f"{membership.count} hosts ({membership.why}) can train together with JAX only, and this run uses "
             f"{backend_choice.backend} ({backend_choice.why}).",
-            remedy="Use --backend jax, or --hosts 1 on a machine with a TPU of its own.",
+            remedy="Use --backend jax, or --hosts 1 on a machine that has its own TPU.",
         )
 
 
@@ -125,18 +111,18 @@ def _why(config: RunConfig, pod: Tpu | None, count: int) -> str:
 
 
 def _first_worker(sources: Sources, metadata: Mapping[str, str]) -> str:
-    """Return host 0's address by what a pod tells; ports in it are libtpu's own.
+    """Return host 0's address from a pod's variables or metadata, which lists addresses or ``name:number:address``.
 
-    The metadata server has a list of addresses, or of ``name:number:address``.
+    Ports in the variables belong to libtpu.
     """
-    told = sources.environ.get("TPU_PROCESS_ADDRESSES") or sources.environ.get("TPU_WORKER_HOSTNAMES")
-    if told:
-        return told.split(",")[0].strip().partition(":")[0]
+    names = sources.environ.get("TPU_PROCESS_ADDRESSES") or sources.environ.get("TPU_WORKER_HOSTNAMES")
+    if names:
+        return names.split(",")[0].strip().partition(":")[0]
     return metadata.get("worker-network-endpoints", "").split(",")[0].strip().rpartition(":")[2]
 
 
 def _split(address: str) -> tuple[str, int]:
-    """Split ``address:port``; an address of IPv6 with a port has brackets around it."""
+    """Split ``address:port``; an IPv6 address with a port is in brackets."""
     host, colon, port = address.rpartition(":")
     if not colon or address.endswith("]") or (host.count(":") and not host.endswith("]")):
         host, port = address, str(PORT)
@@ -145,7 +131,7 @@ def _split(address: str) -> tuple[str, int]:
     # JAX's own service listens at the next port.
     if not host or set(host) & set("[]/ ") or not port.isdecimal() or not 0 < int(port) < 65535:
         raise AcceleratorError(
-            f"'{address}' is not where a coordinator can be.",
-            remedy="Write --coordinator ADDRESS:PORT, an address of IPv6 as [ADDRESS]:PORT.",
+            f"'{address}' is not a coordinator's address.",
+            remedy="Write --coordinator ADDRESS:PORT, or [ADDRESS]:PORT for IPv6.",
         )
     return host, int(port)

@@ -1,7 +1,7 @@
 """All hosts of a run meet before JAX starts, and host 0 checks that they fit together.
 
-Each host shows a card: its name, how many hosts it expects, its versions and its configuration. Host 0 lets all begin
-once all cards are there, or says what is wrong.
+Each host shows a card: its name, how many hosts it expects, its versions and its configuration. Once all cards are
+there, host 0 lets all begin, or says what is wrong.
 """
 
 from __future__ import annotations
@@ -36,15 +36,7 @@ _BEGIN, _STOPPED = "begin", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a host says about itself.
-
-    Args:
-        count: How many hosts it expects.
-        host: Its name.
-        versions: Of the packages that have to be the same, by name.
-        config: Digest of its configuration.
-        shown_at: Differs each time the card is shown.
-    """
+    """What a host says about itself; `config` is a digest, and `shown_at` differs each time the card is shown."""
 
     count: int
     host: str
@@ -69,10 +61,10 @@ def make_card(membership: Membership, config: RunConfig, versions: Mapping[str, 
 
 
 def go_to_meeting(membership: Membership, should_stop: Callable[[], bool]) -> Meeting:
-    """Open the meeting at host 0; elsewhere wait for it and join.
+    """Open the meeting at host 0; at other hosts, wait for it and join.
 
     Raises:
-        AcceleratorError: Host 0 cannot listen there, or does not answer in time.
+        AcceleratorError: Host 0 cannot listen, or does not answer in time.
         StoppedError: This host was asked to stop.
     """
     if membership.index == 0:
@@ -98,16 +90,9 @@ def answer_roll_call(
     membership: Membership,
     card: Card,
     should_stop: Callable[[], bool],
-    tell: Callable[[str], object],
+    report: Callable[[str], object],
 ) -> dict[int, str]:
-    """Wait for all hosts; return their names by their number.
-
-    Args:
-        board: What the hosts write to each other at the meeting.
-        membership: This host's place.
-        card: What it says about itself.
-        should_stop: Asked several times a second whether to give up.
-        tell: Called with who is missing, when that changes.
+    """Wait for all hosts; return their names by their number. `report` is called when other hosts are missing.
 
     Raises:
         AcceleratorError: They do not come in time, or do not fit together.
@@ -116,15 +101,12 @@ def answer_roll_call(
     roll = _RollCall(board, membership, card)
     try:
         roll.refuse_twin()
-        return roll.wait(should_stop, tell)
-    except StoppedError:
-        roll.give_up(Verdict(_STOPPED))
-        raise
-    except AcceleratorError as error:
-        roll.give_up(Verdict(error.what, error.remedy))
+        return roll.wait(should_stop, report)
+    except (AcceleratorError, StoppedError) as error:
+        roll.give_up(Verdict(error.what, error.remedy) if isinstance(error, AcceleratorError) else Verdict(_STOPPED))
         raise
     except RuntimeError as error:
-        raise AcceleratorError(f"Host 0 left {membership.where}.", remedy="Its own run says why.") from error
+        raise AcceleratorError(f"Host 0 left {membership.where}.", remedy="Host 0's own run says why.") from error
 
 
 @dataclass(slots=True)
@@ -151,45 +133,50 @@ class _RollCall:
                     remedy="Give each host its own --host-index.",
                 )
 
-    def wait(self, should_stop: Callable[[], bool], tell: Callable[[str], object]) -> dict[int, str]:
-        deadline = time.monotonic() + self.membership.wait_s
-        missing: list[int] = []
+    def wait(self, should_stop: Callable[[], bool], report: Callable[[str], object]) -> dict[int, str]:
+        place, hosts = self.membership, range(self.membership.count)
+        deadline = time.monotonic() + place.wait_s
+        reported = ""
         while True:
             shown = replace(self.card, shown_at=time.monotonic())
-            self.board.put(f"cards/{self.membership.index}", json.dumps(asdict(shown)))
+            self.board.put(f"cards/{place.index}", json.dumps(asdict(shown)))
             self._is_shown = True
             cards = self._cards()
             if self._decide(cards):
-                # Host 0 may have seen cards that came after this host's look.
-                cards = self._cards(math.inf)
-                return {index: cards[index].host for index in range(self.membership.count)}
+                cards = self._cards(math.inf)  # host 0 may have seen cards that came after this host looked
+                return {index: cards[index].host for index in hosts}
             if should_stop():
                 raise StoppedError
-            before, missing = missing, [index for index in range(self.membership.count) if index not in cards]
+            missing = [str(index) for index in hosts if index not in cards]
+            named = _named(missing)
             if missing and time.monotonic() > deadline:
-                raise _absent(self.membership, missing)
-            if missing and missing != before:
-                tell(f"waiting for {_named(missing)} at {self.membership.where}")
+                raise AcceleratorError(
+                    f"{named.capitalize()} of {place.count} did not come within {place.wait_s:.0f} s.",
+                    why=f"The others waited at {place.where}.",
+                    remedy="Start the same command there with its own --host-index, and check that it can reach that "
+                    "address.",
+                )
+            if missing and named != reported:
+                reported = named
+                report(f"waiting for {named} at {place.where}")
             time.sleep(_LOOK_S)
 
     def _cards(self, longest_s: float = _GONE_S) -> dict[int, Card]:
         texts = self.board.read("cards")
         silent = self._freshness.look(texts)
-        cards = {
-            int(key): parse(Card, text) for key, text in texts.items() if silent[key] < longest_s and key.isdecimal()
-        }
-        return {index: card for index, card in sorted(cards.items()) if card is not None}
+        fresh = {int(key): text for key, text in texts.items() if silent[key] < longest_s and key.isdecimal()}
+        return {index: card for index, text in sorted(fresh.items()) if (card := parse(Card, text)) is not None}
 
     def _decide(self, cards: Mapping[int, Card]) -> bool:
-        """Whether all may begin: host 0 decides, the others read what it decided."""
+        """Return whether all may begin: host 0 decides, and the others read its verdict."""
         if self.membership.index == 0:
             for index, card in cards.items():
                 if (wrong := mismatch(index, card, self.card)) is not None:
                     raise AcceleratorError(wrong.what, remedy=wrong.remedy)
-            if cards.keys() >= set(range(self.membership.count)):
+            are_all_here = cards.keys() >= set(range(self.membership.count))
+            if are_all_here:
                 self.board.put("verdict/0", json.dumps(asdict(Verdict(_BEGIN))))
-                return True
-            return False
+            return are_all_here
         verdict = parse(Verdict, self.board.read("verdict").get("0", ""))
         if verdict is None or verdict.what == _BEGIN:
             return verdict is not None
@@ -198,7 +185,7 @@ class _RollCall:
         raise AcceleratorError(verdict.what, remedy=verdict.remedy)
 
     def give_up(self, verdict: Verdict) -> None:
-        """Take the card back; as host 0, say why and let the others read it."""
+        """Remove the card; host 0 also says why, and waits until the others have read it."""
         with suppress(RuntimeError):
             if self._is_shown:
                 self.board.remove(f"cards/{self.membership.index}")
@@ -207,17 +194,11 @@ class _RollCall:
                 deadline = time.monotonic() + _GONE_S
                 while self._cards() and time.monotonic() < deadline:
                     time.sleep(_LOOK_S)
-                time.sleep(_LOOK_S)  # whoever took its card back disconnects right after
+                time.sleep(_LOOK_S)  # a host that removed its card disconnects right after
 
 
 def mismatch(index: int, card: Card, own: Card) -> Verdict | None:
-    """Say what keeps a host from training with host 0; None when nothing does.
-
-    Args:
-        index: The host's number.
-        card: Its card.
-        own: Host 0's card.
-    """
+    """Return what keeps a host from training with host 0, whose card is `own`; None if nothing does."""
     who = f"Host {index} ({card.host})"
     if card.count != own.count:
         what = f"{who} expects {card.count} hosts, host 0 ({own.host}) expects {own.count}."
@@ -234,6 +215,11 @@ def mismatch(index: int, card: Card, own: Card) -> Verdict | None:
     return None
 
 
+def _named(numbers: list[str]) -> str:
+    *others, last = numbers or [""]
+    return f"hosts {', '.join(others)} and {last}" if others else f"host {last}"
+
+
 def _versions() -> dict[str, str]:
     found = {}
     for name in _PACKAGES:
@@ -243,7 +229,7 @@ def _versions() -> dict[str, str]:
 
 
 def _check_can_listen(membership: Membership) -> None:
-    """Check host 0's ports: JAX's service would share a port with another one without saying so."""
+    """Check host 0's ports: JAX's service would share a port with another service without an error."""
     family = socket.AF_INET6 if ":" in membership.address else socket.AF_INET
     for port in (membership.port, membership.port + 1):
         try:
@@ -257,18 +243,3 @@ def _check_can_listen(membership: Membership) -> None:
                 what = f"{membership.address} is not an address of this machine, {socket.gethostname()}."
                 remedy = "Use --host-index 0 only on the machine that --coordinator names."
             raise AcceleratorError(what, remedy=remedy) from error
-
-
-def _named(numbers: list[int]) -> str:
-    if len(numbers) == 1:
-        return f"host {numbers[0]}"
-    return f"hosts {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
-
-
-def _absent(membership: Membership, missing: list[int]) -> AcceleratorError:
-    named = _named(missing)
-    return AcceleratorError(
-        f"{named[0].upper()}{named[1:]} of {membership.count} did not come within {membership.wait_s:.0f} s.",
-        why=f"The others waited at {membership.where}.",
-        remedy="Start the same command there with its own --host-index, and check that it can reach that address.",
-    )

@@ -1,7 +1,7 @@
-"""Joins the hosts of a run, and watches over them while they train.
+"""Joins the hosts of a run and watches them while they train.
 
-Each host writes a word about itself twice a second, and reads those of the others. None can go on alone, because every
-step waits for the gradients of all: a host that is lost or failed ends the run, and a stop is agreed on.
+Twice a second, each host writes a word about itself and reads those of the others. No host can go on alone, because
+every step waits for the gradients of all: a host that is lost or fails ends the run, and all hosts stop together.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,28 +54,27 @@ class Word:
 
     Args:
         beat: Grows each time, as a sign of life.
-        held: Steps that it has begun, once it holds training until all agree on a last step.
+        asked: Why it was asked to stop; does not change once `held` is set.
+        held: Steps begun, once it holds training until all agree on a last step.
         end: Why it ended the run.
-        lost: The host whose loss that was.
+        lost: The host that it lost.
         is_done: Whether it has saved everything.
-        has_left: Whether it reads no more.
+        has_left: Whether it has stopped reading.
+        figures: Its newest measurements: encoded events by their name.
     """
 
     beat: int = 0
+    asked: str = ""
     held: int | None = None
     end: str = ""
     lost: int | None = None
     is_done: bool = False
     has_left: bool = False
+    figures: dict[str, str] = field(default_factory=dict)
 
 
 def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
-    """Meet the other hosts, and connect JAX with them.
-
-    Raises:
-        AcceleratorError: They do not come, or do not fit together.
-        StoppedError: This host or host 0 was asked to stop.
-    """
+    """Meet the other hosts and connect JAX with them; raises the errors of `answer_roll_call`."""
     watcher = Watcher(recorder.run.path)
     watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
     if membership.index:
@@ -89,7 +88,7 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
         watcher.say(f"JAX did not connect the {membership.count} hosts.")
         meeting.free_next_port()
         if membership.index:
-            meeting.close()  # before host 0 does, which waits for everyone in the next line
+            meeting.close()  # before host 0, which waits for all in the next line
         board = connect_jax(membership)
     finally:
         meeting.close()
@@ -107,14 +106,10 @@ class Team:
         recorder: The run.
         index: This host's number.
         names: The hosts' names by their number.
-        board: What they write to each other.
+        board: Where they write to each other.
         leave: Writes the run's last event and ends this process.
         silent_s: Seconds without a new word after which a host is lost; busy Python code may delay a word.
-        suspect_s: The same once a step failed here, because it most likely failed for a lost host.
-
-    Attributes:
-        watcher: The process that writes the last event if JAX aborts this one.
-        is_agreed: Whether the hosts have agreed on a last step.
+        suspect_s: The same after a step failed here, because a lost host is the most likely cause.
     """
 
     def __init__(
@@ -127,7 +122,8 @@ class Team:
         silent_s: float = 30.0,
         suspect_s: float = 3.0,
     ) -> None:
-        self.watcher: Watcher | None = None
+        self.watcher: Watcher | None = None  # writes the last event if JAX aborts this process
+        self.is_agreed = False  # on a last step
         self.names = names
         self.is_leader = index == 0
         self._recorder = recorder
@@ -141,16 +137,15 @@ class Team:
         self._freshness = Freshness()
         self._silent: dict[str, float] = {}
         self._asked = ""
-        self.is_agreed = False
         self._failure: tuple[float, RunFailed] | None = None
-        self._figures: dict[str, str] = {}
+        self._passed_on: dict[tuple[int, str], str] = {}
         self._changed = threading.Event()
         self._host_0_is_done = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tpu-console-hosts", daemon=True)
 
     def start(self) -> None:
-        """Watch over the others; from now on this host stops only when they do."""
+        """Watch the other hosts; from now on this one stops only when they do."""
         asked, self._recorder.stop_token = self._recorder.stop_token, StopToken()
         self._recorder.listen(self._keep_figures)
         self._thread.start()
@@ -161,7 +156,7 @@ class Team:
         self._stop.attach(model)
 
     def request_stop(self, reason: str) -> None:
-        """Have all hosts stop after the same step; returns immediately."""
+        """Ask all hosts to stop after the same step; return immediately."""
         self._asked = reason if self.is_leader else f"{reason}, at host {self._index} ({self.names[self._index]})"
         self._changed.set()
 
@@ -177,16 +172,16 @@ class Team:
             disconnect_jax()
 
     def stop_watching(self) -> None:
-        """Neither read nor write any more."""
+        """Stop reading and writing."""
         self._over.set()
         self._changed.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def fail(self, error: BaseException, failed: RunFailed) -> None:
-        """Tell the others why this host cannot go on, and end this process with that as its last event.
+        """Say to the others why this host cannot go on, and end this process with that as its last event.
 
-        A step fails within moments when another host is gone: then that host is named instead.
+        If another host is lost, a step fails here a moment later; then the last event names that host.
         """
         wait_s = 0.0 if isinstance(error, ConsoleError) else 2 * self._suspect_s
         self._failure = (time.monotonic() + wait_s, failed)
@@ -198,7 +193,7 @@ class Team:
             try:
                 self._say()
                 self._hear()
-            except RuntimeError:  # JAX aborts this process for the same reason, sooner or later
+            except RuntimeError:  # JAX will abort this process for the same reason
                 self._lose(0)
             is_waiting = self._word.held is not None and not self.is_agreed
             self._changed.wait(_LOOK_HELD_S if is_waiting else _LOOK_S)
@@ -206,10 +201,9 @@ class Team:
 
     def _say(self) -> None:
         self._word.beat += 1
+        if self._word.held is None:
+            self._word.asked = self._asked
         self._board.put(f"words/{self._index}", json.dumps(asdict(self._word)))
-        while not self.is_leader and self._figures:
-            name, text = self._figures.popitem()
-            self._board.put(f"figures/{self._index}-{name}", text)
 
     def _hear(self) -> None:
         texts = dict.fromkeys(map(str, self.names), "") | self._board.read("words")
@@ -228,26 +222,24 @@ class Team:
             return self._end(f"{self._who(self._index)} failed: {end}", self._failure[1])
         if not self.is_leader and words[0].is_done:
             self._host_0_is_done.set()
-        if self.is_leader:
-            self._pass_figures_on()
-        return self._agree([*words.values(), self._word])
+        for index, word in words.items() if self.is_leader else ():
+            self._pass_figures_on(index, word.figures)
+        return self._agree(words | {self._index: self._word})
 
-    def _agree(self, words: list[Word]) -> None:
-        """Hold training once someone asked to stop, until all know how far each has begun, and go one step further.
+    def _agree(self, words: dict[int, Word]) -> None:
+        """Once a host was asked to stop, hold training until all know how many steps each has begun, and add one.
 
-        That step no host has begun, and each will. If none has begun any, they need not begin one.
+        No host has begun that step, and each will. If no host has begun any step, all end without one.
         """
-        if self._asked:
-            self._board.put_once("stop/0", self._asked)
-            self._asked = ""
-        if self.is_agreed or (reason := self._board.read("stop").get("0")) is None:
+        asked = [words[index].asked for index in sorted(words) if words[index].asked]
+        if self.is_agreed or not asked:
             return
         if self._word.held is None:
             self._word.held = self._stop.hold()
-        held = [word.held for word in words if word.held is not None]
+        held = [word.held for word in words.values() if word.held is not None]
         if len(held) < len(words):
             return
-        self.is_agreed = True
+        self.is_agreed, reason = True, asked[0]
         self._say()
         if max(held):
             self._stop.stop_after(max(held) + 1, partial(self._recorder.stop_token.request, reason))
@@ -259,7 +251,7 @@ class Team:
         self._end(f"{self._who(index)} is gone.", lost=index)
 
     def _end(self, what: str, last: RunFailed | None = None, lost: int | None = None) -> None:
-        """End the run for all hosts: training may hang in a step that never ends."""
+        """End the run for all hosts; training may hang in a step that never ends."""
         self._word.end, self._word.lost = what, lost
         if lost is not None and lost in self.names:
             self._recorder.emit(HostLost(lost, self.names[lost], round(self._silent.get(str(lost), 0.0), 1)))
@@ -271,7 +263,7 @@ class Team:
         self._go(last or RunFailed(_without(what), "", remedy, self._recorder.run.log.name))
 
     def _go(self, last: RunFailed | RunFinished) -> None:
-        """Leave; host 0 goes last, because JAX aborts a process that loses it."""
+        """Leave; host 0 leaves last, because JAX aborts a process that loses it."""
         self._word.has_left = True
         with suppress(RuntimeError):
             self._say()
@@ -290,14 +282,15 @@ class Team:
 
     def _keep_figures(self, event: Event) -> None:
         if isinstance(event, HostSampled | MemorySampled) and not self.is_leader:
-            self._figures[type(event).__name__] = encode(event, time.time()).decode()
+            # A new dictionary, because another thread reads this one.
+            self._word.figures = self._word.figures | {type(event).__name__: encode(event, time.time()).decode()}
 
-    def _pass_figures_on(self) -> None:
-        for key, text in self._board.read("figures").items():
-            if self._figures.get(key) == text:
+    def _pass_figures_on(self, index: int, figures: Mapping[str, str]) -> None:
+        for name, text in figures.items():
+            if self._passed_on.get((index, name)) == text:
                 continue
-            self._figures[key] = text
-            with suppress(ValueError, TypeError, AttributeError):  # whoever wrote it is no host
+            self._passed_on[index, name] = text
+            with suppress(ValueError, TypeError, AttributeError):  # no host wrote it
                 event = decode(json.loads(text))
                 if isinstance(event, HostSampled | MemorySampled):
                     self._recorder.emit(event)

@@ -34,7 +34,7 @@ def backend_choice(
 def test_without_a_tpu_tensorflow_is_taken_because_it_is_faster() -> None:
     assert backend_choice(LAPTOP).backend == "tensorflow"
     assert backend_choice(COLAB, accelerator="sim:8") == BackendChoice(
-        "tensorflow", "auto: the faster one without a TPU", "sim:8"
+        "tensorflow", "auto: faster without a TPU", "sim:8"
     )
     assert backend_choice(COLAB, accelerator="cpu", backend="jax") == BackendChoice("jax", "asked for", "cpu")
 

@@ -54,7 +54,7 @@ def connected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_a_gpu_that_is_not_there_is_an_error_that_lists_what_is(connected: dict[str, Any]) -> None:
     error = connected["gpu"]
     assert error["what"] == "There is no GPU that TensorFlow can use."
-    assert error["why"] == "No NVIDIA device is in this machine."
+    assert error["why"] == "No NVIDIA GPU was found."
     assert "cpu (" in error["remedy"]
     assert "sim:N" in error["remedy"]
 
@@ -62,7 +62,7 @@ def test_a_gpu_that_is_not_there_is_an_error_that_lists_what_is(connected: dict[
 @WITHOUT_GPU
 def test_auto_says_what_it_chose_and_why(connected: dict[str, Any]) -> None:
     assert connected["auto"]["accelerator"] == "cpu"
-    assert connected["auto"]["reason"] == "auto: No NVIDIA device is in this machine."
+    assert connected["auto"]["reason"] == "auto: No NVIDIA GPU was found."
 
 
 def test_the_cpu_is_one_replica(connected: dict[str, Any]) -> None:
@@ -85,8 +85,8 @@ def test_simulated_replicas_are_numbered_devices(connected: dict[str, Any]) -> N
 
 
 def test_another_accelerator_in_the_same_process_is_explained(connected: dict[str, Any]) -> None:
-    assert connected["sim:3"]["what"] == "The accelerator 'sim:3' cannot be set up in this process any more."
-    assert "process of its own" in connected["sim:3"]["remedy"]
+    assert connected["sim:3"]["what"] == "The accelerator 'sim:3' can no longer be set up in this process."
+    assert "its own process" in connected["sim:3"]["remedy"]
 
 
 @WITHOUT_GPU

@@ -73,13 +73,13 @@ def test_what_a_pod_tells_can_be_set_by_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("hosts", "sentence"),
     [
-        ({"count": 2, "coordinator": "h:1"}, "Which of the 2 hosts this is, is not known. Say it with --host-index"),
-        ({"count": 2, "index": 0}, "Where host 0 is reached is not known. Say it with --coordinator"),
-        ({"count": 2, "index": 0, "coordinator": "h:"}, "'h:' is not where a coordinator can be"),
-        ({"count": 2, "index": 0, "coordinator": "h:70000"}, "'h:70000' is not where"),
-        ({"count": 2, "index": 0, "coordinator": ":9000"}, "':9000' is not where"),
-        ({"count": 2, "index": 0, "coordinator": "http://h:9000"}, "'http://h:9000' is not where"),
-        ({"count": 2, "index": 0, "coordinator": "[::1:9000"}, "is not where"),
+        ({"count": 2, "coordinator": "h:1"}, "The number of this host among the 2 is not known. Set --host-index"),
+        ({"count": 2, "index": 0}, "The address of host 0 is not known. Set --coordinator"),
+        ({"count": 2, "index": 0, "coordinator": "h:"}, "'h:' is not a coordinator's address"),
+        ({"count": 2, "index": 0, "coordinator": "h:70000"}, "'h:70000' is not a coordinator's"),
+        ({"count": 2, "index": 0, "coordinator": ":9000"}, "':9000' is not a coordinator's"),
+        ({"count": 2, "index": 0, "coordinator": "http://h:9000"}, "'http://h:9000' is not a coordinator's"),
+        ({"count": 2, "index": 0, "coordinator": "[::1:9000"}, "is not a coordinator's"),
     ],
 )
 def test_what_is_missing_or_wrong_is_one_sentence(tmp_path: Path, hosts: dict[str, Any], sentence: str) -> None:
@@ -90,7 +90,7 @@ def test_what_is_missing_or_wrong_is_one_sentence(tmp_path: Path, hosts: dict[st
 
 def test_an_index_that_a_smaller_number_of_hosts_has_not(tmp_path: Path) -> None:
     hosts = {"count": 2, "coordinator": "h:1"}
-    with pytest.raises(AcceleratorError, match="This is host 3, but 2 hosts are 0 to 1"):
+    with pytest.raises(AcceleratorError, match="This is host 3, but 2 hosts have the numbers 0 to 1"):
         found(tmp_path, "gke-v5e-4", {"TPU_WORKER_ID": "3"}, accelerator="tpu", hosts=hosts)
 
 
@@ -111,9 +111,9 @@ def test_addresses_of_both_kinds(tmp_path: Path, told: str, address: str, port: 
 
 def test_several_hosts_need_jax_and_a_process_of_their_own() -> None:
     check_can_join(place(), BackendChoice("jax", "asked for", "cpu"), "host")
-    with pytest.raises(AcceleratorError, match=r"needs a process of its own.*without --in-process"):
+    with pytest.raises(AcceleratorError, match=r"needs its own process.*without --in-process"):
         check_can_join(place(), BackendChoice("jax", "asked for", "cpu"), "in-process")
-    with pytest.raises(AcceleratorError, match=r"with JAX only, and this run takes tensorflow \(auto: a SavedModel"):
+    with pytest.raises(AcceleratorError, match=r"with JAX only, and this run uses tensorflow \(auto: a SavedModel"):
         check_can_join(place(), BackendChoice("tensorflow", "auto: a SavedModel", "tpu"), "host")
 
 
@@ -125,6 +125,6 @@ def test_a_run_inside_the_console_that_is_one_of_several_ends_with_that_sentence
     journal.close()
     failed = the(run, RunFailed)
     assert (failed.what, failed.remedy) == (
-        "One of 2 hosts (asked for) needs a process of its own.",
+        "A run on 2 hosts (asked for) needs its own process.",
         "Start it without --in-process.",
     )

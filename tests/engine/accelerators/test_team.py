@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import pytest
 from tests.engine.accelerators.host_parts import Hall
 from tests.helpers import LIMIT_S, all_of, small_config, the, wait_until
 from tpu_console.engine.accelerators.hosts.agreed_stop import AgreedStop
-from tpu_console.engine.accelerators.hosts.team import Team
+from tpu_console.engine.accelerators.hosts.team import Team, Word
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import HostLost, HostSampled, Progress, RunFailed, RunFinished
@@ -250,12 +252,15 @@ def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[
 def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0)
     stranger = hosts.hall.board(7)
-    for key in ("words/1", "words/x", "figures/1-HostSampled", "figures/x"):
-        stranger.put(key, "[1")
-    for number, text in enumerate(("[1]", "1", '{"type": []}')):
-        stranger.put(f"figures/{number}", text)
-    stranger.put("figures/y", '{"type": "RunFailed", "what": "x", "why": "", "remedy": "", "log": ""}')
-    hosts.start()
+    end = '{"type": "RunFailed", "what": "x", "why": "", "remedy": "", "log": ""}'
+    stranger.put("words/x", "[1")
+    stranger.put("words/1", "[1")
+    hosts.start(0)
+    for figure in ("[1]", "1", '{"type": []}', end):
+        word = Word(beat=len(figure), figures={"HostSampled": figure})
+        stranger.put("words/1", json.dumps(asdict(word)))
+        wait_until(lambda figure=figure: hosts.teams[0]._passed_on.get((1, "HostSampled")) == figure, figure)  # type: ignore[misc]
+    hosts.start(1)
     hosts.tokens[1].request("asked")
     wait_until(lambda: len(hosts.ends) == 2, "the end")
     assert not all_of(hosts.channels[0].run, RunFailed)

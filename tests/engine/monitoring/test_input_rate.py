@@ -86,7 +86,7 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     assert waited / batches > 0.5 * batch_s
     assert told[-1].step == the(run, FitStarted).epochs * 40
     (notice,) = [event.message for event in all_of(run, Noticed) if "limits the run" in event.message]
-    assert "of epoch 2 a batch was waited for" in notice
+    assert "training waited for data in" in notice
     assert "data.cache=auto keeps them after the first one." in notice
     assert told[-1].remedy in notice
 
@@ -316,7 +316,7 @@ def test_it_advises_once_and_not_for_the_first_epoch(story: Story) -> None:
         story.passes(2, waiting=waiting)
         story.end_epoch(epoch, epoch)
     assert story.notices == [
-        "The input limits the run: in 75% of the training time of epoch 3 a batch was waited for. Advice for epoch 3."
+        "The input limits the run: training waited for data in 75% of epoch 3. Advice for epoch 3."
     ]
     assert [event.limit for event in story.told] == ["input", "balanced", "input", "input"]
 
@@ -354,18 +354,22 @@ def facts(**changes: Any) -> InputFacts:
 @pytest.mark.parametrize(
     ("changes", "epoch", "said"),
     [
-        ({"fills_cache": True}, 1, "later ones read what is kept"),
-        ({"fills_cache": True, "changes": ("zoom",)}, 2, "(zoom) are made by"),
+        ({"fills_cache": True}, 1, "later epochs read the cache"),
+        ({"fills_cache": True, "changes": ("zoom",)}, 2, "(zoom) runs on"),
         ({"cache": "off", "asked": "off", "changes": ("zoom",)}, 1, "data.cache=auto"),
-        ({"cache": "off", "dataset": "mine.py:data"}, 2, "mine.py:data map with num_parallel_calls"),
+        (
+            {"cache": "off", "dataset": "mine.py:data"},
+            2,
+            "map with num_parallel_calls=tf.data.AUTOTUNE in mine.py:data",
+        ),
         ({"cache": "off", "dataset": "tfrecord"}, 2, "--shard-mb"),
         ({"cache": "off"}, 2, "`tpu-console tfrecord`"),
         ({"changes": ("flip", "zoom"), "accelerator_can_change": True}, 2, "augmentation.placement=model"),
-        ({"changes": ("flip",), "cores": 1.0}, 2, "by the host's 1 core:"),
+        ({"changes": ("flip",), "cores": 1.0}, 2, "on the host's 1 core:"),
         ({"cache": "disk"}, 2, "data.cache=memory"),
-        ({"is_float": True, "dataset": "mine.py:data"}, 2, "as uint8"),
+        ({"is_float": True, "dataset": "mine.py:data"}, 2, "uint8 needs"),
         ({"cores": 2.0}, 2, "the host's 2 cores"),
-        ({}, 2, "fewer bytes an example"),
+        ({}, 2, "fewer bytes per example"),
     ],
 )
 def test_the_advice_fits_the_input(changes: dict[str, Any], epoch: int, said: str) -> None:

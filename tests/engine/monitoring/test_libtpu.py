@@ -181,7 +181,7 @@ def test_an_answer_that_is_no_message_is_no_figure(serve: Serve, ask: Ask) -> No
 def test_a_runtime_without_figures_yet_is_asked_again(serve: Serve, ask: Ask, clock: Clock) -> None:
     runtime = serve({DUTY_CYCLE: {}})
     metrics = ask(runtime.port)
-    assert metrics.read(DUTY_CYCLE, 2).why_not == "the TPU's runtime has no figures of it"
+    assert metrics.read(DUTY_CYCLE, 2).why_not == "the TPU's runtime has no figures for it"
     runtime.figures = TWO_CHIPS
     clock.now += 11
     assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]

@@ -113,8 +113,8 @@ def test_a_container_that_does_not_tell_its_use_is_said_to(tmp_path: Path) -> No
     assert (sample.cpu_percent, sample.ram_bytes, sample.disk_read_bytes_per_s) == (None, None, None)
     assert sample.ram_limit_bytes == 8 * GIB
     assert sample.why_not == {
-        "cpu_percent": "the container has 2 cores and does not tell its use",
-        "ram_bytes": "the container does not tell its use",
+        "cpu_percent": "the container has 2 cores and does not report its use",
+        "ram_bytes": "the container does not report its use",
         "disk_read_bytes_per_s": "no disk's counters can be read here",
     }
 
@@ -233,7 +233,7 @@ def test_a_cpu_s_memory_is_the_process_s() -> None:
     assert memory.limit_bytes is not None
     assert 1 << 20 < memory.used_bytes <= memory.peak_bytes < memory.limit_bytes
     assert (memory.why_not, memory.duty_percent) == ("", None)
-    assert memory.duty_why_not == "only a TPU's runtime tells it"
+    assert memory.duty_why_not == "only a TPU reports it"
 
 
 def test_only_this_process_s_replicas_are_read() -> None:
@@ -246,8 +246,8 @@ def test_only_this_process_s_replicas_are_read() -> None:
 @pytest.mark.slow
 def test_tensorflow_says_why_it_tells_no_memory() -> None:
     for device, why_not in (
-        ("GPU:77", "TensorFlow does not tell: "),
-        ("TPU:0", "TensorFlow does not tell: "),
+        ("GPU:77", "TensorFlow reports an error: "),
+        ("TPU:0", "TensorFlow reports an error: "),
     ):
         memory = tensorflow_memory(5, device)
         assert (memory.index, memory.used_bytes, memory.limit_bytes) == (5, None, None)
@@ -265,7 +265,7 @@ print((memory.used_bytes, memory.limit_bytes, memory.why_not))
 @pytest.mark.slow
 def test_a_device_where_tensorflow_has_put_nothing_is_told_as_such(tmp_path: Path) -> None:
     printed = run_python(FRESH, cwd=tmp_path).strip()
-    assert printed == "(None, None, 'TensorFlow has counted nothing there')"
+    assert printed == "(None, None, 'TensorFlow has counted no memory there')"
 
 
 JAX = """
@@ -306,11 +306,11 @@ def test_jax_says_why_it_tells_no_memory_of_a_cpu_and_the_runtime_fills_it_in(tm
     finally:
         runtime.close()
     told = {name: [ReplicaMemory(**memory) for memory in memories] for name, memories in json.loads(printed).items()}
-    why_not = "JAX tells no memory of a device of the kind cpu"
+    why_not = "JAX reports no memory for a device of kind cpu"
     assert [(memory.used_bytes, memory.limit_bytes, memory.why_not) for memory in told["gpu"]] == [
         (None, None, why_not)
     ] * 4
-    assert {memory.duty_why_not for memory in told["gpu"]} == {"only a TPU's runtime tells it"}
+    assert {memory.duty_why_not for memory in told["gpu"]} == {"only a TPU reports it"}
     # The peak is still missing, and why.
     assert told["tpu"] == [
         ReplicaMemory(0, 3 * GIB, None, 16 * GIB, why_not, 97.5, ""),

@@ -72,3 +72,10 @@ def test_the_nearest_clean_size_is_clean() -> None:
     for units in (60, 100, 130, 200):
         (waste,) = wastes([keras.Input((128,)), layers.Dense(units)])
         assert wastes([keras.Input((128,)), layers.Dense(waste.nearest)]) == []
+
+
+def test_grouped_attention_is_looked_at_too() -> None:
+    tokens = keras.Input((128, 128))
+    layer = layers.GroupQueryAttention(head_dim=50, num_query_heads=4, num_key_value_heads=2)
+    found = list(find_waste(keras.Model(tokens, layer(tokens, tokens)), 128, "float32"))
+    assert {waste.layer for waste in found} == {layer.name}

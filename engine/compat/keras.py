@@ -1,0 +1,65 @@
+"""Private calls of Keras, checked on Keras 3.15.1."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def build_from_shapes(model: Any, batch: Any) -> None:
+    """Build the metrics, loss and optimizer of a compiled model from the shapes and types of a batch.
+
+    Private: `Trainer._symbolic_build`, which `fit` calls itself; Keras has no public call for it. Without it, `fit` on
+    JAX or under a strategy takes its shapes from a first batch and then starts the dataset again. That fills the
+    shuffle buffer twice and changes the order of the examples. Does nothing on a Keras that has no such function.
+
+    Args:
+        model: The compiled model, in the scope of its strategy.
+        batch: Inputs, labels and perhaps weights: anything with a `shape` and a `dtype`.
+    """
+    build = getattr(model, "_symbolic_build", None)
+    if build is not None:
+        build(data_batch=batch)
+
+
+def skip_build_in_fit(model: Any) -> None:
+    """Keep `fit` from building a model that is already built.
+
+    Private: `TensorFlowTrainer._maybe_symbolic_build`. Under a strategy of TensorFlow it takes a batch from the dataset
+    even if nothing is left to build, with the effects that `build_from_shapes` describes.
+    """
+    if hasattr(model, "_maybe_symbolic_build"):
+        model._maybe_symbolic_build = lambda *_args, **_named: None  # noqa: SLF001
+
+
+def rename_weight(weight: Any, path: str) -> None:
+    """Change the path of a weight, from which an optimizer makes the names of its own variables.
+
+    Private: `KerasVariable._path`; the public `path` cannot be set. Without it, the weights of a SavedModel in
+    `keras.layers.TFSMLayer` cannot be trained under a strategy: their names contain colons, which TensorFlow refuses
+    when an optimizer makes its variables inside a `tf.function`.
+    """
+    weight._path = path  # noqa: SLF001
+
+
+def attention_projection(layer: Any, name: str) -> Any:
+    """Return a projection of an attention layer, or None.
+
+    Private: `_query_dense`, `_key_dense`, `_value_dense` and `_output_dense` of `GroupedQueryAttention`, which has no
+    public names for them; `MultiHeadAttention` has. Without it, the preflight leaves out their matrix products.
+
+    Args:
+        layer: A `MultiHeadAttention` or `GroupedQueryAttention`.
+        name: ``query``, ``key``, ``value`` or ``output``.
+    """
+    return getattr(layer, f"_{name}_dense", None)
+
+
+def file_utils() -> Any:
+    """Return the module whose `get_file` downloads the weights of Keras's own models.
+
+    Private: `keras.src.utils.file_utils`. Models that Keras brings call `get_file` there, so that replacing the public
+    `keras.utils.get_file` does not reach them. Without it, a preflight would download weights that it does not need.
+    """
+    from keras.src.utils import file_utils
+
+    return file_utils
