@@ -124,7 +124,7 @@ class JobProcess:
         if self.was_asked_to_end:
             raise KeyboardInterrupt
         if self._is_late and self._limit_s is not None:
-            text = f"The {self._name} job had no result after {duration(self._limit_s)} and was ended."
+            text = f"The {self._name} job had no result after {duration(self._limit_s)} and was stopped."
             raise ConsoleError(text, remedy=self._see())
         if kind == "error":
             kind_of_error = UntrustedCodeError if last.get("needs_trust") else ConsoleError
@@ -152,7 +152,7 @@ class JobProcess:
         return self._see() if error.get("has_log") else ""
 
     def _see(self) -> str:
-        return f"Its log: {user_path(self._log)}"
+        return f"Log: {user_path(self._log)}"
 
 
 def log_file(name: str) -> Path:
@@ -187,5 +187,5 @@ def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Po
 
 def _cause(code: int) -> str:
     if code == -signal.SIGKILL:
-        return "It was ended by force, as systems do when memory runs out."
-    return f"It was ended by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."
+        return "It was killed, probably because memory ran out."
+    return f"It was killed by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."

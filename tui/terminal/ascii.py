@@ -9,33 +9,10 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.filter import LineFilter
 
+from .lookalikes import LOOKALIKES
+
 if TYPE_CHECKING:
     from textual.color import Color
-
-# One cell for one cell: widths stay as they were laid out.
-_LOOKALIKES = {
-    **dict.fromkeys("─━═", "-"),
-    **dict.fromkeys("│┃║▎▏▌▍▐▕▊▋▉", "|"),
-    **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"),
-    **dict.fromkeys("▔▀", "-"),
-    **dict.fromkeys("▁▂▃▄", "_"),
-    **dict.fromkeys("▅▆▇█■◼", "#"),
-    **dict.fromkeys("●•★◆", "*"),
-    **dict.fromkeys("○◯□", "o"),
-    **dict.fromkeys("✓✔", "+"),
-    **dict.fromkeys("✖✗✕×", "x"),
-    **dict.fromkeys("▶▸►→❯", ">"),
-    **dict.fromkeys("◀◂◄←❮", "<"),
-    **dict.fromkeys("▲△↑", "^"),
-    **dict.fromkeys("▼▽↓", "v"),
-    **dict.fromkeys("–—·", "-"),
-    "…": "~",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "\xa0": " ",
-}
 
 
 class AsciiOnly(LineFilter):
@@ -51,4 +28,4 @@ class AsciiOnly(LineFilter):
 
 @lru_cache(4096)
 def _in_ascii(text: str) -> str:
-    return "".join(c if c.isascii() else _LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)
+    return "".join(c if c.isascii() else LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)

@@ -37,9 +37,9 @@ def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Pat
         f'to train     dataset = "tfrecord" and data.options.path = "{tmp_path}/shards"',
         "",
         "class  images   share",
-        "daisy      10  40.0 %",
-        "rose        5  20.0 %",
-        "tulip      10  40.0 %",
+        "daisy      10  40.0%",
+        "rose        5  20.0%",
+        "tulip      10  40.0%",
     ]
     assert all(character.isprintable() or character == "\n" for character in err)
     ended = re.sub(r" in .*", "", err).splitlines()
@@ -71,7 +71,7 @@ def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call
     assert code == 0
     assert "images       11, each read back; 1 left out" in out
     assert "Train_1 is empty" in err
-    assert "multiple_diseases       2  18.2 %" in out
+    assert "multiple_diseases       2  18.2%" in out
 
 
 def test_what_is_wrong_with_a_table_is_said_with_the_command_s_own_options(call: Call, tmp_path: Path) -> None:

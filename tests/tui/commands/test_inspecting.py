@@ -124,7 +124,7 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
     assert found["train"] + found["validation"] == found["images"]["usable"]
     assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == found["images"]["usable"]
     assert {entry["caption"] for entry in found["pictures"]} == {"daisy", "rose", "tulip"}
-    page = Page(80, Depth.GREY, is_utf8=True).lines("image-folder", {"path": str(folder)}, found)
+    page = Page(80, Depth.GREY).lines("image-folder", {"path": str(folder)}, found)
     assert "  tulip/empty.jpg is empty" in page
     assert max(map(len, page)) <= 80
 
@@ -182,7 +182,7 @@ def test_a_preset_whose_data_is_missing_says_where_it_comes_from(
 
 
 def page_of(found: dict[str, Any], width: int = 80) -> list[str]:
-    return Page(width, Depth.GREY, is_utf8=False).lines("mine.py:data", {}, found)
+    return Page(width, Depth.GREY).lines("mine.py:data", {}, found)
 
 
 def test_many_classes_show_the_largest_and_the_smallest() -> None:

@@ -18,7 +18,7 @@ from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets import find_preset
 from tpu_console.tui.cli import cli
 from tpu_console.tui.jobs.job_process import log_file
-from tpu_console.tui.text.verdict_text import gib
+from tpu_console.tui.text.numbers import gib
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,10 +74,10 @@ def test_a_verdict_is_told_in_plain_lines(call: Call, job: Callable[[Start], Non
     assert code == 0
     assert "\x1b" not in out + err
     lines = [" ".join(line.split()) for line in out.splitlines()]
-    assert "v5e-8 128 float32 1,024 fits 0.31 GiB 15.75 GiB 98 %" in lines
-    assert "v5e-8 128 float32 2.32 441,379 0.11 s 22.3 s < 0.1 % memory" in lines
+    assert "v5e-8 128 float32 1,024 fits 0.31 GiB 15.75 GiB 98%" in lines
+    assert "v5e-8 128 float32 2.32 441,379 0.11 s 22.3 s < 0.1% memory" in lines
     assert any(line.startswith("At best") and "not a prediction" in line for line in lines)
-    assert "dense_1 features 10 128 92 % 128" in lines
+    assert "dense_1 features 10 128 92% 128" in lines
     severities = [line.split()[0] for line in lines if line.startswith(("warning ", "note "))]
     assert severities == sorted(severities, reverse=True)
     assert f"`tpu-console inspect {NAME} --speed`" in out

@@ -15,9 +15,9 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.text.outcome import VerdictBox
 from tpu_console.tui.widgets.chart_pane import ChartPane
 from tpu_console.tui.widgets.epoch_table import EpochTable
+from tpu_console.tui.widgets.outcome_box import OutcomeBox
 from tpu_console.tui.widgets.rows_pane import RowsPane
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
     async with app_on(engine).run_test(size=size) as pilot:
         await shows(pilot, "✗ crashed", "ended without a word", "console.log", "libtpu: Killed")
         await shows(pilot, "checkpoints/best.keras")
-        assert live(pilot).query_one(VerdictBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
+        assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
 
 
 async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:

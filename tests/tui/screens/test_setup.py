@@ -376,7 +376,7 @@ async def test_a_broken_preset_file_is_listed_with_its_mistakes(tmp_path: Path) 
         await until(pilot, lambda: "did you mean 'digits'?" in " ".join(str(detail.render()).split()))
         assert "batch_size" in str(detail.render())
         presets = app.setup.query_one(PresetList)
-        assert "✖ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
+        assert "✗ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
         assert app.panel.command == "tpu-console run digits-cnn"
 
 

@@ -34,7 +34,7 @@ def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **to
 
 
 def rows_of(table: ReplicaTable) -> list[dict[str, str]]:
-    return [{column.name: table.cell(column, i) for column in table.columns} for i in range(len(table.items))]
+    return [{column.title: table.cell(column, i) for column in table.columns} for i in range(len(table.items))]
 
 
 def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
         "host": "tpu-vm-0",
         "batch": "128",
         "images/s": "1,500",
-        "duty": "64 %",
+        "duty": "64%",
         "memory": "9.3/15.8 GiB",
     }
     assert table.remarks == []
@@ -59,7 +59,7 @@ def test_a_host_is_slow_more_than_a_tenth_below_the_median(tmp_path: Path, rate:
     hosts = hosts_of(state)
     assert [bool(hosts[process].behind) for process in range(3)] == [False, False, is_slow or rate < 10_800]
     if is_slow:
-        assert slow_text(hosts[2]) == "host 2 (tpu-vm-2) is slow: 9,000 images/s, 25 % below the hosts' median"
+        assert slow_text(hosts[2]) == "host 2 (tpu-vm-2) is slow: 9,000 images/s, 25% below the hosts' median"
 
 
 def test_one_slow_second_does_not_make_a_slow_host(tmp_path: Path) -> None:
@@ -108,14 +108,14 @@ def test_before_training_nothing_is_claimed(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path)
     run.begin()
     table = table_of(state_of(run), 120, 0)
-    assert [column.name for column in table.columns] == ["#", "device", "kind", "coords", "host", "batch"]
+    assert [column.title for column in table.columns] == ["#", "device", "kind", "coords", "host", "batch"]
     assert table.remarks == ["images/s, duty cycle, memory: nothing was told yet"]
     assert [gauge.value for gauge in gauges_of(state_of(run), 0)] == [""] * 4
 
 
 def test_columns_come_back_with_the_width(tmp_path: Path) -> None:
     state = state_of(trained(tmp_path, 2, 4))
-    shown = [{column.name for column in table_of(state, width, 0).columns} for width in range(10, 140)]
+    shown = [{column.title for column in table_of(state, width, 0).columns} for width in range(10, 140)]
     assert shown[0] == {"#", "duty"}
     assert {"images/s", "duty", "memory"} <= shown[26]
     assert shown[-1] == {"#", "device", "kind", "coords", "host", "batch", "images/s", "duty", "memory"}
@@ -137,7 +137,7 @@ def test_many_replicas_are_a_row_a_host_and_the_chosen_ones_replicas(tmp_path: P
         "host": "slow tpu-vm-5",
         "batch": "128",
         "images/s": "9,000",
-        "duty": "64 %",
+        "duty": "64%",
         "memory": "9.7/15.8 GiB",
     }
     assert (rows[6]["device"], rows[6]["images/s"]) == ("TPU:40", "1,125")
@@ -148,7 +148,7 @@ def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path, 1, 2)
     run.begin()
     run.write(MemorySampled((ReplicaMemory(1, GIB, GIB, 2 * GIB, "", 0.0),)))
-    assert [row["duty"] for row in rows_of(table_of(state_of(run), 120, 0))] == ["– (1)", "0 %"]
+    assert [row["duty"] for row in rows_of(table_of(state_of(run), 120, 0))] == ["– (1)", "0%"]
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
     [
         (
             InputMeasured(1, 9, 9.0, 10, 0.38, 1.0, "input", "Cache it."),
-            "input limits: waits 38 % of the time. Cache it.",
+            "input limits: waits 38% of the time. Cache it.",
         ),
-        (InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"), "accelerator limits (waits 2 % of the time)"),
+        (InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"), "accelerator limits (waits 2% of the time)"),
         (
             InputMeasured(1, 9, 9.0, 10, 0.1, 1.0, "balanced"),
-            "input and accelerator keep pace (waits 10 % of the time)",
+            "input and accelerator keep pace (waits 10% of the time)",
         ),
         (InputMeasured(1, 9, 9.0, 0, 0.0, 0.0, "accelerator"), "accelerator limits (no time to measure)"),
     ],
@@ -173,7 +173,7 @@ def test_what_limits_is_said_with_its_share(measured: InputMeasured, text: str) 
 def test_gauges_name_what_the_host_does_and_why_not(tmp_path: Path) -> None:
     told = {gauge.name: gauge for gauge in gauges_of(state_of(trained(tmp_path, disk=False)), 0)}
     assert [*told] == ["waits", "cpu", "memory", "disk"]
-    assert told["waits"].value == "38 %"
+    assert told["waits"].value == "38%"
     assert told["memory"].value == "20.3/188.0 GiB"
     assert (told["disk"].value, told["disk"].why_not) == ("", NO_DISK)
     assert REMEDY in input_verdict(state_of(trained(tmp_path)).input)  # type: ignore[arg-type]  # it was measured
