@@ -10,7 +10,7 @@ from textual.content import Content
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import topology_text
-from ..text.numbers import duration
+from ..text.numbers import duration, plural, shape
 from .dialogs import COLUMNS, TextDialog
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         facts.append(("backend", topology_text(ready)))
         facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
     if (data := state.data) is not None:
-        classes = [f"{data.classes:,} classes"] if data.classes else []
-        shapes = [f"shape {data.input_shape}"] if data.input_shape else []  # several inputs have no single one
+        classes = [plural(data.classes, "class", "classes")] if data.classes else []
+        shapes = [shape(data.input_shape)] if data.input_shape else []  # several inputs have no single one
         if shapes or classes:
             facts.append(("one example", ", ".join([*shapes, *classes])))
         if data.remainder:

@@ -21,11 +21,12 @@ class AsciiOnly(LineFilter):
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  Textual's signature
         """Return a line's segments in ASCII, as wide as before."""
         return [
-            segment if segment.text.isascii() else Segment(_in_ascii(segment.text), segment.style, segment.control)
+            segment if segment.text.isascii() else Segment(in_ascii(segment.text), segment.style, segment.control)
             for segment in segments
         ]
 
 
 @lru_cache(4096)
-def _in_ascii(text: str) -> str:
+def in_ascii(text: str) -> str:
+    """Return a text in ASCII, as wide as before."""
     return "".join(c if c.isascii() else LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)

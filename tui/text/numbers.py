@@ -122,7 +122,7 @@ def learning_rate(value: float | None) -> str:
     """Write a learning rate, such as ``0.001`` or ``2.5e-4``; empty for None."""
     if value is None:
         return ""
-    return f"{value:.3g}" if value >= 1e-3 or not value else f"{value:.2g}".replace("e-0", "e-")
+    return f"{value:.3g}" if value >= 1e-3 or not value else f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
 
 
 def percent(value: float | None) -> str:

@@ -94,7 +94,7 @@ def test_digits_are_described_in_plain_text(call: Call) -> None:
     code, out, _ = call("inspect", "digits")
     assert code == 0
     lines = out.splitlines()
-    assert "examples     1,437 to train on, 360 to validate on" in lines
+    assert "examples     1,437 training, 360 validation" in lines
     assert "inputs       image 8×8×1, float32" in lines
     assert [line for line in lines if line.startswith("3        146          37  10.2%  ██")]
     assert "\x1b" not in out
@@ -113,7 +113,7 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
         write_bad(folder / "tulip", kind)
     code, out, err = call("inspect", str(folder), "--json", "--set", "data.options.image_size=[32,32]")
     assert code == 0
-    assert "looks like image-folder" in err
+    assert "detected as image-folder" in err
     found = json.loads(out)
     assert found["bad"]["count"] > 8
     assert len(found["bad"]["first"]) == 10
@@ -149,10 +149,10 @@ def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> No
     assert 0 < texts["unknown_words"]["validation"]["text"] < 0.5
     code, out, _ = call("inspect", str(write_ratings(tmp_path / "ratings.csv")))
     assert code == 0
-    assert "400 by 20 users of 31 items; 64.52% of all pairs; the mean is 3.00" in out
+    assert "400 by 20 users of 31 items; 64.52% of all pairs; mean 3.00" in out
     code, out, _ = call("inspect", str(write_pairs(tmp_path / "pairs.txt")))
     assert code == 0
-    assert "48 to train on, 12 to validate on" in out
+    assert "48 training, 12 validation" in out
     assert "source       Go 0." in out
 
 
@@ -178,7 +178,7 @@ def test_a_preset_whose_data_is_missing_says_where_it_comes_from(
     assert code == 1
     assert "text-pairs" in out
     assert "spa-eng/spa.txt" in err
-    assert "The data of this preset: " in err
+    assert "Data source of this preset: " in err
 
 
 def page_of(found: dict[str, Any], width: int = 80) -> list[str]:

@@ -149,7 +149,7 @@ def test_the_real_compiler_is_asked_once_and_the_console_agrees(call: Call, monk
     code, out, _ = call(*command)
     assert code == 0
     assert gib(verdict["memory"]["peak"]) in out
-    assert "remembered" in out
+    assert "cached" in out
 
 
 def no_compiler() -> None:
@@ -164,7 +164,7 @@ def test_without_the_compiler_there_are_an_estimate_advice_and_the_line_to_insta
     code, out, err = call("preflight", "digits-cnn", "--batch-size", "17", "--on", "v5e-8,v3-8")
     assert code == 1
     assert out.count("could not tell  ~") == 2
-    assert "~ is an estimate" in out
+    assert "~ marks an estimate" in out
     assert "17 a replica" in out
     assert err.splitlines()[-2:] == [
         "Error: The TPU compiler is not installed: libtpu is missing.",
@@ -226,5 +226,5 @@ def test_the_shell_completes_the_last_of_several_tpus() -> None:
 
 def test_the_help_says_what_each_exit_code_means(call: Call) -> None:
     _, out, _ = call("preflight", "--help")
-    for line in ("3    a choice does not compile", "4    a choice does not fit into the memory"):
+    for line in ("3    a choice does not compile", "4    a choice does not fit in memory"):
         assert f"    {line}\n" in out

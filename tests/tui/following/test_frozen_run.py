@@ -88,9 +88,7 @@ def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> Non
             reader.join()
     words = [line.split()[0] for line in lines]
     assert words.index("silent") < words.index("stopping") < words.index("responding") < words.index("stopped")
-    assert re.search(
-        r"^silent +not responding for \d+ s\. The process does not respond: it may be", "".join(lines), re.M
-    )
+    assert re.search(r"^silent +not responding for \d+ s\. The process may be", "".join(lines), re.M)
 
 
 def silent(seconds: int, **changes: Any) -> Life:

@@ -89,7 +89,7 @@ async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None
 
 async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "starting", "not connected yet")
+        await shows(pilot, "starting", "connecting")
         engine.begin()
         await shows(pilot, "compiling", "waiting for the first step", "✓ importing 3.00 s")
         engine.train(1)
@@ -151,10 +151,10 @@ async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -
         await pilot.press("k")
         await pilot.press("y")
         await shows(pilot, "stopping")
-        assert "asked from the console" in request.read_text()
+        assert "requested in the console" in request.read_text()
         engine.write(StopRequested("asked from the console"))
         engine.finish("stopped", "asked from the console")
-        await shows(pilot, "Stopped after 1 epoch", "as asked")
+        await shows(pilot, "Stopped on request after 1 epoch")
         await pilot.press("k")
         assert pilot.app.screen is live(pilot), "there is nothing left to stop"
 
@@ -212,7 +212,7 @@ async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.run.log.write_text("libtpu: Killed\n")
     engine.die()
     async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "✗ crashed", "ended without a word", "console.log", "libtpu: Killed")
+        await shows(pilot, "✗ crashed", "ended without reporting an error", "console.log", "libtpu: Killed")
         await shows(pilot, "checkpoints/best.keras")
         assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
 
@@ -242,9 +242,7 @@ async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
     )
     engine.write(MemorySampled(told))
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
-        await shows(
-            pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "not told", "The runtime does not tell.", "batch 96 = 3 × 32"
-        )
+        await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not tell.", "batch 96 = 3 × 32")
 
 
 async def test_nan_is_seen_in_the_table(engine: FakeEngine) -> None:

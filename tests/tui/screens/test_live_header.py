@@ -75,14 +75,14 @@ def test_why_the_accelerator_was_chosen_is_said() -> None:
     replicas = tuple(Replica(i, f"/device:GPU:{i}", "NVIDIA H200", "vm") for i in range(2))
     ready = AcceleratorReady("gpu", "auto: two GPUs were found.", "MirroredStrategy", replicas, {})
     view = view_of(state_of((1.0, STARTED), (2.0, ready)), 3.0)
-    assert header_rows(view, 100)[2].plain == "GPU · 2 replicas  auto: two GPUs were found."
+    assert header_rows(view, 100)[2].plain == "GPU, 2 replicas (auto: two GPUs were found)"
 
 
 @pytest.mark.parametrize(
     ("limit", "text"),
     [
-        ("input", "▲ input limits: waits 38% of the time"),
-        ("accelerator", "accelerator limits (waits 38% of the time)"),
+        ("input", "▲ input-bound (38% waiting for data)"),
+        ("accelerator", "compute-bound (38% waiting for data)"),
     ],
 )
 def test_what_limits_stands_at_the_right(limit: str, text: str) -> None:

@@ -54,7 +54,7 @@ async def test_from_the_verdict_to_the_matrix_and_back(engine: FakeEngine, size:
     async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
         await shows(pilot, "balanced accuracy 0.8000", "healthy taken for multiple_diseases", "c shows all")
         await pilot.press("c")
-        await shows(pilot, "400 validation examples", "multiple_diseases", "what it was taken for")
+        await shows(pilot, "400 validation examples", "multiple_diseases", "predicted class")
         matrix = pilot.app.screen.query_one(MatrixPane)
         assert matrix.has_focus
         row = matrix.row(1)
@@ -76,11 +76,11 @@ async def test_without_room_one_pane_at_a_time(engine: FakeEngine) -> None:
         await shows(pilot, "precision", "0.833", "━")
         assert pilot.app.screen.query_one(ScoresPane).has_focus
         await pilot.press("3")
-        await shows(pilot, "scab taken for healthy: 10 times (10% of its examples)")
+        await shows(pilot, "scab → healthy (10×, 10% of them)")
         assert pilot.app.screen.query_one(MistakesPane).has_focus
         assert "0.833" not in screen_text(pilot)
         await pilot.press("p")
-        await shows(pilot, "what it was taken for")
+        await shows(pilot, "predicted class")
 
 
 async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
@@ -88,7 +88,7 @@ async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
     async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
         await shows(pilot, "c shows all")
         await pilot.press("c")
-        await shows(pilot, "what it was taken for", "precision", "taken for healthy: 10 times")
+        await shows(pilot, "predicted class", "precision", "→ healthy (10×")
         assert "1 matrix  2 classes" not in screen_text(pilot)
 
 

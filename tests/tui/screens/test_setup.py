@@ -105,9 +105,9 @@ async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.Monk
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
         assert "Time" in app.figures()
-        assert "about 15 s, as a run like it took here on 2026-03-01" in app.figures()
+        assert "about 15 s, from a similar run here on 2026-03-01" in app.figures()
         await type_into(pilot, app, "epochs", "1000")
-        assert "about 1m 39s, as a run like it took here" in app.figures()
+        assert "about 1m 39s, from a similar run here" in app.figures()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -271,7 +271,7 @@ async def test_simulated_replicas_are_counted_and_the_accelerator_says_what_is_t
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
         await pilot.press("8")
-        await until(pilot, lambda: f"{DIGITS.batch_size} a replica × 8 = global batch of" in app.figures())
+        await until(pilot, lambda: f"{DIGITS.batch_size} per replica × 8 = global batch of" in app.figures())
         assert f"= global batch of {8 * DIGITS.batch_size} images" in app.figures()
         assert app.panel.command == "tpu-console run digits-cnn --accelerator sim:8"
 
