@@ -179,7 +179,7 @@ _BEATING = """
 import sys, time
 from pathlib import Path
 from tpu_console.engine.runs.events import PhaseStarted, RunFinished, RunStarted
-from tpu_console.engine.runs.heartbeat import Heart
+from tpu_console.engine.runs.heartbeat import Heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -187,7 +187,7 @@ run, stops = RunDirectory(Path(sys.argv[1])), []
 journal = JournalWriter(run.journal)
 journal.write(RunStarted("beating", "host", 1, "here"))
 journal.write(PhaseStarted("training"))
-heart = Heart(run, journal, stops.append)
+heart = Heartbeat(run, journal, stops.append)
 while not stops:
     heart.tick()
     time.sleep(0.05)

@@ -2,7 +2,7 @@
 
 It is how every run of the console is watched, and it is public: in a notebook of one's own ::
 
-    from engine import BridgeCallback
+    from tpu_console import BridgeCallback
 
     model.fit(x, y, epochs=5, callbacks=[BridgeCallback("my-run")])
 

@@ -24,7 +24,7 @@ _ADVICE = """
 import time
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.plan import make_plan
-from presets import find_preset
+from tpu_console.presets import find_preset
 config = find_preset("cifar10-vgg-augmented").config
 began = time.perf_counter()
 from tpu_console.engine.planning.advice import static_advice

@@ -158,7 +158,7 @@ TRAIN = (
     + """
 import sys
 from pathlib import Path
-from tpu_console.engine.config.run_config import load_config
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.stop_token import StopToken

@@ -116,16 +116,16 @@ def test_the_plan_counts_the_tpu_s_devices_and_says_which_backend() -> None:
 
 PREPARE = """
 import os, sys, json
-from tpu_console.engine.accelerators.backend import choose_road, prepare
+from tpu_console.engine.accelerators.backend import choose_backend, prepare
 from tpu_console.engine.machine.devices import Hardware
 from tests.helpers import small_config
 config = small_config(accelerator="sim:3", backend="jax")
-prepare(config, choose_road(config, Hardware()))
+prepare(config, choose_backend(config, Hardware()))
 import keras, jax
 print(keras.config.backend(), len(jax.devices()), jax.devices()[0].platform)
 other = small_config(accelerator="cpu", backend="tensorflow")
 try:
-    prepare(other, choose_road(other, Hardware()))
+    prepare(other, choose_backend(other, Hardware()))
 except Exception as error:
     print(type(error).__name__, error.what)
 """

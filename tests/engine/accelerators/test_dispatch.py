@@ -28,7 +28,7 @@ import os
 os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
 import keras, numpy as np, tensorflow as tf
 from tpu_console import BridgeCallback
-from tpu_console.engine.runs.recorder import Channel
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.events import Progress
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory
@@ -43,7 +43,7 @@ steps = int(sys.argv[2])
 run = RunDirectory(Path(sys.argv[1]))
 run.path.mkdir()
 journal = JournalWriter(run.journal)
-channel = Channel(run, journal)
+channel = Recorder(run, journal)
 def stop(event):
     if isinstance(event, Progress) and event.epoch == 2 and event.epoch_step >= 3:
         channel.stop_token.request("enough")

@@ -116,7 +116,7 @@ def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
 
 SCRIPT = """
 import sys, time
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.planning.advice import static_advice
 config = parse_config({"dataset": "mnist", "model": "mlp", "batch_size": 100, "epochs": 1})
 static_advice(config, 8)

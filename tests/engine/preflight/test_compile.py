@@ -238,7 +238,7 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
 
 
 TWO_INPUTS = """
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.preflight.build import build
 from tpu_console.engine.preflight.inputs import Batch

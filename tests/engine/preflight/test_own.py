@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 # Judges in one process what a preflight judges in one each.
 JUDGE = """
 import json, sys
-from tpu_console.engine.config.run_config import parse_config
+from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.preflight.verdict import judge
 from tpu_console.engine.preflight.topologies import find_topology
 found = {}
@@ -201,7 +201,7 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
     code = (
         "import sys; from tpu_console.engine.preflight.build import build\n"
         "from tpu_console.engine.preflight.inputs import batch_of\n"
-        "from tpu_console.engine.config.run_config import parse_config\n"
+        "from tpu_console.engine.config.reading import parse_config\n"
         "config = parse_config({'dataset': 'digits', 'model': sys.argv[1], 'batch_size': 8, 'epochs': 1})\n"
         "model = build(config, batch_of(config), 8)\n"
         "print(model.count_params(), any(variable._value is not None for variable in model.weights))"

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 EVERYTHING = """
 import os, sys, time
-from tpu_console.engine.storage.keyed_store import Kept
+from tpu_console.engine.storage.keyed_store import KeyedStore
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.preflight.cache import keep
 from tpu_console.presets.catalog import save_preset
@@ -31,7 +31,7 @@ parts = {"checkpoint": {"enabled": True}, "tensorboard": {"enabled": True}, "dat
 config = small_config(**parts)
 host = start_host(prepare_run(config))
 save_preset(config, "mine", "Mine")
-Kept("values.json").put("a", {"b": 1})
+KeyedStore("values.json").put("a", {"b": 1})
 keep(config, FITS)
 _report_bug(ValueError("by design"))
 start_job("none of that name", {}, log_file("job")).wait()

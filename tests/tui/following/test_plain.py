@@ -273,7 +273,7 @@ def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) ->
 )
 def test_plan_says_how_long_it_takes(monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], line: str) -> None:
     took = PastRun(step_ms=420.0, epoch_s=0.7, rest_s=4.0, batch=32, day="2026-03-01")
-    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
+    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_past_run", lambda *_: took)
     config = small_config(**{"epochs": 3, "batch_size": 32} | changes)
     lines = plan_lines(config, make_plan(config, Hardware()))
     assert [text.strip() for text in lines if " 2026-" in text] == ([line] if line else [])

@@ -100,7 +100,7 @@ async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int
 
 async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
     took = PastRun(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
-    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_took", lambda *_: took)
+    monkeypatch.setattr("tpu_console.engine.planning.plan.recall_past_run", lambda *_: took)
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
