@@ -26,7 +26,7 @@ _STANDARD_OUTPUT = "-"
         "tpu-console predict --data test.csv --out submission.csv",
         "tpu-console predict 20261120 --data photos/ --out out.csv --skip-bad",
         "tpu-console predict digits-cnn --data scans.npy --out - | head",
-        "tpu-console predict ~/Downloads/flowers-run --data photos/ --out out.csv --trust",
+        "tpu-console predict ~/flowers-run --data photos/ --out out.csv --trust",
         done="the predictions were written",
         failed="nothing was written",
     )

@@ -197,7 +197,7 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
 @click.command(epilog=examples("tpu-console stop", "tpu-console stop 20261120-133100-digits-cnn"))
 @run_argument
 def stop(name: str | None) -> int:
-    """Stop RUN and save its model; by default the run that is training.
+    """Stop RUN and save its model; by default the running one.
 
     The run stops after its current steps. This command does not wait for that.
     """

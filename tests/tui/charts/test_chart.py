@@ -9,8 +9,8 @@ from textual.app import App, ComposeResult
 from textual.geometry import Size
 
 from tpu_console.tui.charts.chart import MetricChart
-from tpu_console.tui.terminal.ascii import in_ascii
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
+from tpu_console.tui.terminal.ascii import in_ascii
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

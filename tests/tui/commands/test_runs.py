@@ -114,7 +114,7 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     assert code == 0
     assert out.startswith(f"{run.run_id}\n  state    finished: all epochs are done\n")
     assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
-    assert "again: tpu-console run digits-cnn" in out
+    assert "repeat: tpu-console run digits-cnn" in out
     assert "--epochs 7" in out
     assert "training  50.0 s" in out
     assert [line.split()[-1] for line in out.splitlines() if "0.9000" in line and "1.00 s" in line] == ["★"]
@@ -196,7 +196,7 @@ def test_stop_asks_the_run_that_trains(call: Any) -> None:
     write_heartbeat(live, os.getpid())
     code, out, _ = call("stop")
     assert code == 0
-    assert out.startswith(f"Asked {live.run_id} to stop")
+    assert out.startswith(f"Stopping {live.run_id}")
     assert json.loads((live.control / "stop.json").read_text())["reason"] == "requested with tpu-console stop"
 
 
@@ -205,14 +205,14 @@ def test_stop_of_several_wants_a_name(call: Any) -> None:
         write_heartbeat(make_run(FIT, label=label), os.getpid())
     code, _, err = call("stop")
     assert code == 2
-    assert "Say which" in err
+    assert "Name one" in err
 
 
 def test_stop_without_a_live_run(call: Any) -> None:
     run = make_run(DONE)
     assert call("stop")[0] == 2
     code, out, _ = call("stop", run.run_id)
-    assert (code, out) == (0, f"{run.run_id} does not train any more: finished.\n")
+    assert (code, out) == (0, f"{run.run_id} is not training: finished.\n")
 
 
 def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:

@@ -55,7 +55,7 @@ def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
 def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> None:
     view = view_of(RunState(), 95.2)
     assert "starting 0:05" in status(view).plain
-    assert "starts" in header_rows(view, 80)[-1].plain
+    assert "Starting" in header_rows(view, 80)[-1].plain
 
 
 def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> None:

@@ -124,7 +124,7 @@ def test_sentences() -> None:
         "the first 400 validation examples, 4 classes: accuracy 0.8000, balanced 0.8000, 3 with NaN predictions"
     )
     assert mistake_text(report.mistakes[0]) == "healthy → multiple_diseases (50×, 50% of them)"
-    assert "once" in mistake_text(replace(report.mistakes[0], count=1))
+    assert "(1×, " in mistake_text(replace(report.mistakes[0], count=1))
 
 
 def finished_run(report: ClassReport) -> RunDirectory:
@@ -141,7 +141,7 @@ def test_show_has_scores_matrix_and_mistakes(call: Callable[..., tuple[int, str,
     finished_run(even_report(PLANTS))
     code, out, err = call("show")
     assert (code, err) == (0, "")
-    for text in ("accuracy 0.8000", "class              precision", "scab                         10", "50 times"):
+    for text in ("accuracy 0.8000", "class              precision", "scab                         10", "(50×, "):
         assert text in out
     values = json.loads(call("show", "--json")[1])
     assert values["classes"]["matrix"][0] == [50, 50, 0, 0]

@@ -75,7 +75,7 @@ def test_a_lost_host_has_no_figures_and_says_why(tmp_path: Path) -> None:
     assert lost_text(state.lost[0]) == "host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
     table = table_of(state, 120, 0)
     assert rows_of(table)[4]["host"] == "lost tpu-vm-1"
-    assert [rows_of(table)[4][name] for name in ("images/s", "duty", "memory")] == ["– (1)", "– (1)", "n/a (1)"]
+    assert [rows_of(table)[4][name] for name in ("images/s", "duty", "memory")] == ["n/a (1)", "n/a (1)", "n/a (1)"]
     assert "(1) images/s, duty cycle, memory: the host is lost" in table.remarks
     assert {gauge.why_not for gauge in gauges_of(state, 1)[1:]} == {"the host is lost"}
 
@@ -148,7 +148,7 @@ def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path, 1, 2)
     run.begin()
     run.write(MemorySampled((ReplicaMemory(1, GIB, GIB, 2 * GIB, "", 0.0),)))
-    assert [row["duty"] for row in rows_of(table_of(state_of(run), 120, 0))] == ["– (1)", "0%"]
+    assert [row["duty"] for row in rows_of(table_of(state_of(run), 120, 0))] == ["n/a (1)", "0%"]
 
 
 @pytest.mark.parametrize(

@@ -99,9 +99,9 @@ def test_bars_are_aligned_and_the_longest_fills_the_line() -> None:
     bars = [Bar("healthy", 400, ("400", "40%")), Bar("rust", 100, ("100", "10%")), Bar("none", 0, ("0", "0%"))]
     assert bar_chart(bars, ("class", "count", "share"), 36) == [
         "class    count  share",
-        "healthy    400   40%  █████████████",
-        "rust       100   10%  ███▎",
-        "none         0    0%",
+        "healthy    400    40%  █████████████",
+        "rust       100    10%  ███▎",
+        "none         0     0%",
     ]
 
 

@@ -87,7 +87,7 @@ def test_a_quota_is_told_where_there_is_a_fixed_one() -> None:
     share = kaggle_share("v5e-8", 36_000.0)
     assert share == Share(0.5, 36_000 / 32_400)
     assert quota_text(share) == "at best 50% of Kaggle's 20 free hours per week, over 2 sessions of 9 hours"
-    assert quota_text(Share(0.0001, 0.0002)).startswith("at best < 0.1% of")
+    assert quota_text(Share(0.0001, 0.0002)).startswith("at best <0.1% of")
 
 
 def feeding(config: RunConfig, verdict: Verdict) -> str:
@@ -96,7 +96,7 @@ def feeding(config: RunConfig, verdict: Verdict) -> str:
 
 def test_the_input_is_set_against_the_tpu() -> None:
     config = small_config()
-    assert "`tpu-console inspect digits-cnn --speed`" in feeding(config, FITS)
+    assert "tpu-console inspect digits-cnn --speed" in feeding(config, FITS)
     remember(config, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 2_000_000.0}])
     assert feeding(config, FITS).endswith("is enough: v5e-8, 128 per replica, float32 needs up to 441,379/s")
     remember(config, [{"name": "first", "per_s": 1000.0}])
