@@ -64,7 +64,7 @@ async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> 
 
     app = Host(slow)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "looking around" in app.title_text())
+        await until(pilot, lambda: "checking" in app.title_text())
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
         go.set()

@@ -50,8 +50,8 @@ async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> N
     engine.train(5, ends=False)
     async with app_on(engine).run_test(size=size) as pilot:
         await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
-        await shows(pilot, "CPU", "No GPU was found.", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
-        await shows(pilot, "★     3 0.6667", "▸     5", "smooth", "detach", "help")
+        await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
+        await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
         train, held_out = live(pilot).query_one("#loss", ChartPane)._curves
         assert (train.name, held_out.name) == ("loss", "val_loss")
         assert train.value[-1] == pytest.approx(0.4)
@@ -167,7 +167,7 @@ async def test_a_stop_request_that_cannot_be_written_is_told(engine: FakeEngine)
         engine.run.control.rmdir()
         engine.run.control.write_text("a file where a folder belongs")
         await pilot.press("k", "y")
-        await shows(pilot, "The request to stop")
+        await shows(pilot, "Cannot write the stop request")
         assert "stopping" not in screen_text(pilot)
 
 
@@ -224,7 +224,7 @@ async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
     engine.append("}{")
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "newer tpu-console (journal version 7", "i shows 2 more", "★     1")
+        await shows(pilot, "newer tpu-console (journal version 7", "i: 2 more", "★     1")
         await pilot.press("i")
         await shows(pilot, "2 records of the journal could not be read", "leaves out 29 examples", "keras 3.12.0")
         await pilot.press("escape")
@@ -303,7 +303,7 @@ async def test_resize_storm(engine: FakeEngine) -> None:
         for width, height in [(80, 24), (20, 5), (300, 90), (1, 1), (120, 24), (80, 60), (119, 41), (40, 12)] * 3:
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(80, 24)
-        await shows(pilot, "★     1", "3 epochs", "loss", "accuracy", "help")
+        await shows(pilot, "★     1", "3 epochs", "loss", "accuracy", "Help")
         lines = screen_text(pilot).splitlines()
         assert len(lines) == 24
         assert max(len(line) for line in lines) <= 80

@@ -158,7 +158,7 @@ async def test_what_a_host_does_not_tell_has_its_reason(tmp_path: Path) -> None:
     async with ConsoleApp(run=run.run).run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: live(pilot).query(SystemPane))
         await pilot.press("p", "p", "p")
-        await shows(pilot, "disk     not told", f"disk: {NO_DISK}", "6 system")
+        await shows(pilot, "disk     n/a", f"disk: {NO_DISK}", "6 system")
 
 
 async def test_runs_without_such_figures_have_no_such_pane(tmp_path: Path) -> None:
@@ -206,4 +206,4 @@ async def test_a_resize_storm_leaves_every_line_in_place(tmp_path: Path) -> None
         for width, height in [(80, 24), (20, 5), (300, 90), (1, 1), (120, 24), (80, 60), (40, 12)]:
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(200, 50)
-        await shows(pilot, "TPU:7", "cpu", "mesh 2×4", "disk     not told")
+        await shows(pilot, "TPU:7", "cpu", "mesh 2×4", "disk     n/a")

@@ -96,7 +96,7 @@ def assert_rows_are_true(terminal: Terminal, run: RunDirectory) -> None:
 
 def start_long_run(terminal: Terminal) -> None:
     """Choose many epochs in the form, and start."""
-    terminal.wait_for("Trains on")
+    terminal.wait_for("Device")
     terminal.wait_for("GPU:")
     terminal.press("enter")
     terminal.wait_for("A built-in dataset")
@@ -183,7 +183,7 @@ def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -
 
 def test_closed_terminal_ends_the_console_and_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
-    console.wait_for("Trains on")
+    console.wait_for("Device")
     console.press("ctrl+r")
     console.wait_for(lambda: epoch_shown(console) >= 2)
     run = the_run(home)
@@ -284,7 +284,7 @@ def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_term
 @pytest.mark.parametrize("is_hang_up", [False, True], ids=["SIGTERM", "closed terminal"])
 def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener, home: Path, is_hang_up: bool) -> None:
     console = open_terminal("--in-process")
-    console.wait_for("Trains on")
+    console.wait_for("Device")
     console.press("ctrl+r")
     console.wait_for(lambda: epoch_shown(console) >= 1)
     run = the_run(home)
