@@ -114,7 +114,7 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
         return []
     known = [(verdict, feeding) for verdict, feeding in fastest.values() if feeding is not None]
     if not known:
-        text = "speed not measured on this machine; to measure: tpu-console inspect NAME --speed"
+        text = "not measured here; run: tpu-console inspect NAME --speed"
         return wrapped("input", text.replace("NAME", name), room)
     return [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
 
