@@ -122,7 +122,7 @@ def test_size_and_theme_show_every_part(
     terminal = open_terminal("attach", *(["--theme", theme] if theme else []), size=size)
     terminal.wait_for(lambda: is_complete(terminal))
     terminal.wait_for(lambda: all(pane in terminal.text for pane in panes))
-    for part in (run.run_id, "digits 1,437 + 360 images", "CPU, 1 replica", "ms/step", "loss", "accuracy", "detach"):
+    for part in (run.run_id, "digits 1,437 + 360 images", "CPU, 1 replica", "ms/step", "loss", "accuracy", "Detach"):
         assert part in terminal.text
     is_light = int(terminal.cell(2, size[0] - 2).bg[:2], 16) > 0x80
     assert is_light is (theme is not None)
