@@ -161,9 +161,9 @@ class ConsoleApp(App[int]):
 
             self._show_error(
                 ConsoleError(
-                    "A run is going on inside this console already.",
-                    why="One process can hold one training run.",
-                    remedy="Wait for it or stop it; without --in-process, runs go on side by side.",
+                    "A run is already training inside this console.",
+                    why="One process can train only one run.",
+                    remedy="Wait for it or stop it. Without --in-process, several runs can train at the same time.",
                 )
             )
             return
@@ -187,7 +187,7 @@ class ConsoleApp(App[int]):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _LONGEST_EXIT_S)
         if (own := self._own_run) is not None:
-            name = "the closing of its terminal (SIGHUP)" if number == signal.SIGHUP else number.name
+            name = "its terminal closing (SIGHUP)" if number == signal.SIGHUP else number.name
             own.end(name)
         self.exit(return_code=128 + number)
 
@@ -275,17 +275,17 @@ class ConsoleApp(App[int]):
         from .screens.dialogs import Question
 
         question = Question(
-            "A run is going on inside this console. Stop it?",
-            "It cannot go on without the console. It is stopped after the current steps and saved; the console "
-            "then shows its result and can be closed.",
+            "A run is training inside this console. Stop it?",
+            "It cannot continue without the console. The current steps finish and the model is saved; "
+            "after that you can quit.",
             yes="Stop the run",
-            no="Stay",
+            no="Keep training",
         )
         self.push_screen(question, lambda is_sure: self._stop_own(own) if is_sure else None)
 
     def _stop_own(self, own: InProcessRun) -> None:
-        own.engine.request_stop("asked from the console")
-        self.notify("The run is being stopped and saved.")
+        own.engine.request_stop("requested in the console")
+        self.notify("Stopping the run and saving the model.")
 
     def _leave(self) -> None:
         """Say where things stand, let go of what goes on, and close."""

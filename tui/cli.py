@@ -66,12 +66,12 @@ class _Commands(click.Group):
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=examples(
-        "tpu-console                       choose, start and watch on a full screen",
-        "tpu-console run digits-cnn        train with plain lines",
+        "tpu-console                       open the console",
+        "tpu-console run digits-cnn        train and print plain lines",
         "tpu-console attach                watch the newest run",
     ),
 )
-@click.option("--in-process", is_flag=True, help="Train in this process instead of one of its own.")
+@click.option("--in-process", is_flag=True, help="Train inside the console, not in a separate process.")
 @preset_file_option
 @screen_options
 @click.version_option(None, "-V", "--version", package_name=PROGRAM, prog_name=PROGRAM, message="%(prog)s %(version)s")
@@ -85,11 +85,11 @@ def cli(
 ) -> int:
     """Train Keras models on TPU, GPU and CPU from a terminal.
 
-    Without a command it opens the console: choose a preset, see what it will do, start it, watch it.
+    Without a command it opens the console: pick a preset, check the plan, start the run and watch it.
     """
     if ctx.invoked_subcommand is not None:
         if in_process or preset_files or markers or theme:
-            ctx.fail(f"Options for '{ctx.invoked_subcommand}' are written after it, as far as it has them.")
+            ctx.fail(f"Options for '{ctx.invoked_subcommand}' go after it.")
         return 0
     return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
 
@@ -140,5 +140,5 @@ def _report_bug(error: Exception) -> None:
     except OSError:
         complain(traceback.format_exception(error))
         return
-    complain([f"Error: tpu-console met a mistake of its own ({type(error).__name__}: {one_line(error)}).",
-              f"The details are in {user_path(log)}."])  # fmt: skip
+    complain([f"Error: an internal error in tpu-console ({type(error).__name__}: {one_line(error)}).",
+              f"Details: {user_path(log)}"])  # fmt: skip

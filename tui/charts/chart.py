@@ -33,7 +33,6 @@ _COST_WITH_STRIPS = 1.4
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
 # What plotext draws axes with, for fonts that have nothing but ASCII.
-_ASCII_AXES = str.maketrans("│─┤├┬┴┼└┘┌┐", "|-++++++" + "+++")
 
 _Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str, bool]
 
@@ -204,7 +203,7 @@ class MetricChart(PlotextPlot):
         return [series for series in self._series.values() if series.raw.count]
 
     def _title_line(self, width: int) -> Text:
-        return title_line(self.title, self._notes(), width, is_ascii=self.marker == "ascii")
+        return title_line(self.title, self._notes(), width)
 
     def _notes(self) -> list[tuple[str, Style]]:
         """What has to be said about the picture, most important first."""
@@ -227,7 +226,7 @@ class MetricChart(PlotextPlot):
             name = series.curve.name
             best = series.best(lowest=lower_is_better(name))
             entries.append(Entry(name, self._pen(series.curve), series.latest, best))
-        return legend_line(entries, self.title, width, is_ascii=self.marker == "ascii")
+        return legend_line(entries, self.title, width)
 
     def _draw_plot(self, width: int, height: int) -> Text:
         started = self._started()
@@ -237,7 +236,7 @@ class MetricChart(PlotextPlot):
         view = View(width, height, self.axis, self.log_scale, self.marker, alarm)
         scene = build_scene([self._trace(series) for series in started], view)
         if scene is None:
-            return _centred("nothing to draw here", width, height)
+            return _centred("nothing to plot", width, height)
         return self._paint(scene, width, height)
 
     def _trace(self, series: Series) -> Trace:
@@ -270,7 +269,7 @@ class MetricChart(PlotextPlot):
                 style="dim" if layer.is_dim else "default",
             )
         built = plot.build().rstrip("\n")
-        return Text.from_ansi(built.translate(_ASCII_AXES) if self.marker == "ascii" else built)
+        return Text.from_ansi(built)
 
 
 def _centred(sentence: str, width: int, height: int) -> Text:

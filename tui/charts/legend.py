@@ -34,7 +34,7 @@ class Entry:
     best: float
 
 
-_Wording: TypeAlias = Callable[[Entry, str, bool], str]
+_Wording: TypeAlias = Callable[[Entry, str], str]
 
 
 def style_of(color: PenColor) -> Style:
@@ -45,14 +45,13 @@ def style_of(color: PenColor) -> Style:
     return Style(color=f"rgb({red},{green},{blue})")
 
 
-def legend_line(entries: Sequence[Entry], title: str, width: int, *, is_ascii: bool) -> Text:
+def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
     """All `entries` in one line of at most `width` columns, in fewer words the narrower it is.
 
     Args:
         entries: The curves, in drawing order.
         title: The chart's title; a curve of that name is `train`, its held-out counterpart `val`.
         width: Columns there are.
-        is_ascii: Write ASCII characters only.
     """
     wordings = (
         _in_full,
@@ -63,41 +62,36 @@ def legend_line(entries: Sequence[Entry], title: str, width: int, *, is_ascii: b
         _latest,
         _latest_rounded,
     )
-    lines = (_assemble(entries, wording, title, is_ascii) for wording in wordings)
+    lines = (_assemble(entries, wording, title) for wording in wordings)
     line, fits = next(
         ((line, True) for line in lines if line.cell_len <= width),
-        (_assemble(entries, _latest_rounded, title, is_ascii), False),
+        (_assemble(entries, _latest_rounded, title), False),
     )
     if not fits:
-        line.truncate(width, overflow="crop" if is_ascii else "ellipsis")
+        line.truncate(width, overflow="ellipsis")
     return line
 
 
-def title_line(title: str, notes: Sequence[tuple[str, Style]], width: int, *, is_ascii: bool) -> Text:
+def title_line(title: str, notes: Sequence[tuple[str, Style]], width: int) -> Text:
     """The title on the left and as many `notes`, most important first, as fit on the right."""
-    head = plain(title, is_ascii=is_ascii)
+    head = title
     fitting = len(notes)
     while fitting and len(head) + 1 + _width_of(notes[:fitting]) > width:
         fitting -= 1
-    right = Text("  ").join(Text(plain(note, is_ascii=is_ascii), style) for note, style in notes[:fitting])
+    right = Text("  ").join(Text(note, style) for note, style in notes[:fitting])
     left = Text.assemble((head, "bold"))
-    left.truncate(max(width - right.cell_len, 0), overflow="crop" if is_ascii else "ellipsis", pad=True)
+    left.truncate(max(width - right.cell_len, 0), overflow="ellipsis", pad=True)
     return left.append_text(right)
-
-
-def plain(text: str, *, is_ascii: bool) -> str:
-    """`text`, with a question mark for what ASCII does not have when `is_ascii`."""
-    return text.encode("ascii", "replace").decode("ascii") if is_ascii else text
 
 
 def _width_of(notes: Sequence[tuple[str, Style]]) -> int:
     return sum(len(note) for note, _ in notes) + 2 * max(len(notes) - 1, 0)
 
 
-def _assemble(entries: Sequence[Entry], wording: _Wording, title: str, is_ascii: bool) -> Text:
+def _assemble(entries: Sequence[Entry], wording: _Wording, title: str) -> Text:
     parts = []
     for entry in entries:
-        words = plain(wording(entry, title, is_ascii), is_ascii=is_ascii)
+        words = wording(entry, title)
         parts.append(Text.assemble((entry.pen.glyph, style_of(entry.pen.color)), " ", words))
     return Text("  ").join(parts)
 
@@ -109,38 +103,36 @@ def _short_name(entry: Entry, title: str) -> str:
     return "val" if bare != entry.name else "train"
 
 
-def _arrow(entry: Entry, is_ascii: bool) -> str:
-    if lower_is_better(entry.name):
-        return "v" if is_ascii else "↓"
-    return "^" if is_ascii else "↑"
+def _arrow(entry: Entry) -> str:
+    return "↓" if lower_is_better(entry.name) else "↑"
 
 
-def _in_full(entry: Entry, _title: str, _is_ascii: bool) -> str:
+def _in_full(entry: Entry, _title: str) -> str:
     return f"{entry.name} {format_value(entry.latest)} (best {format_value(entry.best)})"
 
 
-def _best_in_full(entry: Entry, title: str, _is_ascii: bool) -> str:
+def _best_in_full(entry: Entry, title: str) -> str:
     return f"{_short_name(entry, title)} {format_value(entry.latest)} (best {format_value(entry.best)})"
 
 
-def _best_as_arrow(entry: Entry, title: str, is_ascii: bool) -> str:
-    best = f"{_arrow(entry, is_ascii)}{format_value(entry.best)}"
+def _best_as_arrow(entry: Entry, title: str) -> str:
+    best = f"{_arrow(entry)}{format_value(entry.best)}"
     return f"{_short_name(entry, title)} {format_value(entry.latest)} {best}"
 
 
-def _rounded_arrow(entry: Entry, title: str, is_ascii: bool) -> str:
-    best = f"{_arrow(entry, is_ascii)}{format_value(entry.best, 3)}"
+def _rounded_arrow(entry: Entry, title: str) -> str:
+    best = f"{_arrow(entry)}{format_value(entry.best, 3)}"
     return f"{_short_name(entry, title)} {format_value(entry.latest, 3)}{best}"
 
 
-def _held_out_arrow(entry: Entry, title: str, is_ascii: bool) -> str:
+def _held_out_arrow(entry: Entry, title: str) -> str:
     """The best of held-out metrics only: it is the one that checkpoints are chosen by."""
-    return (_best_as_arrow if entry.pen.is_points else _latest)(entry, title, is_ascii)
+    return (_best_as_arrow if entry.pen.is_points else _latest)(entry, title)
 
 
-def _latest(entry: Entry, title: str, _is_ascii: bool) -> str:
+def _latest(entry: Entry, title: str) -> str:
     return f"{_short_name(entry, title)} {format_value(entry.latest)}"
 
 
-def _latest_rounded(entry: Entry, title: str, _is_ascii: bool) -> str:
+def _latest_rounded(entry: Entry, title: str) -> str:
     return f"{_short_name(entry, title)} {format_value(entry.latest, 3)}"

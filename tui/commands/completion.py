@@ -22,7 +22,7 @@ _INSTALL = {
 @click.argument("shell", type=click.Choice(sorted(_INSTALL)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:
-    """Print the completion script of SHELL.
+    """Print the completion script for SHELL.
 
     It completes commands, options, presets, runs, accelerators and the keys of --set.
     """
@@ -38,7 +38,7 @@ def completion(ctx: click.Context, shell: str) -> int:
     script = (source % names).strip()
     if complete is BashComplete:
         script = _without_space_after_equals(script)
-    say([f"# To have it in every shell, {_INSTALL[shell]}", script])
+    say([f"# To enable it in every shell, {_INSTALL[shell]}", script])
     return 0
 
 

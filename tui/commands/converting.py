@@ -12,6 +12,7 @@ from tpu_console.engine.errors import ConsoleError, did_you_mean
 
 from ..terminal.output import say, width_of_output
 from .options import examples
+from .preset_choice import chosen_preset
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,20 +30,20 @@ _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
         "tpu-console tfrecord train.csv gs://bucket/shards --images images",
         "tpu-console tfrecord labels.csv shards/ --label-column species",
         "tpu-console tfrecord plant-pathology-cnn shards/ --skip-bad",
-        done="all shards are there and were read back",
+        done="all shards were written and verified",
         failed="not all shards were written",
     )
 )
 @click.argument("source")
 @click.argument("dest")
-@click.option("--images", metavar="FOLDER", help="Folder of a CSV's images. [default: images, beside the CSV]")
-@click.option("--id-column", metavar="NAME", help="A CSV's column of file names. [default: the first]")
+@click.option("--images", metavar="FOLDER", help="Image folder of a CSV. [default: images, beside the CSV]")
+@click.option("--id-column", metavar="NAME", help="File-name column of a CSV. [default: the first]")
 @click.option(
     "--label-column",
     "label_columns",
     metavar="NAME",
     multiple=True,
-    help="A CSV's column of labels; several times for one column a class. [default: all but the first]",
+    help="Label column of a CSV; repeat for one column per class. [default: all but the first]",
 )
 @click.option(
     "--shard-mb",
@@ -50,9 +51,9 @@ _SMALLEST_MB, _USUAL_MB, _LARGEST_MB = 10, 64, 100
     default=_USUAL_MB,
     show_default=True,
     metavar="MB",
-    help=f"About the size of a shard, {_SMALLEST_MB} to {_LARGEST_MB}.",
+    help=f"Approximate shard size, {_SMALLEST_MB} to {_LARGEST_MB}.",
 )
-@click.option("--skip-bad", is_flag=True, help="Leave out images that are missing or cannot be read.")
+@click.option("--skip-bad", is_flag=True, help="Skip images that are missing or unreadable.")
 def tfrecord(
     source: str,
     dest: str,
@@ -64,11 +65,11 @@ def tfrecord(
 ) -> int:
     """Convert the images of SOURCE into TFRecord shards in DEST.
 
-    SOURCE is a folder with one folder of images a class, a CSV of file names and labels, or a preset (by name or
-    file) that trains on either. SOURCE and DEST may be remote, such as gs://bucket/folder.
+    SOURCE is a folder with one subfolder of images per class, a CSV of file names and labels, or a preset that trains
+    on either. SOURCE and DEST may be remote, such as gs://bucket/folder.
 
-    Images are mixed with a fixed seed and keep the bytes of their files. Every record is read back; schema.json is
-    written last. When it is interrupted, the same command goes on with the next shard.
+    Images are shuffled with a fixed seed and stored unchanged. Every record is verified; schema.json is written last.
+    If interrupted, the same command continues with the next shard.
     """
     given = {"images": images, "id_column": id_column, "label_columns": label_columns or None}
     dataset, options = _dataset(source, {key: value for key, value in given.items() if value is not None})
@@ -80,7 +81,7 @@ def tfrecord(
         result = run_job(
             "tfrecord",
             {"dataset": dataset, "options": options, "destination": _absolute(dest), "shard_mb": shard_mb},
-            when_interrupted="Whole shards are kept: the same command goes on with the next one.",
+            when_interrupted="Finished shards are kept; the same command continues with the next one.",
         )
     except ConsoleError as error:
         parts = (_in_own_words(part) for part in (error.what, error.why, error.remedy))
@@ -111,16 +112,16 @@ def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _preset(source: str) -> Preset | None:
     """Return the preset that a source names; a file or folder of the same name goes first."""
     from tpu_console.engine.data.places import is_remote, locate
-    from tpu_console.presets.catalog import find_preset, load_preset, preset_files
+    from tpu_console.presets.catalog import preset_files
 
     if source.endswith(".toml"):
-        return load_preset(Path(source).expanduser())
+        return chosen_preset(source)
     if is_remote(source) or os.sep in source or _is_table(source) or Path(locate(source)).exists():
         return None
     names = preset_files()
     if source not in names:
         raise click.UsageError(f"There is no folder and no preset '{source}'; {did_you_mean(source, names)}")
-    return find_preset(source)
+    return chosen_preset(source)
 
 
 def _is_table(source: str) -> bool:
@@ -136,7 +137,7 @@ def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
     section = DATA_OPTIONS[dataset]
     for key in options:
         if key not in section.model_fields:
-            raise click.UsageError(f"{_FLAGS[key]} is for a CSV; of a folder the folders' names are the labels.")
+            raise click.UsageError(f"{_FLAGS[key]} is for a CSV; for a folder, the subfolder names are the labels.")
     try:
         section.model_validate(options)
     except ValidationError as error:
@@ -165,13 +166,13 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
     kept = result["shards"] - result["written"]
     shards = f"{plural(result['shards'], 'shard')} of {size(result['bytes'])} in {place}"
     rows = [
-        [name, f"{count:,}", f"{100 * count / total:.1f} %"]
+        [name, f"{count:,}", f"{100 * count / total:.1f}%"]
         for name, count in zip(result["classes"], result["class_counts"], strict=True)
     ]
     columns = [Column("class", 9), Column("images", 8, right=True), Column("share", 5, right=True)]
     return [
-        labelled("shards", f"{shards}, {kept:,} of them there already" if kept else shards),
-        labelled("images", f"{total:,}, each read back" + _left_out(result["left_out"])),
+        labelled("shards", f"{shards}, {kept:,} of them already there" if kept else shards),
+        labelled("images", f"{total:,}, all verified" + _left_out(result["left_out"])),
         labelled("to train", f'dataset = "tfrecord" and data.options.path = "{place}"'),
         "",
         *table(columns, rows, width_of_output()),
@@ -179,4 +180,4 @@ def _summary(result: Mapping[str, Any]) -> list[str]:
 
 
 def _left_out(count: int) -> str:
-    return f"; {count:,} left out" if count else ""
+    return f"; {count:,} skipped" if count else ""

@@ -27,17 +27,16 @@ _INDENT = " " * 9
     epilog=examples(
         "tpu-console doctor",
         "tpu-console doctor --json | jq '.findings[] | .command'",
-        done="no problem was found; notes and warnings may have been",
-        failed="a problem was found",
+        done="no problem found; there may be notes and warnings",
+        failed="at least one problem was found",
     )
 )
-@json_option("Write one JSON object.")
+@json_option("Print a JSON object.")
 def doctor(as_json: bool) -> int:
     """Check this machine.
 
-    Says where it is (Colab, Kaggle, a TPU VM, GKE, a plain machine), which accelerators it has, whether the installed
-    packages fit together, who holds the TPU, and what disks and terminal are like: each with a verdict, what was
-    read, and the next command to type. It changes nothing and takes at most three seconds.
+    Reports the environment (Colab, Kaggle, a TPU VM, GKE or other), accelerators, package conflicts, processes that
+    use the TPU, disks and the terminal, each with the command to run next. Changes nothing; takes at most 3 seconds.
     """
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
@@ -89,9 +88,9 @@ def _finding(finding: CheckResult, width: int | None, *, coloured: bool) -> Iter
     yield f"{painted}{' ' * (len(_INDENT) - len(label))}{first}"
     yield from (_INDENT + line for line in others)
     if read and not is_ok:
-        yield from (_INDENT + line for line in _wrapped(f"read: {read}", width))
+        yield from (_INDENT + line for line in _wrapped(f"found: {read}", width))
     if finding.command:  # never wrapped: it is there to be copied
-        yield f"{_INDENT}type: {finding.command}"
+        yield f"{_INDENT}run: {finding.command}"
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

@@ -15,6 +15,7 @@ from tpu_console.engine.sanitize import printable_values
 
 from ..terminal.output import complain, complain_about, say, speaks_utf8, width_of_output
 from .options import complete_key, examples, json_option, preset_file_option
+from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +48,8 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
         "tpu-console inspect ./photos --speed",
         "tpu-console inspect image-csv --set data.options.path=train.csv",
         "tpu-console inspect ratings.csv --json | jq .ratings",
-        done="it was looked at; bad files may have been found",
-        failed="it could not be looked at",
+        done="inspected; bad files may have been found",
+        failed="the dataset could not be read",
     )
 )
 @click.argument("dataset", shell_complete=_complete_dataset)
@@ -58,23 +59,23 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
     metavar="KEY=VALUE",
     multiple=True,
     shell_complete=complete_key,
-    help="Change a key, such as data.options.image_size=[64,64]; may be given several times.",
+    help="Change a setting, such as data.options.image_size=[64,64]; repeatable.",
 )
-@click.option("--speed", is_flag=True, help="Measure how fast examples are read, decoded, augmented, and come in all.")
+@click.option("--speed", is_flag=True, help="Measure the input pipeline: read, decode, augment, total.")
 @preset_file_option
-@json_option("Write one JSON object.")
+@json_option("Print a JSON object.")
 def inspect(
     dataset: str, assignments: tuple[str, ...], speed: bool, preset_files: tuple[Path, ...], as_json: bool
 ) -> int:
-    """Look at DATASET: counts, balance, bad files, samples.
+    """Inspect DATASET: counts, class balance, bad files, samples.
 
-    DATASET is the name of a dataset or a preset, a preset file, or a file or folder whose format is guessed.
+    DATASET is a dataset, a preset, a preset file, or a file or folder (its format is detected).
 
-    Nothing is trained and nothing is changed. Bad files are listed, whether or not a run would accept them.
+    Nothing is trained or changed. All bad files are listed, even those that a run would skip.
     """
     config, guessed, source = _configured(dataset, assignments, preset_files)
     if guessed:
-        complain([f"{dataset} looks like {guessed}."])
+        complain([f"{dataset}: detected as {guessed}."])
     from ..jobs.command_job import run_job
 
     options = {"config": config.model_dump(mode="json"), "speed": speed}
@@ -93,7 +94,7 @@ def inspect(
         complain([""])
     complain_about(ConsoleError(trouble["what"], why=trouble["why"], remedy=trouble["remedy"]))
     if source:
-        complain([f"The data of this preset: {source}."])
+        complain([f"Data source of this preset: {source}."])
     return _FAILED
 
 
@@ -109,11 +110,11 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
         DataError: The format cannot be guessed.
     """
     from tpu_console.engine.config.catalog import DATASET_NAMES, FORMATS, is_user_reference
-    from tpu_console.engine.config.reading import parse_assignment, with_changes
+    from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.data.survey.formats import config_for, guess
-    from tpu_console.presets.catalog import find_preset, load_preset, preset_files
+    from tpu_console.presets.catalog import preset_files
 
-    changes = [parse_assignment(text) for text in assignments]
+    changes = parsed(assignments)
     if name in DATASET_NAMES or is_user_reference(name):
         # The path of a format is among the changes, so that only both together are a configuration.
         prefix = "data.options."
@@ -122,7 +123,7 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
         return with_changes(config_for(name, options), others), "", ""
     presets = preset_files(extra)
     if name.endswith(".toml") or name in presets:
-        preset = find_preset(name, extra) if name in presets else load_preset(Path(name).expanduser())
+        preset = chosen_preset(name, extra)
         is_told = preset.config.dataset in FORMATS and "data" in preset.about.model_fields_set
         return with_changes(preset.config, changes), "", preset.about.data if is_told else ""
     if os.sep not in name and not Path(name).exists() and not _is_found(name):
@@ -160,6 +161,5 @@ def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:
     from ..text.pictures import depth_of
 
     width = width_of_output()
-    is_utf8 = speaks_utf8()
-    depth = depth_of(os.environ, is_terminal=width is not None, is_utf8=is_utf8)
-    return Page(width or _PIPE_CELLS, depth, is_utf8=is_utf8).lines(config.dataset, config.data.options, found)
+    depth = depth_of(os.environ, is_terminal=width is not None, is_utf8=speaks_utf8())
+    return Page(width or _PIPE_CELLS, depth).lines(config.dataset, config.data.options, found)

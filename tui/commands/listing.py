@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=examples("tpu-console runs", "tpu-console runs --json | jq '.[0]'"))
-@json_option("Write one JSON array.")
+@json_option("Print a JSON array.")
 def runs(as_json: bool) -> int:
     """List your runs, the newest first."""
     from tpu_console.engine.runs.run_directory import list_runs
@@ -37,7 +37,7 @@ def runs(as_json: bool) -> int:
         say([json.dumps([overview.as_dict() for overview in overviews], indent=2, ensure_ascii=False)])
         return 0
     if not overviews:
-        complain([f"There are no runs in {user_path(runs_folder())} yet. Start one: tpu-console run digits-cnn"])
+        complain([f"No runs in {user_path(runs_folder())} yet. To start one: tpu-console run digits-cnn"])
         return 0
     columns = [
         Column("run", 9),
@@ -65,7 +65,7 @@ def _run_row(overview: Overview) -> list[str]:
         f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else "–",
         metric(best[1]) if best is not None else "–",
         best[0] if best is not None else "",
-        duration(seconds) if seconds is not None else "–",
+        duration(seconds),
         f"{overview.started:%Y-%m-%d %H:%M}" if overview.started is not None else "–",
     ]
 
@@ -78,12 +78,12 @@ def _run_row(overview: Overview) -> list[str]:
     )
 )
 @preset_file_option
-@json_option("Write one JSON array.")
+@json_option("Print a JSON array.")
 def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     """List the presets.
 
-    They are those that come with tpu-console, your own, and those of --preset-file. Files with mistakes are
-    left out and their mistakes are written to standard error; the exit code is 2 if --preset-file named one of them.
+    Lists the built-in presets, yours, and those of --preset-file. Files with errors are reported on standard error;
+    the exit code is 2 if --preset-file named one of them.
     """
     from tpu_console.engine.storage.paths import user_path, user_presets_folder
     from tpu_console.presets.catalog import all_presets
@@ -105,7 +105,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
         ]
         say(table(columns, [_preset_row(preset) for preset in found], width_of_output()))
     if not as_json and width_of_output() is not None:
-        complain(["", f"Presets of your own are read from {user_path(user_presets_folder())}"])
+        complain(["", f"Put your own presets in {user_path(user_presets_folder())}"])
     for error in broken:
         complain_about(error)
     asked_for = {user_path(path) for path in preset_files}

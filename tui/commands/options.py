@@ -16,7 +16,7 @@ Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 def examples(
     *lines: str,
-    done: str = "finished, or stopped and saved when it was asked to",
+    done: str = "finished, or stopped and saved on request",
     failed: str = "the run failed",
     others: Mapping[int, str] | None = None,
 ) -> str:
@@ -80,7 +80,7 @@ def preset_file_option(command: Decorated) -> Decorated:
         metavar="FILE",
         multiple=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Also read this preset; may be given several times.",
+        help="Add this preset file; repeatable.",
     )(command)
 
 
@@ -89,18 +89,18 @@ def backend_option(command: Decorated) -> Decorated:
     return click.option(
         "--backend",
         type=click.Choice(["auto", "tensorflow", "jax"]),
-        help="What Keras computes with. [default: auto, which the plan explains]",
+        help="Keras backend. [default: auto]",
     )(command)
 
 
 def hosts_options(command: Decorated) -> Decorated:
     """Add what says which machines train together."""
     hosts = click.option(
-        "--hosts", type=int, metavar="N", help="Machines that train together. [default: as a TPU pod says, else 1]"
+        "--hosts", type=int, metavar="N", help="Number of machines. [default: from the TPU pod, else 1]"
     )
-    index = click.option("--host-index", type=int, metavar="I", help="This machine's number among them, from 0.")
+    index = click.option("--host-index", type=int, metavar="I", help="Index of this machine, from 0.")
     coordinator = click.option(
-        "--coordinator", metavar="ADDR", help="ADDRESS:PORT of host 0, the same on all; it listens there."
+        "--coordinator", metavar="ADDR", help="ADDRESS[:PORT] of host 0; the same on all machines."
     )
     return hosts(index(coordinator(command)))
 
@@ -115,7 +115,7 @@ def screen_options(command: Decorated) -> Decorated:
     markers = click.option(
         "--markers",
         type=click.Choice(["braille", "block", "ascii"]),
-        help="What curves are drawn with. [default: braille; ascii where the locale is not UTF-8]",
+        help="Characters for curves. [default: braille; ascii without a UTF-8 locale]",
     )
     theme = click.option("--theme", metavar="NAME", help="A Textual theme, such as textual-light.")
     return markers(theme(command))

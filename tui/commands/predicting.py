@@ -26,7 +26,7 @@ _STANDARD_OUTPUT = "-"
         "tpu-console predict --data test.csv --out submission.csv",
         "tpu-console predict 20261120 --data photos/ --out out.csv --skip-bad",
         "tpu-console predict digits-cnn --data scans.npy --out - | head",
-        "tpu-console predict ~/Downloads/flowers-run --data photos/ --out out.csv --trust",
+        "tpu-console predict ~/flowers-run --data photos/ --out out.csv --trust",
         done="the predictions were written",
         failed="nothing was written",
     )
@@ -37,20 +37,20 @@ _STANDARD_OUTPUT = "-"
     metavar="PATH",
     multiple=True,
     required=True,
-    help="What to predict: a table, a folder or file of images, arrays, texts; several times for several images.",
+    help="Data to predict: a table, images (folder or file), arrays or texts; repeatable for images.",
 )
-@click.option("--out", metavar="FILE", required=True, help="The CSV file to write; - for standard output.")
+@click.option("--out", metavar="FILE", required=True, help="CSV file to write; - for standard output.")
 @click.option(
     "--checkpoint",
     type=click.Choice(["last", "best"]),
     default="last",
     show_default=True,
-    help="The model at the end of training, or that of the best epoch.",
+    help="The last model, or the one of the best epoch.",
 )
-@click.option("--images", metavar="FOLDER", help="Folder of the images that a table names. [default: as in training]")
-@click.option("--skip-bad", is_flag=True, help="Leave images without a prediction that cannot be read.")
-@click.option("--force", is_flag=True, help="Replace FILE if it is there.")
-@click.option("--trust", is_flag=True, help="Let code in the model run, even if the run is not your own.")
+@click.option("--images", metavar="FOLDER", help="Image folder of a table. [default: as in training]")
+@click.option("--skip-bad", is_flag=True, help="Skip unreadable images.")
+@click.option("--force", is_flag=True, help="Overwrite FILE.")
+@click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
 def predict(
     name: str | None,
     data: tuple[str, ...],
@@ -63,11 +63,11 @@ def predict(
 ) -> int:
     """Predict new data with the model of RUN, the newest by default.
 
-    The data is of the kind that the run was trained on, and is read and scaled in the same way. Rows stay in the
-    order of the data. A run on a table of images with a column a class gets those columns, as competitions want them.
+    The data must be of the kind the run was trained on; it is read and scaled in the same way, and rows keep their
+    order. A run on an image table with one column per class writes those columns, as competitions want them.
 
-    A model can hold code, such as a Lambda layer or a SavedModel. Code that your own runs saved on this machine runs
-    without a question. Other code runs only with --trust; on a terminal you are asked.
+    A model can contain code, such as a Lambda layer or a SavedModel. Code from your own runs on this machine is
+    allowed. Other code runs only with --trust, or if you confirm on a terminal.
     """
     options: dict[str, Any] = {
         "run": name,
@@ -98,7 +98,7 @@ def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) ->
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             raise
         complain([error.what])
-        if not click.confirm("Let it run?", err=True):
+        if not click.confirm("Allow it to run?", err=True):
             complain(["Nothing was written."])
             return 1
         result = run_job("predict", {**options, "trust": True})
@@ -120,5 +120,5 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     return [
         labelled("model", user_path(Path(result["model"]))),
         *([labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []),
-        *([labelled("unpredicted", f"{plural(skipped, 'image')} that cannot be read")] if skipped else []),
+        *([labelled("unpredicted", f"{plural(skipped, 'unreadable image')}")] if skipped else []),
     ]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,9 +12,11 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain_about, say, width_of_output
 from .options import complete_key, complete_preset, examples, json_option, preset_file_option
+from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from click.shell_completion import CompletionItem
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
 
 _UNKNOWN = 1
-_OTHER_CODES = {3: "a choice does not compile", 4: "a choice does not fit into the memory"}
-_KEPT = "What was compiled until then is remembered."
+_OTHER_CODES = {3: "a choice does not compile", 4: "a choice does not fit in memory"}
+_KEPT = "Results so far are kept."
 
 
 def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -47,7 +47,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
         "tpu-console preflight ./mine.py:build --set dataset=cifar10",
         "tpu-console preflight digits-cnn --json | jq '.verdicts[0].bound'",
         done="every choice fits",
-        failed="it could not be told, of a choice at least",
+        failed="at least one choice could not be judged",
         others=_OTHER_CODES,
     )
 )
@@ -60,7 +60,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     default=("v5e-8",),
     show_default=True,
     shell_complete=_complete_tpu,
-    help="TPUs to judge for, such as v5e-8, v3-8 or v5e-32; may be given several times.",
+    help="TPUs to check, such as v5e-8, v3-8 or v5e-32; repeatable.",
 )
 @click.option(
     "--batch-size",
@@ -68,22 +68,22 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     metavar="N",
     type=click.IntRange(min=1),
     multiple=True,
-    help="Examples per replica and step; may be given several times. [default: as in the preset]",
+    help="Batch size per replica; repeatable. [default: from the preset]",
 )
 @click.option(
     "--precision",
     "precisions",
     type=click.Choice(["float32", "mixed_bfloat16"]),
     multiple=True,
-    help="Number format; may be given several times. [default: as in the preset]",
+    help="Precision; repeatable. [default: from the preset]",
 )
-@click.option("--search", is_flag=True, help="Look for the largest batch that fits; compiles a few times more.")
-@click.option("--no-cache", is_flag=True, help="Compile, even what was compiled before.")
+@click.option("--search", is_flag=True, help="Find the largest batch that fits; compiles several times.")
+@click.option("--no-cache", is_flag=True, help="Ignore cached results.")
 @click.option(
     "--limit",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Give up after so long. [default: 600 for each choice, 2400 with --search]",
+    help="Time limit. [default: 600 per choice, 2400 with --search]",
 )
 @click.option(
     "--set",
@@ -91,10 +91,10 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     metavar="KEY=VALUE",
     multiple=True,
     shell_complete=complete_key,
-    help="Change a key of the preset; may be given several times.",
+    help="Change a setting; repeatable.",
 )
 @preset_file_option
-@json_option("Write one JSON object; docs/preflight.md describes it.")
+@json_option("Print a JSON object; see docs/preflight.md.")
 def preflight(
     name: str,
     tpus: tuple[str, ...],
@@ -107,17 +107,17 @@ def preflight(
     preset_files: tuple[Path, ...],
     as_json: bool,
 ) -> int:
-    """Ask the TPU compiler about PRESET, without a TPU.
+    """Check PRESET with the TPU compiler; needs no TPU.
 
-    Says whether its train step compiles, whether it fits into the memory, how fast it can be at best, what is wasted,
-    and whether the input could keep up. Nothing is trained and no data is fetched.
+    Shows whether the train step compiles, whether it fits in memory, its best-case speed, wasted padding, and
+    whether the input pipeline can keep up. Nothing is trained or downloaded.
 
-    PRESET|FILE is a preset's name, the path of a preset file, or a model of your own as file.py:function.
+    PRESET|FILE is a preset, a preset file, or your own model as file.py:function.
 
-    Several TPUs, batch sizes and precisions are judged side by side. The worst choice decides the exit code: one
-    that does not compile before one that does not fit, that before one of which it could not be told.
+    Several TPUs, batch sizes and precisions are compared. The worst result sets the exit code: does not compile,
+    does not fit, could not be judged.
 
-    A preflight needs the extra `tpu`: pip install 'tpu-console[tpu]', on x86-64 Linux.
+    This needs the extra `tpu`: pip install 'tpu-console[tpu]', on x86-64 Linux.
     """
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 
@@ -152,23 +152,20 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
         ConfigError: There is no such preset, or the changes do not fit.
     """
     from tpu_console.engine.config.catalog import is_user_reference
-    from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
-    from tpu_console.presets.catalog import find_preset, load_preset
+    from tpu_console.engine.config.reading import parse_config, with_changes
 
-    changes = [parse_assignment(text) for text in assignments]
+    changes = parsed(assignments)
     if is_user_reference(name):
         dataset = next((value for key, value in reversed(changes) if key == "dataset"), None)
         if dataset is None:
-            message = "a model alone has no data; say whose it is for, such as --set dataset=cifar10"
+            message = "a model needs a dataset; for example --set dataset=cifar10"
             raise ConfigError([Problem(name, message)])
         options = {
             key.partition("data.options.")[2]: value for key, value in changes if key.startswith("data.options.")
         }
         base = {"dataset": dataset, "model": name, "batch_size": [*batches, 128][0], "epochs": 1}
         return with_changes(parse_config({**base, "data": {"options": options}}), changes)
-    is_file = name.endswith(".toml") or os.sep in name
-    preset = load_preset(Path(name).expanduser()) if is_file else find_preset(name, extra)
-    return with_changes(preset.config, changes)
+    return with_changes(chosen_preset(name, extra).config, changes)
 
 
 def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:

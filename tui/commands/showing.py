@@ -29,7 +29,7 @@ _MOST_DEVICES = 32
 
 _SOURCES: dict[str, str] = {
     RunSource.PROCESS: "started by tpu-console",
-    RunSource.IN_PROCESS: "the console itself",
+    RunSource.IN_PROCESS: "inside the console",
     RunSource.NOTEBOOK: "a notebook or script",
 }
 
@@ -42,12 +42,11 @@ _SOURCES: dict[str, str] = {
     )
 )
 @run_argument
-@json_option("Write one JSON object.")
+@json_option("Print a JSON object.")
 def show(name: str | None, as_json: bool) -> int:
     """Show everything about RUN, by default the newest.
 
-    Its settings and how they differ from the preset's, the time of each phase, every epoch, where its files
-    are, and why it failed if it did.
+    Prints its settings, machine, times, epochs, class scores and files, and the error if it failed.
     """
     from tpu_console.engine.runs.run_directory import find_run
 
@@ -85,7 +84,8 @@ def _headline(overview: Details) -> list[str]:
     from tpu_console.engine.runs.events import RunFinished
 
     from ..text.numbers import duration, waiting_text
-    from ..text.run_lines import best_text, efficiency_text
+    from ..text.outcome import best_text
+    from ..text.run_lines import efficiency_line
     from ..text.tables import fields
 
     state, seconds = overview.state, overview.seconds()
@@ -99,8 +99,8 @@ def _headline(overview: Details) -> list[str]:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
     if best := best_text(state):
         pairs.append(("best", best))
-    if told := efficiency_text(state):
-        pairs.append(("efficiency", told))
+    if efficiency := efficiency_line(state):
+        pairs.append(("efficiency", efficiency))
     return [overview.run.run_id, *fields(pairs)]
 
 
@@ -115,14 +115,14 @@ def _settings(config: RunConfig | None) -> list[str]:
 
     preset = _preset(config.name)
     if preset is None:
-        return [f"  There is no preset '{config.name}' any more; all settings:", *_indented(to_toml(config))]
+        return [f"  The preset '{config.name}' no longer exists; all settings:", *_indented(to_toml(config))]
     before, after = flat_values(preset.config), flat_values(config)
     changed = [
         (key, f"{value} (preset: {before.get(key)})") for key, value in after.items() if before.get(key) != value
     ]
     return [
-        *(fields(changed) if changed else [f"  all as in the preset {preset.name}"]),
-        f"  again: {run_command(config, preset.config, preset.name)}",
+        *(fields(changed) if changed else [f"  same as the preset {preset.name}"]),
+        f"  repeat: {run_command(config, preset.config, preset.name)}",
     ]
 
 
@@ -152,7 +152,7 @@ def _machine(overview: Details) -> list[str]:
     if state.accelerator is not None:
         pairs += [
             ("accelerator", found("connecting", state)),
-            ("computes", topology_text(state.accelerator)),
+            ("backend", topology_text(state.accelerator)),
             ("devices", "\n".join(_devices(state.accelerator))),
         ]
     pairs += _hosts(state)
@@ -187,7 +187,7 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
     told = []
     for process in state.hosts:
         figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
-        text = ", ".join(f"{gauge.name} {gauge.value or f'not told ({gauge.why_not})'}" for gauge in figures)
+        text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
         told.append(f"{hosts[process].name}: {text}")
     return [*pairs, *([("hosts", "\n".join(told))] if told else [])]
 

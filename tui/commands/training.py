@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,10 +21,12 @@ from .options import (
     preset_file_option,
     run_argument,
 )
+from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -46,7 +46,7 @@ _LIFE_S = 15.0
         "tpu-console run fashion-mnist-cnn --detach",
         "tpu-console run digits-cnn --json > events.jsonl",
         "",
-        "Two machines train together; the first is reached at 10.0.0.1:",
+        "On two machines, the first at 10.0.0.1:",
         "tpu-console run mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1",
         "tpu-console run mine.toml --hosts 2 --host-index 1 --coordinator 10.0.0.1",
     )
@@ -58,21 +58,21 @@ _LIFE_S = 15.0
     metavar="KEY=VALUE",
     multiple=True,
     shell_complete=complete_key,
-    help="Change a key of the preset; may be given several times. The value is TOML or plain text.",
+    help="Change a setting; repeatable. VALUE is TOML or plain text.",
 )
-@click.option("--epochs", type=int, metavar="N", help="Epochs to train.")
-@click.option("--batch-size", type=int, metavar="N", help="Examples per replica and step.")
+@click.option("--epochs", type=int, metavar="N", help="Number of epochs.")
+@click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option(
     "--accelerator",
     metavar="A",
     shell_complete=complete_accelerator,
-    help="auto, cpu, gpu, tpu, tpu:ADDRESS for one that another machine serves, or sim:N for N simulated replicas.",
+    help="auto, cpu, gpu, tpu, tpu:ADDRESS (a remote TPU) or sim:N (N simulated replicas).",
 )
 @backend_option
 @hosts_options
 @preset_file_option
-@click.option("--detach", is_flag=True, help="Start it, say how to come back, and return.")
-@json_option("Write the run's events to standard output, one JSON object a line, and nothing else.")
+@click.option("--detach", is_flag=True, help="Start in the background and return.")
+@json_option("Print the run's events, one JSON object per line.")
 def run(
     preset: str,
     assignments: tuple[str, ...],
@@ -89,10 +89,10 @@ def run(
 ) -> int:
     """Train PRESET and print plain lines.
 
-    PRESET is a preset's name (`tpu-console presets` lists them) or the path of a preset file.
+    PRESET is a preset's name (see `tpu-console presets`) or a preset file.
 
-    The run trains in a process of its own. Ctrl-C asks it to stop and save, a second Ctrl-C ends it at once.
-    When the terminal closes or the reader of a pipe goes away, it goes on: `tpu-console attach` comes back.
+    The run trains in its own process. Ctrl-C stops it and saves the model; a second Ctrl-C kills it. If the terminal
+    closes, the run continues: `tpu-console attach` comes back to it.
     """
     options = {
         "epochs": epochs,
@@ -104,7 +104,7 @@ def run(
         "hosts.coordinator": coordinator,
     }
     given = [(key, value) for key, value in options.items() if value is not None]
-    chosen = _preset(preset, preset_files)
+    chosen = chosen_preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
     plan = _checked_plan(config, chosen)
     if not as_json:
@@ -120,24 +120,17 @@ def run(
     return follow(directory, as_json=as_json, process=process)
 
 
-def _preset(name: str, extra: Sequence[Path]) -> Preset:
-    from tpu_console.presets.catalog import find_preset, load_preset
-
-    if name.endswith(".toml") or os.sep in name:
-        return load_preset(Path(name).expanduser())
-    return find_preset(name, extra)
-
-
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
     """Apply ``--set`` and then the options of their own; report all problems at once."""
-    from tpu_console.engine.config.reading import parse_assignment, with_changes
+    from tpu_console.engine.config.reading import with_changes
 
-    changes, problems = [], []
+    problems: list[Problem] = []
+    changes: list[tuple[str, Any]] = []
     for text in assignments:
         try:
-            changes.append(parse_assignment(text))
+            changes += parsed([text])
         except ConfigError as error:
-            problems += [Problem("--set", str(problem)) for problem in error.problems]
+            problems += error.problems
     try:
         config = with_changes(preset.config, [*changes, *given])
     except ConfigError as error:
@@ -190,7 +183,7 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
     if as_json:
         say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
         return 0
-    started = "Started" if life is Liveness.ALIVE else "Started, not heard of yet:"
+    started = "Started" if life is Liveness.ALIVE else "Started; waiting for the first heartbeat:"
     say(
         [
             f"{started} {run.run_id}",
@@ -204,9 +197,9 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
 @click.command(epilog=examples("tpu-console stop", "tpu-console stop 20261120-133100-digits-cnn"))
 @run_argument
 def stop(name: str | None) -> int:
-    """Ask RUN to stop and save; by default the one that trains.
+    """Stop RUN and save its model; by default the running one.
 
-    It ends after its current execution and is saved, as with Ctrl-C. Returns at once.
+    The run stops after its current steps. This command does not wait for that.
     """
     from tpu_console.engine.runs.heartbeat import request_stop
     from tpu_console.engine.runs.run_directory import find_run
@@ -216,13 +209,13 @@ def stop(name: str | None) -> int:
     directory = find_run(name) if name else _the_live_run()
     overview = read_overview(directory)
     if not overview.status.is_live:
-        say([f"{directory.run_id} does not train any more: {overview.status}."])
+        say([f"{directory.run_id} is not training: {overview.status}."])
         return 0
-    request_stop(directory, "asked with tpu-console stop")
+    request_stop(directory, "requested with tpu-console stop")
     if overview.status is Status.SILENT:
         say(_asked_in_silence(read_details(directory)))
         return 0
-    say([f"Asked {directory.run_id} to stop: it ends after its current execution and is saved."])
+    say([f"Stopping {directory.run_id} after its current steps; the model will be saved."])
     return 0
 
 
@@ -232,7 +225,7 @@ def _asked_in_silence(overview: Details) -> list[str]:
     lines = [f"{overview.run.run_id} is {silent_text(overview.life.silent_s)}; {STOP_PENDING}."]
     if overview.state.started is not None:
         process = f"process {overview.state.started.pid} on {overview.state.started.host}"
-        lines.append(f"If it never responds, kill {process}; what was not saved yet is lost.")
+        lines.append(f"If it never responds, kill {process}; unsaved work is lost.")
     return lines
 
 
@@ -246,8 +239,8 @@ def _the_live_run() -> RunDirectory:
     candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]
     live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
     if not live:
-        raise RunNotFoundError("No run trains at the moment.", remedy="`tpu-console runs` lists your runs.")
+        raise RunNotFoundError("No run is training.", remedy="To list your runs: tpu-console runs")
     if len(live) > 1:
         names = ", ".join(run.run_id for run in live)
-        raise RunNotFoundError("Several runs train at the moment.", remedy=f"Say which: {names}")
+        raise RunNotFoundError("Several runs are training.", remedy=f"Name one: {names}")
     return live[0]

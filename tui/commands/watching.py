@@ -60,7 +60,7 @@ def open_console(
     """
     if not has_terminal():
         raise NoTerminalError(
-            "The console needs a terminal, and this is not one.",
+            "The console needs a terminal.",
             remedy="For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file.",
         )
     # Read when Textual is imported: the longest wait of a change for its repaint. Without changes nothing is drawn.
@@ -102,13 +102,12 @@ def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
 )
 @run_argument
 @screen_options
-@json_option("Write the run's events to standard output, one JSON object a line, until it ends.")
+@json_option("Print the run's events, one JSON object per line.")
 def attach(name: str | None, markers: Markers | None, theme: str | None, as_json: bool) -> int:
     """Watch RUN, running or finished; by default the newest.
 
-    RUN is a run's name, a part of it that fits only one, or the path of its folder. On a terminal this opens
-    the live screen; otherwise it prints plain lines until the run ends. Leaving, also with Ctrl-C, does not
-    stop the run.
+    RUN is a run's name, an unambiguous part of it, or its folder. On a terminal this opens the live screen;
+    otherwise it prints plain lines until the run ends. Leaving does not stop the run.
     """
     from tpu_console.engine.runs.run_directory import find_run
 

@@ -63,21 +63,21 @@ class Interrupts:
         again, self.happened = self.happened, True
         if self._process is None:
             self.leaves = True
-            complain([f"Left. The run goes on; to stop it: tpu-console stop {self._run.run_id}"])
+            complain([f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}"])
         elif not again:
             self._ask()
         elif number == signal.SIGINT:
             self.leaves = True
             _end_at_once(self._process)
-            complain([f"Ended {self._run.run_id} at once; what was not saved yet is lost."])
+            complain([f"Killed {self._run.run_id}; unsaved work is lost."])
 
     def _ask(self) -> None:
         try:
-            request_stop(self._run, "asked with Ctrl-C")
+            request_stop(self._run, "requested with Ctrl-C")
         except OSError as error:
-            complain([f"The run cannot be asked to stop: {error.strerror}. Ctrl-C again ends it at once."])
+            complain([f"Cannot ask the run to stop: {error.strerror}. Press Ctrl-C again to kill it."])
         else:
-            complain(["Stopping after the current execution, then saving. Ctrl-C again ends the run at once."])
+            complain(["Stopping after the current steps, then saving. Press Ctrl-C again to kill the run."])
 
     @contextmanager
     def heard(self) -> Iterator[None]:
@@ -182,15 +182,15 @@ def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
     elif run.heartbeat.exists():
         complain(crashed_lines(run, LogTail(run).read()))
     else:
-        complain([f"Error: nothing trains {run.run_id}: it was prepared and never started."])
+        complain([f"Error: {run.run_id} was created but never started."])
     return FAILED
 
 
 def _tell_of_damage(reader: JournalReader) -> None:
     if reader.newer:
-        complain(["Note: a newer tpu-console wrote this run; what this one does not know was left out."])
+        complain(["Note: a newer tpu-console wrote this run; some of it is not shown. Update to see everything."])
     if reader.skipped:
-        complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read and left out."])
+        complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
 
 
 def wait_for_life(run: RunDirectory, limit_s: float, wait: Callable[[float], None] = time.sleep) -> Liveness:

@@ -78,12 +78,12 @@ class ChoiceForm(Vertical):
             hint = f"{DEFAULT_TPU}, v3-8, v6e-8 …"
             yield Input(DEFAULT_TPU, placeholder=hint, suggester=TpuSuggester(), compact=True, id="tpus")
             yield Static(_BATCHES, classes="label")
-            yield Input(str(self._batch), placeholder="32, 128 … a replica", compact=True, id="batches")
+            yield Input(str(self._batch), placeholder="32, 128 … per replica", compact=True, id="batches")
         with Horizontal():
             yield Static("Precision", classes="label")
             for name in PRECISIONS:
                 yield TickBox(name, name == self._precision, compact=True, id=name)
-            yield TickBox("search the largest batch", compact=True, id="search")
+            yield TickBox("find the largest batch", compact=True, id="search")
         yield Static("", id="choice-problem", markup=False)
 
     def choices(self) -> Choices:
@@ -124,6 +124,6 @@ def _batches(text: str) -> tuple[int, ...]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     wrong = [word for word in words if not word.isdecimal() or int(word) < 1]
     if wrong or not words:
-        message = f"'{wrong[0]}' is no number of examples" if wrong else "is empty"
-        raise ConfigError([Problem(_BATCHES, f"{message}; such as 32, 128")])
+        message = f"'{wrong[0]}' is not a positive whole number" if wrong else "is empty"
+        raise ConfigError([Problem(_BATCHES, f"{message}; try 32, 128")])
     return tuple(dict.fromkeys(int(word) for word in words))

@@ -160,7 +160,7 @@ class FieldRow(Container):
             problem: What is wrong, or empty.
             is_changed: Whether it differs.
         """
-        sign = "✖" if problem else "•" if is_changed else ""
+        sign = "✗" if problem else "•" if is_changed else ""
         if self._shown == (sign, problem):
             return
         self._shown = (sign, problem)

@@ -127,11 +127,11 @@ OPTION_TABLES = {
     )
 }
 
-_OWN_FUNCTION = OwnValue("my own function …", "Function", "", "package.module:function or file.py:function")
+_OWN_FUNCTION = OwnValue("custom function…", "Function", "", "package.module:function or file.py:function")
 _OWN = {
     "dataset": _OWN_FUNCTION,
     "model": _OWN_FUNCTION,
-    "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS …", "Replicas", "sim:", "8"),
+    "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS…", "Replicas", "sim:", "8"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "dataset": DATASET_NAMES,

@@ -194,9 +194,9 @@ class RunForm(Vertical):
         if self._help_is_shown or self._draft is None:
             return
         more = sum(not spec.is_essential for spec in self._draft.fields())
-        text = f"{more} more choices stay as the preset has them; ctrl+o shows them."
+        text = f"{more} more fields at preset values; ctrl+o shows them."
         if self.shows_all:
-            text = "ctrl+o leaves only the choices that matter most."
+            text = "ctrl+o hides the less important fields."
         self.query_one("#field-help", Static).update(text)
 
     def _keep_cursor(self) -> None:

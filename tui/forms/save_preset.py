@@ -54,12 +54,12 @@ class SavePreset(ModalScreen[Path | None]):
     def compose(self) -> ComposeResult:
         """Lay out the two fields and the buttons."""
         with Vertical() as box:
-            box.border_title = "Save as a preset of your own"
-            yield Static("Name: letters, digits, dots, dashes and underscores", classes="label")
+            box.border_title = "Save as preset"
+            yield Static("Name (letters, digits, dots, dashes, underscores)", classes="label")
             yield Input(self._proposed_name, id="save-name", compact=True)
-            yield Static("Title: what it is, in a few words", classes="label")
+            yield Static("Title (a few words)", classes="label")
             yield Input(id="save-title", compact=True)
-            yield Static(f"It is written into {user_path(user_presets_folder())}", classes="label", markup=False)
+            yield Static(f"Saved in {user_path(user_presets_folder())}", classes="label", markup=False)
             yield Static("", id="save-problem", markup=False)
             with Horizontal():
                 yield Button("Save", variant="primary", id="save", compact=True)
@@ -85,7 +85,7 @@ class SavePreset(ModalScreen[Path | None]):
         try:
             path = save_preset(self._config, name, title or name)
         except ConsoleError as error:
-            self.query_one("#save-problem", Static).update(f"✖ {error}")
+            self.query_one("#save-problem", Static).update(f"✗ {error}")
             self.query_one("#save-name").focus()
         else:
             self.dismiss(path)

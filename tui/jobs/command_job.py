@@ -7,7 +7,7 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..terminal.output import complain, speaks_utf8
+from ..terminal.output import complain
 from .job_process import JobProcess
 from .progress import ProgressLines, Step
 
@@ -47,7 +47,7 @@ def run_job(
         KeyboardInterrupt: It was interrupted; the person has been told.
     """
     shown = ProgressLines()
-    shown.wait("starting…" if speaks_utf8() else "starting")
+    shown.wait("starting…")
     with JobProcess(name, options, limit_s=limit_s, grace_s=grace_s, start=start) as job, _interrupts_reach(job):
         for record in job.records():
             match record.get("kind"):

@@ -123,7 +123,7 @@ class JobProcess:
         if self.was_asked_to_end:
             raise KeyboardInterrupt
         if self._is_late and self._limit_s is not None:
-            text = f"The {self._name} job had no result after {duration(self._limit_s)} and was ended."
+            text = f"The {self._name} job had no result after {duration(self._limit_s)} and was stopped."
             raise ConsoleError(text, remedy=self._see())
         if kind == "error":
             raise error_of(last, user_path(self._log))
@@ -144,7 +144,7 @@ class JobProcess:
             yield from messages
 
     def _see(self) -> str:
-        return f"Its log: {user_path(self._log)}"
+        return f"Log: {user_path(self._log)}"
 
 
 def log_file(name: str) -> Path:

@@ -103,7 +103,7 @@ def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
         except ConsoleError as error:
             problems.append(Problem(key, f"{str(error)[0].lower()}{str(error)[1:]}"))
     if problems or not names:
-        raise ConfigError(problems or [Problem(key, f"names no TPU; the usual ones: {', '.join(USUAL)}")])
+        raise ConfigError(problems or [Problem(key, f"names no TPU; common ones: {', '.join(USUAL)}")])
     return tuple(dict.fromkeys(names))
 
 

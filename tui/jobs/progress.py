@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..terminal.output import complain, speaks_utf8
+from ..terminal.output import complain, encodable
 from ..text.numbers import duration
 from ..text.tables import labelled
 
@@ -132,7 +132,7 @@ class ProgressLines:
         with suppress(OSError):
             columns = os.get_terminal_size(sys.stderr.fileno()).columns or 80
             # The last column stays free: some terminals wrap as soon as it is written.
-            sys.stderr.write(_CLEAR + _encodable(text[: max(1, columns - 1)]))
+            sys.stderr.write(_CLEAR + encodable(text, sys.stderr)[: max(1, columns - 1)])
             sys.stderr.flush()
             self._is_drawn = True
 
@@ -165,8 +165,7 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
     text = ", ".join(parts)
     if bar and step.total:
         filled = _BAR_CELLS * min(step.done, step.total) // step.total
-        full, empty = ("█", "░") if speaks_utf8() else ("#", ".")
-        text = f"{full * filled}{empty * (_BAR_CELLS - filled)}  {text}"
+        text = f"{'█' * filled}{'░' * (_BAR_CELLS - filled)}  {text}"
     return f"{step.what}  {text}"
 
 
@@ -184,13 +183,8 @@ def _share(step: Step) -> str:
     if step.total is None:
         return f"{step.done:,} {step.unit}"
     percent = 100 * step.done // step.total if step.total else 100
-    return f"{step.done:,} of {step.total:,} {step.unit} ({percent} %)"
+    return f"{step.done:,} of {step.total:,} {step.unit} ({percent}%)"
 
 
 def _rate(rate: float, unit: str) -> str:
     return f"{rate:,.0f} {unit}/s" if rate >= 10 else f"{rate:.1f} {unit}/s"
-
-
-def _encodable(text: str) -> str:
-    encoding = sys.stderr.encoding or "ascii"
-    return text.encode(encoding, "backslashreplace").decode(encoding)

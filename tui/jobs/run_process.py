@@ -88,9 +88,9 @@ class InProcessRun:
 
             self.journal.write(
                 RunFailed(
-                    f"The console that trained this run was ended by {cause}, before the run could be saved.",
-                    "With --in-process a run trains inside the console and ends with it.",
-                    "The best checkpoint so far is kept. Without --in-process, runs go on when the console ends.",
+                    f"The console that trained this run was ended by {cause} before the model was saved.",
+                    "With --in-process, a run trains inside the console and ends with it.",
+                    "The best checkpoint is kept. Without --in-process, runs continue when the console ends.",
                     self.run.log.name,
                 )
             )

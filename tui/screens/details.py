@@ -10,7 +10,7 @@ from textual.content import Content
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import topology_text
-from ..text.live_numbers import seconds_text
+from ..text.numbers import duration, plural, shape
 from .dialogs import COLUMNS, TextDialog
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-_LABEL = 16
+_LABEL = 20
 
 
 def details_dialog(run: RunDirectory, state: RunState, notices: Sequence[str]) -> TextDialog:
@@ -31,7 +31,7 @@ def details_dialog(run: RunDirectory, state: RunState, notices: Sequence[str]) -
         notices: What a person should know, the most pressing first.
     """
     blocks = [_block("Notices", [("", notice) for notice in notices]), _block("Run", _run_facts(run, state))]
-    blocks.append(_block("Time in each phase", [(name, seconds_text(s)) for name, s in state.phase_s.items()]))
+    blocks.append(_block("Phases", [(name, duration(s)) for name, s in state.phase_s.items()]))
     blocks.append(_block("Files", _files(run)))
     return TextDialog("Details", Content("\n\n").join([block for block in blocks if block]))
 
@@ -53,21 +53,28 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         facts.append(("trained by", f"process {started.pid} on {started.host} ({started.source})"))
     if (ready := state.accelerator) is not None:
         facts.append(("accelerator", f"{ready.accelerator}: {ready.reason}"))
-        facts.append(("computes", topology_text(ready)))
+        facts.append(("backend", topology_text(ready)))
         facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
     if (data := state.data) is not None:
-        classes = [f"{data.classes:,} classes"] if data.classes else []
-        shapes = [f"shape {data.input_shape}"] if data.input_shape else []  # several inputs have no single one
+        classes = [plural(data.classes, "class", "classes")] if data.classes else []
+        shapes = [shape(data.input_shape)] if data.input_shape else []  # several inputs have no single one
         if shapes or classes:
             facts.append(("one example", ", ".join([*shapes, *classes])))
         if data.remainder:
-            facts.append(("left out", f"{data.remainder:,} examples an epoch, others every time"))
+            facts.append(("dropped", f"{data.remainder:,} examples per epoch (a different set each time)"))
     if (model := state.model) is not None:
         trainable = f"{model.trainable_parameters:,} of {model.parameters:,} parameters trainable"
         facts.append(("model", f"{model.name}: {model.layers} layers, {trainable}"))
     if (fit := state.fit) is not None:
-        facts.append(("steps at once", f"{fit.steps_per_execution}. {fit.execution_reason}"))
-        facts.append(("best epoch by", state.monitor))
+        facts.append(
+            (
+                "steps per execution",
+                f"{fit.steps_per_execution} ({fit.execution_reason})"
+                if fit.execution_reason
+                else str(fit.steps_per_execution),
+            )
+        )
+        facts.append(("monitored metric", state.monitor))
     if (kept := state.checkpoint) is not None:
         facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
     return [(label, text) for label, text in facts if text]

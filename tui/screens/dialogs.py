@@ -109,7 +109,7 @@ class TextDialog(ModalScreen[None]):
         """Lay the text out."""
         with VerticalScroll() as box:
             box.border_title = Content(self._title).markup
-            box.border_subtitle = "escape closes"
+            box.border_subtitle = "escape: close"
             yield Static(self.text)
 
     def on_mount(self) -> None:
@@ -124,4 +124,4 @@ def error_dialog(error: ConsoleError) -> TextDialog:
         lines.append(Content.assemble(("Why: ", "dim"), error.why))
     if error.remedy:
         lines.append(Content.assemble(("What to do: ", "dim"), error.remedy))
-    return TextDialog("That did not work", Content("\n\n").join(lines), kind="error")
+    return TextDialog("Error", Content("\n\n").join(lines), kind="error")

@@ -11,6 +11,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from .parts import HELP, QUIT, Title, back
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from tpu_console.engine.machine.environment import Environment
 
 _STYLES = {
-    "ok": ("✔", "$text-success"),
+    "ok": ("✓", "$text-success"),
     "note": ("•", "$text-accent"),
     "warning": ("▲", "$text-warning"),
-    "problem": ("✖", "$text-error"),
+    "problem": ("✗", "$text-error"),
     "could not tell": ("?", "$foreground 60%"),
 }
 
@@ -41,7 +43,6 @@ class DoctorScreen(Screen[None]):
     DoctorScreen {
         background: $background;
 
-        #title { height: 1; background: $panel; padding: 0 1; color: $text-muted; }
         #report {
             padding: 1 1 0 1; background: $background;
             scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
@@ -55,10 +56,10 @@ class DoctorScreen(Screen[None]):
     """
     AUTO_FOCUS = "#report"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r,f5", "look_again", "Check again", tooltip="Look at the machine again."),
-        Binding("escape,b,q", "dismiss", "Back", tooltip="Go back to where you were."),
-        Binding("f1,question_mark", "app.help", "Help", tooltip="Explain every key and every figure."),
-        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+        Binding("r,f5", "look_again", "Check again", tooltip="Check again."),
+        back("escape,b,q"),
+        HELP,
+        QUIT,
     ]
 
     def __init__(self, look: Callable[[], Environment] | None = None) -> None:
@@ -67,7 +68,7 @@ class DoctorScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the title and the room for the report."""
-        yield Static("", id="title")
+        yield Title()
         yield VerticalScroll(id="report")
         yield Footer(show_command_palette=False)
 
@@ -77,7 +78,7 @@ class DoctorScreen(Screen[None]):
 
     def action_look_again(self) -> None:
         """Look at the machine again."""
-        self._say("looking around …")
+        self._say("checking …")
         self._examine()
 
     @work(thread=True, exclusive=True, name="doctor")
@@ -101,8 +102,7 @@ class DoctorScreen(Screen[None]):
         self.call_after_refresh(self._say, report.summary)
 
     def _say(self, text: str) -> None:
-        title = Content.assemble(("tpu-console", "bold $text-primary"), f"  doctor: {text}")
-        self.query_one("#title", Static).update(title)
+        self.query_one(Title).show(f"doctor: {text}")
 
 
 def _header_row(name: str, value: str) -> Horizontal:
@@ -116,9 +116,9 @@ def _row(finding: CheckResult) -> Horizontal:
     aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
     lines = [Content.assemble((finding.title, f"bold {style}"), f": {finding.text}", aside)]
     if read and not is_ok:
-        lines.append(Content.styled(f"read: {read}", "$foreground 60%"))
+        lines.append(Content.styled(f"found: {read}", "$foreground 60%"))
     if finding.command:
-        lines.append(Content.assemble(("type: ", "$foreground 60%"), (finding.command, "bold")))
+        lines.append(Content.assemble(("run: ", "$foreground 60%"), (finding.command, "bold")))
     return Horizontal(
         Static(Content.styled(mark, style), classes="mark"),
         Static(Content("\n").join(lines), classes="body"),

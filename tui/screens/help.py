@@ -14,36 +14,36 @@ if TYPE_CHECKING:
     from textual.binding import Binding
 
 _FIGURES = (
-    ("epoch", "One pass over the training data, or over as many steps as the configuration says."),
-    ("step", "One update of the weights from one global batch of examples."),
-    ("replica", "One copy of the model on one device (a TPU core, a GPU). All replicas train together."),
-    ("global batch", "Examples a step: the batch of one replica times the number of replicas."),
-    ("loss", "What training makes smaller. It falls quickly at first, then slowly."),
-    ("accuracy", "The share of examples whose class was guessed right; 1.0 is all of them."),
+    ("epoch", "One pass over the training data, or the configured number of steps."),
+    ("step", "One weight update from one global batch."),
+    ("replica", "A copy of the model on one device (a TPU core, a GPU). All replicas train together."),
+    ("global batch", "Examples per step: the batch per replica times the number of replicas."),
+    ("loss", "What training minimizes. It falls quickly at first, then slowly."),
+    ("accuracy", "The share of examples classified correctly; 1.0 is all of them."),
     (
         "val_…",
-        "The same figure on data that is not trained on. Training on while it gets worse is learning by heart.",
+        "The same metric on validation data. If it gets worse while training improves, the model is overfitting.",
     ),
-    ("ms/step", "Milliseconds a step takes, without compilation and validation."),
-    ("images/s", "Examples a second over all replicas. The figure to compare machines and batch sizes by."),
-    ("lr", "Learning rate: how far one step moves the weights."),
+    ("ms/step", "Milliseconds per step, without compilation and validation."),
+    ("images/s", "Examples per second on all replicas. Use it to compare machines and batch sizes."),
+    ("lr", "Learning rate: how far each step moves the weights."),
     (
         "compile",
-        "Seconds until the first steps returned: the program is built once, and no time left counts it.",
+        "Time of the first execution, which includes compilation. Not part of the time left.",
     ),
-    ("time left", "From the pace of the latest steps and, for the run, of the validations so far."),
-    ("★", "The best epoch so far by the metric the run watches."),
-    ("smooth", "Draws a moving average over the training curves; the raw line stays behind it, dimmed."),
-    ("memory", "What the device's runtime says it uses. Some runtimes do not tell; then the reason stands below."),
-    ("duty", "Share of the last seconds in which the device computed, as a TPU's runtime tells."),
-    ("coords", "Where the chip sits in the TPU's mesh."),
-    ("(1)", "A figure that is missing or not whole: the reason stands below the rows, under this number."),
+    ("time left", "Estimated from recent steps and, for the run, from past validations."),
+    ("★", "The best epoch so far, by the monitored metric."),
+    ("smooth", "A moving average of the training curves; the raw curve stays visible, dimmed."),
+    ("memory", "Memory in use, as the device's runtime reports it. Below the rows: why a figure is missing."),
+    ("duty", "Share of recent time the device was busy, as the TPU runtime reports it."),
+    ("coords", "The chip's position in the TPU mesh."),
+    ("(1)", "A missing or partial figure; the note with this number gives the reason."),
     (
         "slow",
-        "A host whose replicas take over 10 % fewer images a second than the median of the hosts, for ten seconds.",
+        "A host whose replicas ran more than 10% slower than the median host in the last ten seconds.",
     ),
-    ("waits", "Share of the time in which training waited for its input; faster devices would not make it shorter."),
-    ("detach", "Leaves this screen. Training goes on in a process of its own; `tpu-console attach` comes back."),
+    ("waits", "Share of time spent waiting for input data. A faster device would not help."),
+    ("detach", "Leaves this screen. Training continues in its own process; `tpu-console attach` comes back."),
 )
 
 
@@ -58,7 +58,7 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
     parts += [_entry(" ".join(shown), text, 10) for text, shown in keys.items()]
-    parts += [_entry("tab", "Go from pane to pane; arrow keys, page up and page down scroll the one you are in.", 10)]
+    parts += [_entry("tab", "Go to the next pane; arrow keys, page up and page down scroll it.", 10)]
     parts += [Content(""), Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, 14) for name, text in _FIGURES]
     return TextDialog("Help", Content("\n").join(parts))

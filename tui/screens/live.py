@@ -18,11 +18,12 @@ from tpu_console.engine.runs.heartbeat import request_stop
 from ..following.watcher import RunWatcher, WatchUpdate
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
-from ..text.outcome import VerdictBox, has_classes, verdict_on
+from ..text.outcome import has_classes, outcome_of
 from ..widgets.chart_pane import ChartPane, curves_of, title_of
 from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
 from ..widgets.notice_bar import NoticeBar, notices_of
+from ..widgets.outcome_box import OutcomeBox
 from ..widgets.pane_tabs import PaneTabs
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
@@ -100,7 +101,7 @@ class LiveScreen(PanedScreen):
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
         yield RunHeader(self.run_directory.run_id, self._opened_at())
-        yield VerdictBox()
+        yield OutcomeBox()
         yield NoticeBar()
         with Horizontal(id="charts"):
             yield ChartPane(1, "loss", "loss")
@@ -168,10 +169,10 @@ class LiveScreen(PanedScreen):
         """Hand every part its share of the latest snapshot."""
         snapshot, state = self.snapshot, self.snapshot.state
         header = self.query_one(RunHeader)
-        header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading, glyphs=self.glyphs)
-        verdict = None if self.latest.is_reading else verdict_on(self.run_directory, snapshot)
-        self.query_one(VerdictBox).show(verdict, self.glyphs)
-        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping), self.glyphs)
+        header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading)
+        outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
+        self.query_one(OutcomeBox).show(outcome)
+        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping))
         self.query_one(LogPane).show(snapshot.log)
         if state is not self._drawn_state:
             self._drawn_state = state
@@ -255,19 +256,19 @@ class LiveScreen(PanedScreen):
         try:
             report = read_report(self.run_directory)
             if report is None:
-                raise ConsoleError(f"The report of the classes is gone: {self.run_directory.report.name}.")
+                raise ConsoleError(f"The class report is missing: {self.run_directory.report.name}.")
         except ConsoleError as error:
             self.app.push_screen(error_dialog(error))
             return
-        self.app.push_screen(ReportScreen(self.run_directory.run_id, report, self.marker))
+        self.app.push_screen(ReportScreen(self.run_directory.run_id, report))
 
     def action_stop(self) -> None:
         """Ask, then ask the run to stop."""
         question = Question(
             "Stop training?",
-            "It ends after the current steps and saves the model as it is then. This cannot be undone.",
+            "The current steps finish and the model is saved. A stopped run cannot be continued.",
             yes="Stop",
-            no="Go on",
+            no="Keep training",
         )
         self.app.push_screen(question, self.stop_if)
 
@@ -276,9 +277,9 @@ class LiveScreen(PanedScreen):
         if not is_sure or self.is_over:
             return
         try:
-            request_stop(self.run_directory, "asked from the console")
+            request_stop(self.run_directory, "requested in the console")
         except OSError as error:
-            self.notify(f"The request to stop cannot be written: {error.strerror}.", severity="error", markup=False)
+            self.notify(f"Cannot write the stop request: {error.strerror}.", severity="error", markup=False)
             return
         self._is_stopping = True
         self._draw()

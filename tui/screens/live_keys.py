@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from textual.binding import Binding
 
+from .parts import HELP
+
 if TYPE_CHECKING:
     from textual.binding import BindingType
 
@@ -22,26 +24,24 @@ LEFT_PANES = ("epochs", SYSTEM)
 """The lower panes under the loss; the others stand on the right where there is room for all."""
 
 KEYS: list[BindingType] = [
-    Binding("s", "smooth", "smooth", tooltip="Smooth the training curves: off, a little, more, and off again."),
-    Binding("l", "log_scale", "log", tooltip="Draw the charts on a logarithmic scale, or on a linear one again."),
-    Binding("x", "axis", "axis", tooltip="Draw the charts over steps, epochs or time."),
-    Binding("m", "marker", "dots", tooltip="Draw with braille dots, blocks or plain ASCII, as your font allows."),
-    Binding("z", "zoom", "zoom", tooltip="Give the pane you are in the whole screen; again or escape goes back."),
+    Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),
+    Binding("l", "log_scale", "Log", tooltip="Switch the charts between linear and logarithmic scale."),
+    Binding("x", "axis", "Axis", tooltip="Plot over steps, epochs or time."),
+    Binding("m", "marker", "Dots", tooltip="Draw curves with braille dots, blocks or ASCII."),
+    Binding("z", "zoom", "Zoom", tooltip="Zoom the focused pane; again or escape to go back."),
     Binding(
         "p",
         "pane",
-        "pane",
-        tooltip="Go to the next lower pane: epochs, replicas, log, system, and samples if there are any.",
+        "Pane",
+        tooltip="Go to the next pane: epochs, replicas, log, system, samples.",
     ),
-    Binding("k", "stop", "stop", tooltip="Stop training after the current steps and save what it has (asks first)."),
-    Binding("d,q", "app.leave", "detach", tooltip="Leave the console; training goes on without it."),
-    Binding("n", "app.new_run", "new", tooltip="Set up another run; this one goes on."),
-    Binding("i", "details", "info", tooltip="Show the run's details: notices, versions, phases, files."),
-    Binding(
-        "c", "classes", show=False, tooltip="After the end: how well each class is told, and the confusion matrix."
-    ),
-    Binding("h", "host", show=False, tooltip="Of several hosts, show the next one's figures and replicas."),
-    Binding("question_mark,f1", "app.help", "help", tooltip="Explain every key and every figure."),
+    Binding("k", "stop", "Stop", tooltip="Stop training after the current steps and save the model (asks first)."),
+    Binding("d,q", "app.leave", "Detach", tooltip="Leave the console; training continues."),
+    Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
+    Binding("i", "details", "Info", tooltip="Show details: notices, versions, phases, files."),
+    Binding("c", "classes", show=False, tooltip="Show class scores and the confusion matrix (after the run)."),
+    Binding("h", "host", show=False, tooltip="Show the next host."),
+    HELP,
     *(
         Binding(str(number), f"zoom('{name}')", show=False, tooltip=f"Zoom the {name} pane, or go back.")
         for number, name in enumerate(PANES, 1)

@@ -11,15 +11,15 @@ from textual.widgets import Footer
 
 from ..charts.curve import Axis
 from ..charts.raster import Marker
-from ..text.live_numbers import Glyphs, glyphs_for
 from ..widgets.chart_pane import ChartPane
 from ..widgets.pane_tabs import PaneTabs
-from ..widgets.rows_pane import RowsPane
 from ..widgets.system_pane import SystemPane
 from .live_keys import BOTTOM_PANES, CHARTS, LEFT_PANES, PANES, SMOOTHINGS, after
 
 if TYPE_CHECKING:
     from textual.events import Resize
+
+    from ..widgets.rows_pane import RowsPane
 
 
 # Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
@@ -59,17 +59,11 @@ class PanedScreen(Screen[None]):
             footer.show_command_palette = has_room
             footer.refresh(recompose=True)
 
-    @property
-    def glyphs(self) -> Glyphs:
-        """What this screen is drawn with."""
-        return glyphs_for(self.marker)
-
     def _new_pane(self, pane: RowsPane) -> RowsPane:
-        """Give a pane that comes late its number and its glyphs."""
+        """Give a pane that comes late its number."""
         name = str(pane.id)
         self._bottom_panes = tuple(known for known in PANES if known in {*self._bottom_panes, name})
         self.query_one(PaneTabs).add(name, PANES.index(name) + 1)
-        pane.glyphs = self.glyphs
         return pane
 
     def _charts(self) -> list[ChartPane]:
@@ -93,13 +87,9 @@ class PanedScreen(Screen[None]):
             pane.along(axis)
 
     def watch_marker(self, marker: Marker) -> None:
-        """Hand it to everything that draws characters of its own."""
-        self.set_class(marker == "ascii", "-ascii")
+        """Hand it to the charts."""
         for chart in self._charts():
             chart.marker = marker
-        for pane in self.query(RowsPane):
-            pane.glyphs = self.glyphs
-            pane.rows_changed()
 
     def watch_bottom_pane(self, name: str) -> None:
         """Show it, where one is seen at a time."""

@@ -24,6 +24,7 @@ from ..text.numbers import duration
 from ..text.verdict_text import choice_text
 from ..text.verdicts import advice_lines, detail_lines
 from ..widgets.verdict_table import VerdictTable, coloured
+from .parts import HELP_F1, QUIT, Title
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from ..jobs.job_process import Start
 
 _TICK_S = 0.5
-_WAITING = "enter or f5 asks the TPU compiler; no TPU is needed"
+_WAITING = "enter or f5: check with the TPU compiler (needs no TPU)"
 
 
 class PreflightScreen(Screen["tuple[int, str] | None"]):
@@ -52,7 +53,6 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     PreflightScreen {
         background: $background;
 
-        #title { height: 1; background: $panel; padding: 0 1; color: $text-muted; }
         #status { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
         #status.-bad { color: $text-error; }
         #verdicts {
@@ -72,12 +72,12 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     """
     AUTO_FOCUS = "#tpus"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r,f5", "judge", "Check", tooltip="Ask the TPU compiler about every choice.", priority=True),
-        Binding("f2", "use", "Use this", tooltip="Put batch and precision of the marked row into the form."),
-        Binding("f6", "cancel", "Cancel", tooltip="Stop asking; what was compiled until then is remembered."),
-        Binding("escape", "leave", "Back", tooltip="Go back to the form; what is being compiled is stopped."),
-        Binding("f1", "app.help", "Help", tooltip="Explain every key and every figure."),
-        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+        Binding("ctrl+r,f5", "judge", "Check", tooltip="Check all choices with the TPU compiler.", priority=True),
+        Binding("f2", "use", "Use this", tooltip="Use the selected batch and precision in the form."),
+        Binding("f6", "cancel", "Cancel", tooltip="Cancel; results so far are kept."),
+        Binding("escape", "leave", "Back", tooltip="Go back to the form; cancels a running check."),
+        HELP_F1,
+        QUIT,
     ]
 
     def __init__(self, config: RunConfig, name: str, start: Start | None = None) -> None:
@@ -91,8 +91,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     def compose(self) -> ComposeResult:
         """Lay out the choices, how far things are, the verdicts and the words about one of them."""
-        title = f"  preflight of {self._config.name}, without a TPU"
-        yield Static(Content.assemble(("tpu-console", "bold $text-primary"), title), id="title")
+        yield Title(f"preflight: {self._config.name}")
         yield ChoiceForm(self._config.batch_size, self._config.precision)
         yield Static(_WAITING, id="status", markup=False)
         table = VerdictTable()
@@ -139,7 +138,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def action_judge(self) -> None:
         """Start the job, unless one goes on."""
         if self._job is not None:
-            self.notify("f6 cancels what is being compiled.", severity="warning")
+            self.notify("A check is running; f6 cancels it.", severity="warning")
             return
         form = self.query_one(ChoiceForm)
         try:
@@ -194,13 +193,13 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             return
         self._job = None
         if outcome is None:
-            self._say("cancelled; what was compiled until then is remembered")
+            self._say("cancelled; results so far are kept")
         elif isinstance(outcome, ConsoleError):
             self._say(" ".join(part for part in (outcome.what, outcome.why) if part), is_bad=True)
             self._show_words(outcome)
         else:
             verdicts = read_verdicts(self._config, outcome)
-            self._say("times are the least that a step can take, never a prediction")
+            self._say("best-case times; real runs are slower")
             table = self.query_one(VerdictTable)
             table.show(verdicts)
             table.set_class(not verdicts, "-empty")

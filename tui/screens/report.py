@@ -12,18 +12,15 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from ..text.confusion import headline
-from ..text.live_numbers import glyphs_for, plain
 from ..widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
 from ..widgets.pane_tabs import PaneTabs
-from ..widgets.rows_pane import RowsPane
+from .parts import HELP, back
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
 
     from tpu_console.engine.runs.class_report import ClassReport
-
-    from ..charts.raster import Marker
 
 _PANES = ("matrix", "classes", "mistakes")
 _WIDTHS = [(0, "-narrow"), (130, "-wide")]
@@ -35,19 +32,18 @@ class ReportScreen(Screen[None]):
     Args:
         name: The run's name.
         report: What to show.
-        marker: What the console draws with.
     """
 
     AUTO_FOCUS = "#matrix"
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,c,q", "dismiss", "back", tooltip="Go back to the run."),
-        Binding("p", "pane", "pane", tooltip="Go to the next pane: matrix, classes, mistakes."),
+        back("escape,c,q"),
+        Binding("p", "pane", "Pane", tooltip="Go to the next pane: matrix, classes, mistakes."),
         *(
             Binding(str(number), f"choose('{name}')", show=False, tooltip=f"Go to the {name}.")
             for number, name in enumerate(_PANES, 1)
         ),
-        Binding("question_mark,f1", "app.help", "help", tooltip="Explain every key and every figure."),
+        HELP,
     ]
     DEFAULT_CSS = """
     ReportScreen {
@@ -62,7 +58,6 @@ class ReportScreen(Screen[None]):
             scrollbar-background: $background; scrollbar-color: $foreground 25%; scrollbar-corner-color: $background;
             &:focus { border: heavy $accent; border-title-color: $text-accent; }
         }
-        &.-ascii .pane { border: ascii $foreground 40%; &:focus { border: ascii $accent; } }
         &.-narrow .pane { display: none; }
         &.-narrow.-pane-matrix #matrix, &.-narrow.-pane-classes #classes, &.-narrow.-pane-mistakes #mistakes {
             display: block;
@@ -73,29 +68,21 @@ class ReportScreen(Screen[None]):
     }
     """
 
-    def __init__(self, name: str, report: ClassReport, marker: Marker) -> None:
+    def __init__(self, name: str, report: ClassReport) -> None:
         super().__init__(classes=f"-pane-{_PANES[0]}")
-        self._glyphs = glyphs_for(marker)
         self._run_name = name
         self._report = report
-        self.set_class(marker == "ascii", "-ascii")
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; where there is little room one is seen at a time."""
         text = f"\n{headline(self._report)}"
-        yield Static(Content.assemble((self._run_name, "bold $text-accent"), plain(text, self._glyphs)), id="title")
+        yield Static(Content.assemble((self._run_name, "bold $text-accent"), text), id="title")
         yield PaneTabs(_PANES, first_number=1)
         with Container(id="panes"):
             yield MatrixPane(self._report)
             yield ScoresPane(self._report)
             yield MistakesPane(self._report)
         yield Footer(compact=True, show_command_palette=False)
-
-    def on_mount(self) -> None:
-        """Draw with what the console draws with."""
-        for pane in self.query(RowsPane):
-            pane.glyphs = self._glyphs
-            pane.rows_changed()
 
     def action_pane(self) -> None:
         """Go to the next pane."""

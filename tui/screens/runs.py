@@ -17,6 +17,7 @@ from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
 from .messages import OpenRun
+from .parts import HELP, QUIT, Title, back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,7 +49,7 @@ class RunTable(DataTable[Content]):
     """The table of runs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Open", tooltip="Open the run: live while it trains, afterwards its result."),
+        Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
     ]
 
 
@@ -59,7 +60,6 @@ class RunsScreen(Screen[None]):
     RunsScreen {
         background: $background;
 
-        #title { height: 1; background: $panel; padding: 0 1; color: $text-muted; }
         #runs {
             height: 1fr; background: $background;
             scrollbar-background: $background; scrollbar-color: $foreground 25%;
@@ -72,10 +72,10 @@ class RunsScreen(Screen[None]):
     """
     AUTO_FOCUS = "DataTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r,f5", "refresh_runs", "Refresh", tooltip="Read the runs again."),
-        Binding("escape,b", "dismiss", "Back", tooltip="Go back to the form."),
-        Binding("f1,question_mark", "app.help", "Help", tooltip="Explain every key and every figure."),
-        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+        Binding("r,f5", "refresh_runs", "Reload", tooltip="Reload the list."),
+        back(),
+        HELP,
+        QUIT,
     ]
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class RunsScreen(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the line on the chosen run."""
-        yield Static(Content.assemble(("tpu-console", "bold $text-primary"), "  runs, the newest first"), id="title")
+        yield Title("runs, newest first")
         table = RunTable(cursor_type="row", id="runs")
         for key, title, width in _COLUMNS:
             table.add_column(title, key=key, width=width)
@@ -180,7 +180,7 @@ class RunsScreen(Screen[None]):
                 table.move_cursor(row=list(self._runs).index(chosen))
         if not runs:
             folder = user_path(runs_folder())
-            self.query_one("#chosen", Static).update(f"There is no run in {folder} yet. Escape goes back to start one.")
+            self.query_one("#chosen", Static).update(f"No runs in {folder} yet. Press escape to go back and start one.")
 
     def _fill(self, run: RunDirectory, cells: dict[str, Content]) -> None:
         if self.is_attached and run.run_id in self._table.rows:

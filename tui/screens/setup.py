@@ -27,6 +27,7 @@ from ..text.shell_command import shell_command
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList
+from .parts import HELP_F1, QUIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,16 +56,16 @@ class SetupScreen(Screen[None]):
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("ctrl+r,f5", "start", "Start", tooltip="Start training with what the form says.", priority=True),
-        Binding("ctrl+s,f2", "save", "Save", tooltip="Save the form as a preset of your own."),
-        Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the command that does the same run without the console."),
-        Binding("ctrl+o,f4", "toggle_all", "Fields", tooltip="Show every choice, or only those that matter most."),
-        Binding("f6", "reset", "Reset", show=False, tooltip="Set the form back to the preset."),
-        Binding("ctrl+l,f7", "runs", "Runs", tooltip="Show past and running runs, and open one."),
-        Binding("f9", "preflight", "Preflight", tooltip="Ask the TPU compiler about the form, without a TPU."),
+        Binding("ctrl+r,f5", "start", "Start", tooltip="Start training with these settings.", priority=True),
+        Binding("ctrl+s,f2", "save", "Save", tooltip="Save these settings as a preset."),
+        Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the equivalent tpu-console run command."),
+        Binding("ctrl+o,f4", "toggle_all", "Fields", tooltip="Show all fields, or only the essential ones."),
+        Binding("f6", "reset", "Reset", show=False, tooltip="Reset the form to the preset."),
+        Binding("ctrl+l,f7", "runs", "Runs", tooltip="List runs and open one."),
+        Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
-        Binding("f1", "app.help", "Help", tooltip="Explain every key and every figure."),
-        Binding("ctrl+q", "app.quit", "Quit", tooltip="Leave; runs that train go on.", priority=True),
+        HELP_F1,
+        QUIT,
     ]
 
     @dataclass
@@ -92,7 +93,7 @@ class SetupScreen(Screen[None]):
         """Lay out the presets on the left, the form and the plan on the right."""
         with Horizontal(id="title"):
             yield Static("tpu-console", id="title-name")
-            yield Static("choose a preset, change what you like, start", id="title-purpose")
+            yield Static("set up a run", id="title-purpose")
             yield Static("", id="title-machine", markup=False)
         with Horizontal(id="body"):
             with Vertical(id="left"):
@@ -182,14 +183,14 @@ class SetupScreen(Screen[None]):
             self.post_message(self.StartRequested(self._config))
             return
         if self._problems:
-            sentences = "\n".join(f"✖ {problem}" for problem in self._problems)
+            sentences = "\n".join(f"✗ {problem}" for problem in self._problems)
             self.notify(sentences, title="Not started", severity="error", markup=False)
             await self.query_one(RunForm).focus_problem(self._problems[0])
 
     def action_save(self) -> None:
         """Ask for a name and save the form as a preset."""
         if (config := self._config) is None:
-            self.notify("Correct the form first.", title="Not saved", severity="error")
+            self.notify("Fix the problems in the form first.", title="Not saved", severity="error")
             return
         from ..forms.save_preset import SavePreset
 
@@ -209,7 +210,7 @@ class SetupScreen(Screen[None]):
         """Copy the command."""
         if command := self.query_one(PlanPanel).command:
             self.app.copy_to_clipboard(command)
-            self.notify("Copied, if your terminal lets programs copy; the plan shows the command to select.")
+            self.notify("Copied. If pasting does not work, select the command in the plan instead.")
 
     async def action_toggle_all(self) -> None:
         """Show every field, or only the essential ones."""
@@ -228,7 +229,7 @@ class SetupScreen(Screen[None]):
     def action_preflight(self) -> None:
         """Judge what the form says for TPUs."""
         if self._config is None or self._draft is None:
-            self.notify("Correct the form first.", title="No preflight", severity="error")
+            self.notify("Fix the problems in the form first.", title="No preflight", severity="error")
             return
         from .preflight import PreflightScreen
 

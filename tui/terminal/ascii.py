@@ -9,33 +9,10 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from textual.filter import LineFilter
 
+from .lookalikes import LOOKALIKES
+
 if TYPE_CHECKING:
     from textual.color import Color
-
-# One cell for one cell: widths stay as they were laid out.
-_LOOKALIKES = {
-    **dict.fromkeys("─━═", "-"),
-    **dict.fromkeys("│┃║▎▏▌▍▐▕▊▋▉", "|"),
-    **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"),
-    **dict.fromkeys("▔▀", "-"),
-    **dict.fromkeys("▁▂▃▄", "_"),
-    **dict.fromkeys("▅▆▇█■◼", "#"),
-    **dict.fromkeys("●•★◆", "*"),
-    **dict.fromkeys("○◯□", "o"),
-    **dict.fromkeys("✓✔", "+"),
-    **dict.fromkeys("✖✗✕×", "x"),
-    **dict.fromkeys("▶▸►→❯", ">"),
-    **dict.fromkeys("◀◂◄←❮", "<"),
-    **dict.fromkeys("▲△↑", "^"),
-    **dict.fromkeys("▼▽↓", "v"),
-    **dict.fromkeys("–—·", "-"),
-    "…": "~",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "\xa0": " ",
-}
 
 
 class AsciiOnly(LineFilter):
@@ -44,11 +21,12 @@ class AsciiOnly(LineFilter):
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  Textual's signature
         """Return a line's segments in ASCII, as wide as before."""
         return [
-            segment if segment.text.isascii() else Segment(_in_ascii(segment.text), segment.style, segment.control)
+            segment if segment.text.isascii() else Segment(in_ascii(segment.text), segment.style, segment.control)
             for segment in segments
         ]
 
 
 @lru_cache(4096)
-def _in_ascii(text: str) -> str:
-    return "".join(c if c.isascii() else _LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)
+def in_ascii(text: str) -> str:
+    """Return a text in ASCII, as wide as before."""
+    return "".join(c if c.isascii() else LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.errors import ConfigError
 
+from .lookalikes import LOOKALIKES
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from typing import TextIO
 
     from tpu_console.engine.errors import ConsoleError
 
-_ASCII = str.maketrans({"★": "*", "×": "x", "–": "-", "…": "...", "·": "-", "→": "->"})
+_ASCII = str.maketrans({**LOOKALIKES, "…": "...", "→": "->"})
 
 
 def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
@@ -43,11 +45,16 @@ def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
     text = "".join(f"{line}\n" for line in lines)
     if not text:
         return
-    encoding = stream.encoding or "ascii"
-    if not speaks_utf8() or "utf" not in encoding.lower():
-        text = text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
-    stream.write(text)
+    stream.write(encodable(text, stream))
     stream.flush()
+
+
+def encodable(text: str, stream: TextIO) -> str:
+    """Replace what a stream or the locale cannot show."""
+    encoding = stream.encoding or "ascii"
+    if speaks_utf8() and "utf" in encoding.lower():
+        return text
+    return text.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def complain(lines: Iterable[str]) -> None:

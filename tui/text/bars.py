@@ -31,14 +31,13 @@ class Bar:
     figures: tuple[str, ...]
 
 
-def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int, *, is_utf8: bool) -> list[str]:
+def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
     """Draw a chart whose longest bar stands for the largest value.
 
     Args:
         bars: The bars, in order.
         headings: Of the labels, and of each column of figures.
         width: Cells of a line.
-        is_utf8: Whether to draw with eighths of a block, instead of ``#``.
     """
     figures = [_aligned([headings[column + 1], *(bar.figures[column] for bar in bars)])
                for column in range(len(headings) - 1)]  # fmt: skip
@@ -49,7 +48,7 @@ def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int, *, is_ut
     top = max((bar.value for bar in bars), default=0) or 1
     lines = []
     for number, label in enumerate([headings[0], *(bar.label for bar in bars)]):
-        drawn = "" if number == 0 else _bar(bars[number - 1].value / top, cells, is_utf8=is_utf8)
+        drawn = "" if number == 0 else _bar(bars[number - 1].value / top, cells)
         lines.append(_GAP.join([_fitted(label, label_cells), *(column[number] for column in figures), drawn]).rstrip())
     return lines
 
@@ -63,11 +62,9 @@ def _fitted(text: str, cells: int) -> str:
     return set_cell_size(text if cell_len(text) <= cells else set_cell_size(text, cells - 1) + "…", cells)
 
 
-def _bar(share: float, cells: int, *, is_utf8: bool) -> str:
+def _bar(share: float, cells: int) -> str:
     """Draw a bar; one of a value that is not nothing is never invisible."""
     if not share:
         return ""
-    if not is_utf8:
-        return "#" * max(1, round(share * cells))
     whole, eighths = divmod(max(1, round(share * cells * 8)), 8)
     return "█" * whole + (_EIGHTHS[eighths - 1] if eighths else "")

@@ -20,7 +20,7 @@ LARGEST_MATRIX = 20
 _LONGEST_NAME, _SHORTEST_NAME = 24, 6
 _LONGEST_HEAD = 12
 _WIDEST_CELL = 7
-READING = "rows: what it is; columns: what it was taken for"
+READING = "rows: true class; columns: predicted class"
 
 
 def cell_len(text: str) -> int:
@@ -54,7 +54,7 @@ def share(value: float | None) -> str:
 def headline(report: ClassReport) -> str:
     """Say how many examples were looked at and how many were told right."""
     first = "the first " if report.is_partial else ""
-    lost = f", {report.not_numbers:,} without an answer (not a number)" if report.not_numbers else ""
+    lost = f", {report.not_numbers:,} with NaN predictions" if report.not_numbers else ""
     examples = plural(report.examples, "validation example")
     return (
         f"{first}{examples}, {plural(len(report.classes), 'class', 'classes')}: "
@@ -90,19 +90,13 @@ def score_lines(report: ClassReport, width: int | None) -> list[str]:
     ]
     lines = table(columns, rows, width)
     if left := len(scores) - len(shown):
-        lines.append(f"… and {plural(left, 'class', 'classes')} that did better; report.json has all of them")
+        lines.append(f"… and {plural(left, 'class', 'classes')} with better scores; report.json lists them all")
     return lines
 
 
-def taken_text(mistake: Mistake) -> str:
-    """Say which class was taken for which, and how often."""
-    times = "once" if mistake.count == 1 else f"{mistake.count:,} times"
-    return f"{clean(mistake.label)} taken for {clean(mistake.taken_for)}: {times}"
-
-
 def mistake_text(mistake: Mistake) -> str:
-    """Say the same, with the share of the class's examples."""
-    return f"{taken_text(mistake)} ({mistake.share:.0%} of its examples)"
+    """Say which class was mistaken for which: how often, and in what share of its examples."""
+    return f"{clean(mistake.label)} → {clean(mistake.taken_for)} ({mistake.count:,}×, {mistake.share:.0%} of them)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +192,6 @@ def matrix_lines(report: ClassReport, width: int | None) -> list[str]:
     layout = fitting_layout(report, width) if len(report.classes) <= LARGEST_MATRIX else None
     if layout is None:
         return []
-    unit = ", in hundredths of a row" if layout.is_share else ""
+    unit = ", in percent of each row" if layout.is_share else ""
     rows = [layout.row_name(row) + "".join(text for text, _ in layout.cells(row)) for row in range(len(report.matrix))]
     return [f"{READING}{unit}", layout.head(), *rows]

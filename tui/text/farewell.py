@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def goes_on(run_id: str) -> str:
     """Return the line on a run that trains without a console."""
-    return f"{run_id} goes on training. Come back with: tpu-console attach {run_id}"
+    return f"{run_id} is still training. To come back: tpu-console attach {run_id}"
 
 
 def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
@@ -26,20 +26,18 @@ def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
     # Imported here because the app asks for `goes_on` before its first frame.
     from tpu_console.engine.runs.events import RunFailed, RunFinished
 
-    from .outcome import best_score, verdict_on
+    from .outcome import best_text, outcome_of
 
     name = run.run_id
     if not snapshot.is_over:
         return goes_on(name)
-    verdict = verdict_on(run, snapshot)
-    headline = verdict.headline if verdict is not None else ""
+    outcome = outcome_of(run, snapshot)
+    headline = outcome.headline if outcome is not None else ""
     match snapshot.state.end:
         case RunFinished():
-            best = best_score(snapshot.state)
-            return (
-                f"{name}: {headline}{f' Best: {best}.' if best else ''}\nSee it again with: tpu-console attach {name}"
-            )
+            best = best_text(snapshot.state)
+            return f"{name}: {headline}{f' Best: {best}.' if best else ''}\nTo see it again: tpu-console attach {name}"
         case RunFailed() as end:
             what = end.what if end.what.endswith((".", "!", "?")) else f"{end.what}."
-            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nThe log: {user_path(run.log)}"
-    return f"{name}: {headline} The log: {user_path(run.log)}"
+            return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nLog: {user_path(run.log)}"
+    return f"{name}: {headline} Log: {user_path(run.log)}"

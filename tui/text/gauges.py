@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from tpu_console.engine.runs.curves import Curves
 
 from .hosts import LOST, silence, waited_percent
-from .live_numbers import count, memory
-from .numbers import size
+from .numbers import count, memory, percent, size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,8 +48,8 @@ def gauges_of(state: RunState, process: int) -> list[Gauge]:
         process: The host's number.
     """
     waited = waited_percent(state.input) if state.input is not None else None
-    why = silence(state) if state.input is None else "no time has passed"
-    waits = Gauge("waits", _percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
+    why = silence(state) if state.input is None else "not measured yet"
+    waits = Gauge("waits", percent(waited), "" if waited is not None else why, state.input_curve, WAITS)
     host = _of_host(state, process)
     return [waits, *(host if len(state.hosts) > 1 else host[:-1])]
 
@@ -63,7 +62,7 @@ def _of_host(state: RunState, process: int) -> list[Gauge]:
     ram = "" if now is None or now.ram_bytes is None else memory(now.ram_bytes, now.ram_limit_bytes)
     disk = "" if now is None or now.disk_read_bytes_per_s is None else _per_second(now.disk_read_bytes_per_s)
     rows: list[tuple[str, str, str, str, Callable[[float], str] | None]] = [
-        ("cpu", _percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
+        ("cpu", percent(now.cpu_percent if now else None), "cpu_percent", "cpu_percent", None),
         ("memory", ram, "ram_bytes", "ram_percent", None),
         ("disk", disk, "disk_read_bytes_per_s", "disk_read_mb_per_s", lambda most: _per_second(most * 1e6)),
         ("images/s", count(now.examples_per_s if now else None), "examples_per_s", "examples_per_s", count),
@@ -81,10 +80,6 @@ def _why(state: RunState, sampled: HostSampled | None, figure: str, *, is_lost: 
         return silence(state)
     whys: Mapping[str, str] = sampled.why_not
     return whys.get(figure) or silence(state)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f} %"
 
 
 def _per_second(count_of_bytes: float) -> str:

@@ -14,6 +14,8 @@ import numpy as np
 
 from tpu_console.engine.runs.events import Bottleneck
 
+from .numbers import percent
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -28,7 +30,7 @@ LOST = "the host is lost"
 
 _RECENT = 10  # samples, one a second: a single one says little where an execution takes a third of that
 _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX"}
-_NOT_YET, _NEVER = "nothing was told yet", "nothing was told in this run"
+_NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +132,19 @@ def slow_text(host: Host) -> str:
 
 def behind_text(host: Host) -> str:
     """Say by how much a slow host is behind."""
-    return f"{100 * host.behind:.0f} % below the hosts' median"
+    return f"{percent(100 * host.behind)} below the median host"
 
 
 def lost_text(event: HostLost) -> str:
     """Say that a host is gone."""
-    return f"host {event.process} ({event.host}) is lost: not heard of for {event.silent_s:.0f} s"
+    return f"host {event.process} ({event.host}) is lost: no heartbeat for {event.silent_s:.0f} s"
 
 
 def no_batch(state: RunState) -> str:
     """Say why no batch size is known; empty when one is."""
     if state.fit is None:
-        return "not settled before training begins"
-    return "" if state.fit.replica_batch else "the data does not tell"
+        return "known once training begins"
+    return "" if state.fit.replica_batch else "unknown for this dataset"
 
 
 def no_memory(state: RunState, told: ReplicaMemory | None) -> str:
@@ -150,7 +152,7 @@ def no_memory(state: RunState, told: ReplicaMemory | None) -> str:
     if told is None:
         return silence(state)
     if told.used_bytes is None or told.limit_bytes is None:
-        return told.why_not or "the runtime does not tell"
+        return told.why_not or "not reported by the runtime"
     return ""
 
 
@@ -158,7 +160,7 @@ def no_duty(state: RunState, told: ReplicaMemory | None) -> str:
     """Say why a replica's duty cycle is not known; empty when it is."""
     if told is None:
         return silence(state)
-    return "" if told.duty_percent is not None else told.duty_why_not or "the runtime does not tell"
+    return "" if told.duty_percent is not None else told.duty_why_not or "not reported by the runtime"
 
 
 def mean_duty(told: Iterable[ReplicaMemory]) -> float | None:
@@ -198,19 +200,19 @@ def waited_percent(measured: InputMeasured) -> float | None:
 
 
 def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
-    """Say whether the input or the accelerator limits a run, with the share of the time that was measured.
+    """Say whether input or compute limits a run, with the share of time spent waiting.
 
     Args:
         measured: The measurement.
         is_short: Leave the remedy out.
     """
     share = waited_percent(measured)
-    waits = "no time to measure" if share is None else f"waits {share:.0f} % of the time"
+    waits = "not measured" if share is None else f"{percent(share)} waiting for data"
     match measured.limit:
         case Bottleneck.INPUT:
             remedy = f". {measured.remedy}" if measured.remedy and not is_short else ""
-            return f"input limits: {waits}{remedy}"
+            return f"input-bound ({waits}){remedy}"
         case Bottleneck.ACCELERATOR:
-            return f"accelerator limits ({waits})"
+            return f"compute-bound ({waits})"
         case _:
-            return f"input and accelerator keep pace ({waits})"
+            return f"input and compute are balanced ({waits})"

@@ -29,13 +29,11 @@ class Page:
     Args:
         width: Cells of a line.
         depth: What pictures are drawn with.
-        is_utf8: Whether bars are drawn with blocks.
     """
 
-    def __init__(self, width: int, depth: Depth, *, is_utf8: bool) -> None:
+    def __init__(self, width: int, depth: Depth) -> None:
         self._width = width
         self._depth = depth
-        self._is_utf8 = is_utf8
 
     def lines(self, dataset: str, options: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         """Write the page.
@@ -65,22 +63,22 @@ class Page:
     def _what(self, dataset: str, options: Mapping[str, Any]) -> list[str]:
         info = DATASETS.get(dataset)
         if info is None:
-            about = FORMATS.get(dataset, "a function of your own")
+            about = FORMATS.get(dataset, "custom function")
             place = [] if "path" not in options else self._fact("files", str(options["path"]))
             return [*self._fact("dataset", f"{dataset}: {about}"), *place]
         lines = [*self._fact("dataset", f"{dataset}: {info.title}"), *self._fact("licence", info.licence)]
         if not info.files:
-            return [*lines, *self._fact("download", "none needed, it is installed with scikit-learn")]
+            return [*lines, *self._fact("download", "not needed (part of scikit-learn)")]
         missing = info.missing_files()
         folder = user_path(info.files[0].location if len(info.files) == 1 else info.files[0].location.parent)
-        state = "not there" if missing else "there"
-        return [*lines, *self._fact("download", f"{size(info.download_bytes)}, kept in {folder}: {state}")]
+        state = "not downloaded yet" if missing else "downloaded"
+        return [*lines, *self._fact("download", f"{size(info.download_bytes)}, {state}, in {folder}")]
 
     def _counts(self, found: Mapping[str, Any]) -> list[str]:
         if "train" not in found:
             return []
-        parts = [(found["train"], "to train on"), (found["validation"], "to validate on")]
-        told = ", ".join(f"{'an unknown number' if count is None else f'{count:,}'} {what}" for count, what in parts)
+        parts = [(found["train"], "training"), (found["validation"], "validation")]
+        told = ", ".join(f"{'unknown number of' if count is None else f'{count:,}'} {what}" for count, what in parts)
         inputs = "; ".join(
             f"{name} {shape(tuple(part['shape'])) or 'a number'}, {part['dtype']}"
             for name, part in found["inputs"].items()
@@ -101,10 +99,10 @@ class Page:
         if all(side["min"] == side["max"] for side in (height, width)):
             sides = [f"all {height['min']:,.0f}×{width['min']:,.0f}"]
         formats = ", ".join(f"{count:,} {name}" for name, count in images["formats"].items())
-        turned = f"; {images['turned']:,} turned upright as EXIF says" if images["turned"] else ""
+        turned = f"; {images['turned']:,} rotated according to EXIF" if images["turned"] else ""
         return [
             *self._fact("image size", f"{', '.join(sides)} (height×width)"),
-            *self._fact("formats", f"{formats}{turned}; {size(images['bytes'])} in all"),
+            *self._fact("formats", f"{formats}{turned}; total {size(images['bytes'])}"),
         ]
 
     def _notices(self, found: Mapping[str, Any]) -> list[str]:
@@ -119,7 +117,7 @@ class Page:
             return []
         shown = [f"  {file['file']} {file['problem']}" for file in bad["first"]]
         more = bad["count"] - len(shown)
-        title = f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true leaves them out"
+        title = f"{plural(bad['count'], 'bad file')}; data.options.skip_bad=true skips them"
         return [title, *(self._cut(line) for line in shown), *([f"  and {more:,} more"] if more else [])]
 
     def _classes(self, classes: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -147,8 +145,8 @@ class Page:
         if not texts:
             return
         for name, words in texts["words"].items():
-            middle = f"{words['min']:,.0f} to {words['max']:,.0f} words, half of them at most {words['median']:,.0f}"
-            title = f"{middle}; {words['cut']:.1%} are longer than the {texts['cut_at']:,} that are kept"
+            middle = f"{words['min']:,.0f} to {words['max']:,.0f} words, median {words['median']:,.0f}"
+            title = f"{middle}; {words['cut']:.1%} are cut at {texts['cut_at']:,}"
             yield [*self._fact(name, title), *self._histogram(words["histogram"], "words", "texts")]
         shares = [
             f"{share:.1%} of the {_PARTS[part]} words{'' if name == 'text' else f' of {name}'}"
@@ -165,11 +163,11 @@ class Page:
         user, item = ratings["by_user"], ratings["by_item"]
         told = (
             f"{ratings['ratings']:,} by {plural(ratings['users'], 'user')} of {plural(ratings['items'], 'item')}; "
-            f"{ratings['density']:.2%} of all pairs; the mean is {ratings['mean']:.2f}"
+            f"{ratings['density']:.2%} of all pairs; mean {ratings['mean']:.2f}"
         )
         each = (
-            f"{user['min']:,.0f} to {user['max']:,.0f} by a user (half at most {user['median']:,.0f}), "
-            f"{item['min']:,.0f} to {item['max']:,.0f} of an item (half at most {item['median']:,.0f})"
+            f"{user['min']:,.0f} to {user['max']:,.0f} per user (median {user['median']:,.0f}), "
+            f"{item['min']:,.0f} to {item['max']:,.0f} per item (median {item['median']:,.0f})"
         )
         return [
             *self._fact("ratings", told),
@@ -182,7 +180,7 @@ class Page:
         return self._chart(bars, (of, counted))
 
     def _chart(self, bars: Sequence[Bar], headings: Sequence[str]) -> list[str]:
-        return bar_chart(bars, headings, self._width, is_utf8=self._is_utf8)
+        return bar_chart(bars, headings, self._width)
 
     def _pictures(self, pictures: Sequence[Mapping[str, Any]]) -> list[str]:
         drawn = [

@@ -1,4 +1,4 @@
-"""Numbers as a person reads them in plain text: durations, sizes, metrics."""
+"""Numbers, sizes, durations and lists as text, for every screen and every plain line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.data.input_speed import Speed
     from tpu_console.engine.planning.plan import Plan
@@ -13,11 +15,17 @@ if TYPE_CHECKING:
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-def duration(seconds: float) -> str:
-    """Write a duration with about three digits, such as ``0.41 s``, ``12.3 s``, ``1m 12s`` or ``2h 05m``."""
-    if not math.isfinite(seconds):
-        return "–"
+NONE = "–"
+"""Stands where there is no figure."""
+
+
+def duration(seconds: float | None) -> str:
+    """Write a duration with about three digits: ``41 ms``, ``0.41 s``, ``12.3 s``, ``1m 12s`` or ``2h 05m``."""
+    if seconds is None or not math.isfinite(seconds):
+        return NONE
     seconds = max(0.0, seconds)
+    if 5e-4 <= seconds < 0.0995:
+        return f"{seconds * 1e3:.3g} ms"
     if seconds < 9.995:
         return f"{seconds:.2f} s"
     if seconds < 59.95:
@@ -30,13 +38,30 @@ def duration(seconds: float) -> str:
     return f"{whole // _DAY}d {whole % _DAY // _HOUR:02d}h"
 
 
-def metric(value: float) -> str:
-    """Write a metric with four decimals, or as a power of ten where four decimals would say nothing."""
+def clock(seconds: float) -> str:
+    """Write a duration as a clock does: ``0:42``, ``1:02:03``, ``2d 03:04``."""
+    whole = max(0, int(seconds))
+    minutes, secs = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d {hours:02}:{minutes:02}"
+    return f"{hours}:{minutes:02}:{secs:02}" if hours else f"{minutes}:{secs:02}"
+
+
+def metric(value: float | None) -> str:
+    """Write a metric in about six characters, so that a column of them lines up; empty for None."""
+    if value is None:
+        return ""
     if not math.isfinite(value):
-        return str(value)
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
-        return f"{value:.4f}"
-    return f"{value:.3e}"
+        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    size = abs(value)
+    if size and size < 5e-4:
+        return f"{value:.1e}".replace("e-0", "e-")
+    for limit, decimals in ((10, 4), (100, 3), (1000, 2), (1e4, 1), (1e6, 0)):
+        if size < limit:
+            return f"{value:.{decimals}f}"
+    return f"{value:.1e}".replace("e+0", "e")
 
 
 def size(count: int) -> str:
@@ -55,9 +80,15 @@ def plural(count: int, noun: str, several: str = "") -> str:
     Args:
         count: How many.
         noun: The noun for one.
-        several: The noun for several, where it does not just end in an s.
+        several: The plural, if it is not the noun with an s.
     """
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Write a list, such as ``a, b and 3 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def shape(sides: tuple[int | None, ...]) -> str:
@@ -67,27 +98,74 @@ def shape(sides: tuple[int | None, ...]) -> str:
 
 def input_speed(speed: Speed) -> str:
     """Say how fast the input pipeline is."""
-    later = "" if speed.later is None else f", {speed.later:,.0f} later"
-    return f"{speed.first:,.0f} examples/s in the first epoch{later}, as measured here"
+    later = "" if speed.later is None else f", then {speed.later:,.0f}"
+    return f"{speed.first:,.0f} examples/s in the first epoch{later} (measured on this machine)"
 
 
 def time_ahead(plan: Plan, config: RunConfig) -> str:
-    """Say how long a run will take, and how that is known; empty where it is not."""
+    """Say how long a run will take, and how that is known; empty if it is not."""
     if plan.seconds is None or plan.took is None:
         return ""
     about = f"{max(1, round(plan.seconds))} s" if plan.seconds < 59.5 else duration(plan.seconds)
     most = "at most " if config.early_stopping.patience else ""
     if plan.took.batch == config.batch_size:
-        return f"{most}about {about}, as a run like it took here on {plan.took.day}"
-    return (
-        f"{most}very roughly {about}: as many {plan.unit}s a second as with batch {plan.took.batch} on {plan.took.day}"
-    )
+        return f"{most}about {about}, from a similar run here on {plan.took.day}"
+    return f"{most}roughly {about}, from a similar run here on {plan.took.day} with batch {plan.took.batch}"
 
 
 def waiting_text(waiting: int) -> str:
-    """Say that a run's disk is full.
+    """Say that a run's disk is full, and how many events wait in memory."""
+    return f"disk full; {plural(waiting, 'event')} will be written when there is space again"
 
-    Args:
-        waiting: Events that wait in memory until there is room.
-    """
-    return f"disk full: {plural(waiting, 'event')} waiting; they are written as soon as there is room"
+
+def learning_rate(value: float | None) -> str:
+    """Write a learning rate, such as ``0.001`` or ``2.5e-4``; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:.3g}" if value >= 1e-3 or not value else f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-")
+
+
+def percent(value: float | None) -> str:
+    """Write a percentage, such as ``38%``; empty for None."""
+    return "" if value is None else f"{value:.0f}%"
+
+
+def count(value: float | None) -> str:
+    """Write a whole number with a comma between thousands; empty for None."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Write milliseconds with three digits; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:.2f}" if value < 9.995 else f"{value:.1f}" if value < 99.95 else f"{value:,.0f}"
+
+
+def memory(used: int | None, limit: int | None) -> str:
+    """Write the memory in use and, if it is known, the limit: ``3.1/15.7 GiB``."""
+    largest = max(used or 0, limit or 0)
+    power, unit = (2, "MiB") if largest < 1 << 30 else (3, "GiB")
+    parts = [f"{value / 1024**power:.1f}" for value in (used, limit) if value is not None]
+    return f"{'/'.join(parts)} {unit}" if parts else ""
+
+
+def bar_cells(fraction: float, width: int) -> int:
+    """Return how many cells of a bar are full: all of them only at the end."""
+    if fraction >= 1:
+        return width
+    return min(max(width - 1, 0), int(max(0.0, fraction) * width))
+
+
+def gib(count: float) -> str:
+    """Write bytes of HBM in powers of 1024, as data sheets do, such as ``15.75 GiB`` or ``30.3 MiB``."""
+    return f"{count / 2**30:,.2f} GiB" if count >= 0.1 * 2**30 else f"{count / 2**20:.1f} MiB"
+
+
+def flop(count: float) -> str:
+    """Write a number of floating-point operations, such as ``1.44 TFLOP``."""
+    value, units = count, ["", "k", "M", "G", "T", "P"]
+    while value >= 999.5 and len(units) > 1:
+        value /= 1000
+        units.pop(0)
+    return f"{value:.3g} {units[0]}FLOP"

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from tpu_console.engine.findings import Finding, Severity
 
-from .numbers import input_speed, plural, time_ahead
+from .numbers import input_speed, learning_rate, plural, time_ahead
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.errors import Problem
     from tpu_console.engine.planning.plan import Plan
 
-MARKS = {Severity.ERROR: "✖", Severity.WARNING: "!", Severity.INFO: "i"}
+MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
 """What stands before a piece of advice, so that its weight does not hang on colour."""
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
@@ -48,12 +48,12 @@ class Entry:
 def figures(plan: Plan, config: RunConfig) -> list[Entry]:
     """Return what the run will do, one entry a figure."""
     pairs = [
-        ("Trains on", plan.accelerator),
+        ("Device", plan.accelerator),
         ("Backend", f"{_BACKENDS[plan.backend]} ({plan.backend_reason})"),
         ("Replicas", _replicas(plan)),
-        ("Each step", _step(plan)),
-        ("Each epoch", _epoch(plan)),
-        ("The run", _run(plan, config)),
+        ("Step", _step(plan)),
+        ("Epoch", _epoch(plan)),
+        ("Run", _run(plan, config)),
         *([("Time", time)] if (time := time_ahead(plan, config)) else []),
         ("Learning rate", _learning_rate(plan, config)),
         *([("Input", input_speed(plan.input_speed))] if plan.input_speed else []),
@@ -104,19 +104,19 @@ def laid_out(entries: Iterable[Entry], width: int) -> Content:
 
 def _replicas(plan: Plan) -> str:
     if plan.replicas == 1:
-        return "1 (one copy of the model)"
-    return f"{plan.replicas} (copies of the model that share each step)"
+        return "1"
+    return f"{plan.replicas} (each step is split between them)"
 
 
 def _step(plan: Plan) -> str:
     if plan.replicas == 1:
         return f"global batch of {plural(plan.global_batch, plan.unit)}"
-    return f"{plan.replica_batch:,} a replica × {plan.replicas} = global batch of {plan.global_batch:,} {plan.unit}s"
+    return f"{plan.replica_batch:,} per replica × {plan.replicas} = global batch of {plan.global_batch:,} {plan.unit}s"
 
 
 def _epoch(plan: Plan) -> str:
     if plan.steps_per_epoch is None or plan.images_per_epoch is None:
-        return "as many steps as your dataset holds"
+        return "the whole dataset"
     images = plural(plan.images_per_epoch, plan.unit)
     if plan.train_examples is not None and plan.images_per_epoch < plan.train_examples:
         images = f"{plan.images_per_epoch:,} of {plan.train_examples:,} {plan.unit}s"
@@ -132,16 +132,11 @@ def _run(plan: Plan, config: RunConfig) -> str:
 
 def _learning_rate(plan: Plan, config: RunConfig) -> str:
     options = config.optimizer
-    text = _rate(plan.learning_rate)
+    text = learning_rate(plan.learning_rate)
     if options.scale_with_replicas and plan.replicas > 1:
-        text = f"{_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
+        text = f"{learning_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
     if options.schedule != "constant":
-        text += f", {options.schedule} decay to {_rate(plan.learning_rate * options.final_fraction)}"
+        text += f", {options.schedule} decay to {learning_rate(plan.learning_rate * options.final_fraction)}"
     if options.warmup_epochs:
         text += f", after {options.warmup_epochs:g} epochs of warm-up"
     return text
-
-
-def _rate(value: float) -> str:
-    """Write a learning rate without a power of ten while that stays readable."""
-    return f"{value:.3g}" if value >= 1e-4 or value < 1e-6 else f"{value:.8f}".rstrip("0")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.events import Phase, RunOutcome
 from tpu_console.engine.runs.liveness import watch_once
-from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
-from .numbers import duration, input_speed, metric, plural, shape, size, time_ahead
+from .numbers import duration, input_speed, learning_rate, metric, plural, shape, size, time_ahead
+from .outcome import best_text, crash_of, efficiency_text
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -37,19 +37,19 @@ _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
 
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
     """Say what a run will do, and what to know before it starts."""
-    steps = "as many steps an epoch as the data has"
+    steps = "one epoch = the whole dataset"
     if plan.steps_per_epoch is not None and plan.images_per_epoch is not None:
-        steps = f"{plural(plan.steps_per_epoch, 'step')} an epoch ({plan.images_per_epoch:,} examples)"
+        steps = f"{plural(plan.steps_per_epoch, 'step')} per epoch ({plan.images_per_epoch:,} examples)"
     batch = f"batch {plan.global_batch:,}"
     if plan.replicas > 1:
         batch += f" ({plan.replica_batch:,} × {plan.replicas} replicas)"
-    optimizer = config.optimizer
+    optimizer, rate = config.optimizer, learning_rate(plan.learning_rate)
     return [
         labelled("preset", config.name),
         labelled("", f"{config.dataset} → {config.model}, {plural(config.epochs, 'epoch')}, on {plan.accelerator}"),
         labelled("plan", f"{batch}, {steps}"),
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
-        labelled("", f"{optimizer.name} at {plan.learning_rate:.1e}, {optimizer.schedule}; {config.precision}"),
+        labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
         *(labelled(item.severity, item.text) for item in plan.advice if item.severity is Severity.WARNING),
     ]
@@ -71,7 +71,7 @@ def found(phase: str, state: RunState) -> str:
         parameters, layers = plural(model.parameters, "parameter"), plural(model.layers, "layer")
         return f"{model.name}: {parameters} in {layers}, {size(model.weight_bytes)}"
     if phase == Phase.COMPILING:
-        return "the first execution; not counted in epoch 1"
+        return "first execution, not counted in epoch 1"
     return ""
 
 
@@ -96,9 +96,9 @@ def _data(data: DataReady) -> str:
 def settled(fit: FitStarted) -> str:
     """Say how training is laid out: epochs, steps, batch, and steps sent to the device at once."""
     steps = "" if fit.steps_per_epoch is None else f" of {plural(fit.steps_per_epoch, 'step')}"
-    batch = "" if fit.global_batch is None else f", {plural(fit.global_batch, 'example')} a step"
+    batch = "" if fit.global_batch is None else f", batch {fit.global_batch:,}"
     reason = f": {fit.execution_reason}" if fit.execution_reason else ""
-    executions = f"{plural(fit.steps_per_execution, 'step')} an execution{reason}"
+    executions = f"{plural(fit.steps_per_execution, 'step')} per execution{reason}"
     return f"{plural(fit.epochs, 'epoch')}{steps}{batch}, {executions}"
 
 
@@ -122,9 +122,9 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     if fit is None or fit.global_batch is not None:
         parts.append(f"{images:>7} img/s")
     if event.learning_rate is not None:
-        parts.append(f"lr {event.learning_rate:.1e}")
+        parts.append(f"lr {learning_rate(event.learning_rate)}")
     if waited_percent is not None:
-        parts.append(f"waits {waited_percent:>2.0f} %")
+        parts.append(f"waits {waited_percent:>2.0f}%")
     parts += _metrics(event.logs)
     return "  ".join(parts) + (" ★" if is_best else "")
 
@@ -190,25 +190,14 @@ def waiting_line(state: RunState, now: float) -> str:
     return labelled(state.phase, f"{duration(now - state.phase_since):>6}  so far{detail}")
 
 
-def best_text(state: RunState) -> str:
-    """Write the best epoch's score, such as ``val_accuracy 0.9917 in epoch 27``; empty when there is none."""
-    monitor = state.monitor
-    best = best_epoch(state.epochs, monitor) if monitor else None
-    return f"{monitor} {metric(best.logs[monitor])} in epoch {best.epoch}" if best is not None else ""
-
-
-def efficiency_text(state: RunState) -> str:
-    """Set a TPU run's pace beside the best case of its preflight; empty where there is none."""
+def efficiency_line(state: RunState) -> str:
+    """Compare a TPU run with the best case of its preflight; empty if there was none."""
     from tpu_console.engine.preflight.efficiency import (
         efficiency_of,  # looks for versions of packages: not before a first frame
     )
 
-    efficiency = efficiency_of(state)
-    if efficiency is None:
-        return ""
-    measured, best = efficiency.measured_step_ms, efficiency.best_step_ms
-    reached = f"{100 * efficiency.share:.0f} % of what a {efficiency.tpu} could do"
-    return f"{measured:.3g} ms/step measured, {best:.3g} at best: {reached}"
+    found = efficiency_of(state)
+    return "" if found is None else efficiency_text(found.tpu, found.measured_step_ms, found.best_step_ms, found.share)
 
 
 def phases_text(state: RunState) -> str:
@@ -240,13 +229,13 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
     took = duration(state.last_at - state.started_at)
     best = best_text(state)
     return [
-        labelled("stopped" if outcome == RunOutcome.STOPPED else "finished", f"{reason or outcome} ({took} in all)"),
+        labelled("stopped" if outcome == RunOutcome.STOPPED else "finished", f"{reason or outcome} (total {took})"),
         *([labelled("best", best)] if best else []),
         labelled("time", phases_text(state)),
-        *([labelled("efficiency", told)] if (told := efficiency_text(state)) else []),
+        *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
-        labelled("next", f"tpu-console attach {run.run_id}  (the curves)"),
-        labelled("", f"tpu-console show {run.run_id}  (every figure)"),
+        labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
+        labelled("", f"tpu-console show {run.run_id}  (all details)"),
     ]
 
 
@@ -267,21 +256,17 @@ def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
         run: The run.
         log: The last lines of its log.
     """
-    if (waiting := watch_once(run).look().waiting) is not None:
-        return [
-            f"Error: The disk was full when the training process of {run.run_id} ended; its last event is missing.",
-            *([f"{plural(waiting, 'event')} could not be written."] if waiting else []),
-            f"Free space for {user_path(run.path.parent)} and start the run again.",
-            *_log_place(run.log),
-        ]
-    last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:]
+    waiting = watch_once(run).look().waiting
+    crash = crash_of(run, waiting)
+    last = [f"  {line}" for line in log if line.strip() and not _ROUTINE.match(line)][-5:] if waiting is None else []
     return [
-        f"Error: The training process of {run.run_id} is gone without a last word: killed, or out of memory.",
-        *(["Its log ends with:", *last] if last else ["It printed nothing that says why."]),
-        "Start it again; if memory ran out, a smaller --batch-size needs less.",
+        f"Error: {run.run_id}: {crash.what}",
+        *([crash.why] if crash.why else []),
+        *(["The end of its log:", *last] if last else []),
+        crash.remedy,
         *_log_place(run.log),
     ]
 
 
 def _log_place(log: Path) -> list[str]:
-    return [f"The log: {user_path(log)}"] if log.exists() else []
+    return [f"Log: {user_path(log)}"] if log.exists() else []

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 STOP_PENDING = "stop requested; waiting for the run to respond"
 
 WHY_SILENT = (
-    "The process does not respond: it may be suspended, or wait for a disk, a network mount or the accelerator. "
-    "It goes on when that is over."
+    "The process may be suspended, or waiting for a disk, a network mount or the accelerator; "
+    "it will continue afterwards."
 )
 
 
@@ -24,8 +24,7 @@ def silent_text(seconds: int) -> str:
 
 def stall_text(stall: Stall) -> str:
     """Say how long training has not moved, such as ``no step for 2m 05s (usually 0.30 s)``."""
-    usual = f"{stall.usual_s * 1e3:.3g} ms" if stall.usual_s < 0.1 else duration(stall.usual_s)
-    return f"no step for {_whole(stall.seconds)} (usually {usual})"
+    return f"no step for {_whole(stall.seconds)} (usually {duration(stall.usual_s)})"
 
 
 def _whole(seconds: int) -> str:

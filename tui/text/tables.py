@@ -1,9 +1,9 @@
-"""Aligned tables in plain text that fit a terminal by leaving whole columns out."""
+"""Tables that fit a width by dropping whole columns, and aligned names and values."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,13 +18,42 @@ class Column:
 
     Args:
         title: Its heading.
-        importance: Columns of the least importance are left out first where there is no room.
-        right: Whether its values are numbers and end in one line.
+        importance: If there is too little room, the most important columns are kept.
+        right: Whether its values are aligned to the right.
+        width: Its width in cells, if that is fixed.
     """
 
     title: str
     importance: int
     right: bool = False
+    width: int = 0
+
+    def cell(self, text: str) -> str:
+        """Fill a text up, or cut it off, to the column's width."""
+        text = text[: self.width]
+        return text.rjust(self.width) if self.right else text.ljust(self.width)
+
+
+ColumnT = TypeVar("ColumnT", bound=Column)
+
+
+def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP)) -> list[ColumnT]:
+    """Return the columns that fit next to each other, the most important ones first served.
+
+    Args:
+        columns: The columns with their widths; at least one is kept.
+        width: Cells available; None for no limit.
+        gap: Cells between two columns.
+    """
+    if width is None:
+        return list(columns)
+    first, *others = sorted(columns, key=lambda column: -column.importance)
+    shown, room = [first], width - first.width
+    for column in others:
+        if column.width + gap <= room:
+            shown.append(column)
+            room -= column.width + gap
+    return [column for column in columns if any(column is kept for kept in shown)]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
@@ -32,33 +61,18 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int |
 
     Args:
         columns: The columns, in order.
-        rows: One text a column.
+        rows: One text per column.
         width: Cells available; None for no limit, as in a pipe.
 
     Returns:
-        The heading and one line a row, without line feeds; none is wider than `width`.
+        The heading and one line per row, without line feeds; none is wider than `width`.
     """
-    widths = [
-        max(len(text) for text in [column.title, *(row[index] for row in rows)]) for index, column in enumerate(columns)
-    ]
-    shown = set(range(len(columns)))
-    while width is not None and len(shown) > 1 and _total(widths, shown) > width:
-        shown.remove(min(shown, key=lambda index: columns[index].importance))
-    lines = [_line([column.title for column in columns], columns, widths, shown)]
-    lines += [_line(row, columns, widths, shown) for row in rows]
+    texts = [[column.title for column in columns], *rows]
+    wide = [replace(column, width=max(len(row[i]) for row in texts)) for i, column in enumerate(columns)]
+    shown = fitting(wide, width)
+    kept = [i for i, column in enumerate(wide) if any(column is one for one in shown)]
+    lines = [_GAP.join(wide[i].cell(row[i]) for i in kept).rstrip() for row in texts]
     return lines if width is None else [_clipped(line, width) for line in lines]
-
-
-def _total(widths: Sequence[int], shown: set[int]) -> int:
-    return sum(widths[index] for index in shown) + len(_GAP) * (len(shown) - 1)
-
-
-def _line(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int], shown: set[int]) -> str:
-    cells = [
-        texts[index].rjust(widths[index]) if columns[index].right else texts[index].ljust(widths[index])
-        for index in sorted(shown)
-    ]
-    return _GAP.join(cells).rstrip()
 
 
 def _clipped(line: str, width: int) -> str:
@@ -66,7 +80,7 @@ def _clipped(line: str, width: int) -> str:
 
 
 def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
-    """Lay out names and values below one another; a value of several lines stays in its column."""
+    """Align names and values; the lines of a value stay in its column."""
     longest = max((len(name) for name, _ in pairs), default=0)
     lines = []
     for name, value in pairs:
@@ -77,5 +91,5 @@ def fields(pairs: Sequence[tuple[str, str]], indent: str = "  ") -> list[str]:
 
 
 def labelled(name: str, text: str) -> str:
-    """Write a line that begins with a name, in the column all such lines share."""
+    """Write a line that begins with a name; all such texts start in the same column."""
     return f"{name:<{_NAME_CELLS}}{text}".rstrip()

@@ -10,23 +10,20 @@ from tpu_console.engine.preflight.input_throughput import input_throughput_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
-from .numbers import plural
+from .numbers import duration, gib, milliseconds, plural
 from .tables import Column, labelled, table
 from .verdict_text import (
     bound_text,
     choice_text,
     feeding_text,
     finding_text,
-    gib,
     headroom,
     largest_text,
     memory_text,
-    milliseconds,
     pace_text,
     peak_text,
     quota_text,
     share_text,
-    span,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +116,7 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
         return []
     known = [(verdict, feeding) for verdict, feeding in fastest.values() if feeding is not None]
     if not known:
-        text = "not measured on this machine: `tpu-console inspect NAME --speed` tells what the pipeline gives"
+        text = "not measured here; run: tpu-console inspect NAME --speed"
         return wrapped("input", text.replace("NAME", name), room)
     return [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
 
@@ -175,7 +172,7 @@ def _memory_table(verdicts: Sequence[Verdict], width: int | None) -> list[str]:
     for verdict in verdicts:
         memory = verdict.memory
         figures = ["–"] * 3 if memory is None else [peak_text(memory), gib(memory.limit), headroom(memory)]
-        remark = "remembered" if verdict.is_remembered else ""
+        remark = "cached" if verdict.is_remembered else ""
         rows.append([*_leads(verdict), f"{verdict.global_batch:,}", verdict.outcome.value, *figures, remark])
     lines = table(columns, rows, width)
     if any(verdict.memory is not None and verdict.memory.is_lower_bound for verdict in verdicts):
@@ -202,15 +199,15 @@ def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> li
         rows.append(
             [
                 *_leads(verdict),
-                milliseconds(bound.step_s),
+                milliseconds(1e3 * bound.step_s),
                 f"{bound.images_per_s:,.0f}",
-                span(bound.epoch_s),
-                span(bound.run_s),
+                duration(bound.epoch_s),
+                duration(bound.run_s),
                 "–" if share is None else share_text(share),
                 bound.limited_by,
             ]
         )
-    title = "At best, without compiling, validating and waiting for input; a bound, not a prediction:"
+    title = "Best case (no compilation, validation or input wait); real runs are slower:"
     return [*textwrap.wrap(title, width or len(title)), *table(columns, rows, width)]
 
 
@@ -287,11 +284,11 @@ def _wastes(verdicts: Sequence[Verdict], width: int | None) -> list[list[str]]:
     sections = []
     for parts, sayers in groups:
         of = "" if len(sayers) == len(verdicts) else f" ({_named(sayers)})"
-        title = f"Padding that is computed for nothing{of}:"
+        title = f"Wasted padding{of}:"
         rows = [list(part) for part in parts[:_MOST_WASTES]]
         more = len(parts) - _MOST_WASTES
         lines = [*textwrap.wrap(title, width or _PIPE_CELLS), *table(_WASTE_COLUMNS, rows, width)]
-        sections.append([*lines, *([f"and {more:,} more, each with less work"] if more > 0 else [])])
+        sections.append([*lines, *([f"and {more:,} more that waste less"] if more > 0 else [])])
     return sections
 
 
@@ -299,9 +296,9 @@ _WASTE_COLUMNS = [
     Column("layer", 9),
     Column("dimension", 5),
     Column("size", 8, right=True),
-    Column("computed as", 6, right=True),
+    Column("padded to", 6, right=True),
     Column("wasted", 8, right=True),
-    Column("nothing is wasted with", 7, right=True),
+    Column("no waste with", 7, right=True),
 ]
 
 
@@ -313,7 +310,7 @@ def _parts(wastes: Sequence[Waste]) -> tuple[tuple[str, ...], ...]:
             waste.dimension,
             f"{waste.size:,}",
             f"{waste.padded:,}",
-            f"{100 * waste.share:.0f} %",
+            f"{100 * waste.share:.0f}%",
             f"{waste.nearest:,}",
         )
         for waste in wastes

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.segment import Segment
 from textual.strip import Strip
 
-from ..text.confusion import cell_len, clean, mistake_text, ordered, scrolling_layout, set_cell_size, share
-from ..text.live_numbers import Glyphs, bar_cells, plain
+from ..text.confusion import READING, cell_len, clean, mistake_text, ordered, scrolling_layout, set_cell_size, share
+from ..text.marks import BAR, BAR_LEFT
+from ..text.numbers import bar_cells
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ _LEVELS = (0.05, 0.2, 0.5, 0.8)
 _FIGURES_WIDTH = 32
 _LONGEST_BAR = 24
 _POOR = 0.5
-
-
-def _written(text: str, glyphs: Glyphs) -> str:
-    """Write text as the font can, one cell for one cell."""
-    return plain(text.replace("…", glyphs.ellipsis).replace("·", glyphs.dot), glyphs)
 
 
 class ScoresPane(RowsPane):
@@ -67,14 +63,14 @@ class ScoresPane(RowsPane):
     def row(self, index: int) -> Row:
         """One class."""
         one = self._scores[index]
-        name = set_cell_size(_written(clean(one.name), self.glyphs), self._names_cells)
-        figures = [_written(share(value), self.glyphs) for value in (one.precision, one.recall, one.f1)]
+        name = set_cell_size(clean(one.name), self._names_cells)
+        figures = [share(value) for value in (one.precision, one.recall, one.f1)]
         text = f"{figures[0]:>9}{figures[1]:>7}{figures[2]:>7}{one.examples:>9,}"
         look = "bad" if one.f1 is not None and one.f1 < _POOR else ""
         row = [(f"{name} ", look)]
         if self._bar:
             full = bar_cells(one.f1 or 0.0, self._bar)
-            row += [(self.glyphs.full * full, look or "now"), (f"{self.glyphs.empty * (self._bar - full)} ", "faint")]
+            row += [(BAR * full, look or "now"), (f"{BAR_LEFT * (self._bar - full)} ", "faint")]
         return [*row, (text, look)]
 
 
@@ -109,7 +105,7 @@ class MatrixPane(RowsPane):
 
     def __init__(self, report: ClassReport) -> None:
         super().__init__("matrix", "matrix")
-        self.border_subtitle = "rows: what it is, columns: what it was taken for"
+        self.border_subtitle = READING
         self._report = report
         self._planned: tuple[int, MatrixLayout] | None = None
 
@@ -127,7 +123,7 @@ class MatrixPane(RowsPane):
 
     def head(self) -> list[Row]:
         """The names of the columns."""
-        return [[(_written(self._plan.head(), self.glyphs), "head")]]
+        return [[(self._plan.head(), "head")]]
 
     def row_count(self) -> int:
         """How many classes there are."""
@@ -136,10 +132,10 @@ class MatrixPane(RowsPane):
     def row(self, index: int) -> Row:
         """One class: what its examples were taken for."""
         plan = self._plan
-        cells: list[tuple[str, str]] = [(_written(plan.row_name(index), self.glyphs), "head")]
+        cells: list[tuple[str, str]] = [(plan.row_name(index), "head")]
         for column, (text, part) in enumerate(plan.cells(index)):
             if not part and column != index:
-                cells.append((_written(text, self.glyphs), "faint"))
+                cells.append((text, "faint"))
                 continue
             level = 1 + sum(part >= limit for limit in _LEVELS)
             cells.append((text, f"{'hit' if column == index and part else 'miss'}{level}"))
@@ -175,7 +171,7 @@ class MistakesPane(RowsPane):
 
     def __init__(self, report: ClassReport) -> None:
         super().__init__("mistakes", "mistakes")
-        self._lines: Sequence[str] = [mistake_text(one) for one in report.mistakes] or ["none at all"]
+        self._lines: Sequence[str] = [mistake_text(one) for one in report.mistakes] or ["none"]
 
     def widest(self) -> int:
         """Cells of the longest line."""
@@ -187,4 +183,4 @@ class MistakesPane(RowsPane):
 
     def row(self, index: int) -> Row:
         """One mistake."""
-        return [(_written(self._lines[index], self.glyphs), "")]
+        return [(self._lines[index], "")]

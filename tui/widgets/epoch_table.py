@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.state import best_epoch
 
-from ..text.live_numbers import count, milliseconds, plain, rate, score, seconds_text
+from ..text.marks import BEST, NOW
+from ..text.numbers import count, duration, learning_rate, metric, milliseconds
+from ..text.tables import Column, fitting
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -19,36 +21,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class EpochColumn(Column):
     """One column of the table.
 
     Attributes:
-        name: What stands above it.
-        broken: The same over two lines, for where there is little room.
         value: Its text for an ended epoch.
-        least: Cells that its values may need.
-        is_narrow: Whether its name stands over two lines.
+        heading: The lines of its name.
     """
 
-    name: str
-    broken: str
-    value: Callable[[EpochEnded], str]
-    least: int
-    is_narrow: bool = False
-
-    @property
-    def heading(self) -> list[str]:
-        """The lines of its name."""
-        return (self.broken if self.is_narrow else self.name).split("\n")
-
-    @property
-    def width(self) -> int:
-        """Cells, with the gap before it."""
-        return 1 + max(self.least, *(len(line) for line in self.heading))
+    value: Callable[[EpochEnded], str] = field(kw_only=True)
+    heading: tuple[str, ...] = field(kw_only=True)
 
 
-def _metric_column(name: str) -> Column:
-    return Column(name, _broken(name), lambda ended: score(ended.logs.get(name)), 6)
+_GAP = 1
+_METRIC = 9
+"""Importance of the metrics, which are never dropped: the pane scrolls if even they do not fit."""
 
 
 def _metric_order(name: str) -> tuple[bool, bool]:
@@ -56,24 +43,39 @@ def _metric_order(name: str) -> tuple[bool, bool]:
     return name.startswith("val_"), not name.endswith("loss")
 
 
-def columns_for(metrics: list[str], width: int) -> list[Column]:
-    """Return the columns for a pane; names are broken over two lines where one line would not fit.
+def columns_for(metrics: list[str], width: int) -> list[EpochColumn]:
+    """Return the columns for a pane: long names are broken over two lines, then the least important ones dropped.
 
     Args:
         metrics: Names of the metrics.
         width: Cells of the pane.
     """
-    fixed = [
-        Column("time", "time", lambda ended: seconds_text(ended.seconds), 6),
-        Column("ms/step", "ms\n/step", lambda ended: milliseconds(ended.step_ms), 5),
-        Column("images/s", "images\n/s", lambda ended: count(ended.examples_per_s), 7),
-        Column("lr", "lr", lambda ended: rate(ended.learning_rate), 6),
-        Column("compile", "compile", lambda ended: seconds_text(ended.compile_s) if ended.compile_s else "", 6),
+    room = width - _EPOCH_WIDTH - _GAP
+    whole = _columns(metrics, is_broken=False)
+    if len(fitting(whole, room, _GAP)) == len(whole):
+        return whole
+    broken = _columns(metrics, is_broken=True)
+    shown = fitting(broken, room, _GAP)
+    return [column for column in broken if column.importance == _METRIC or column in shown]
+
+
+def _columns(metrics: list[str], *, is_broken: bool) -> list[EpochColumn]:
+    def column(name: str, broken: str, importance: int, least: int, value: Callable[[EpochEnded], str]) -> EpochColumn:
+        heading = tuple((broken if is_broken else name).split("\n"))
+        width = max(least, *(len(line) for line in heading))
+        return EpochColumn(name, importance, right=True, width=width, value=value, heading=heading)
+
+    def metric_of(name: str) -> Callable[[EpochEnded], str]:
+        return lambda ended: metric(ended.logs.get(name))
+
+    return [
+        *(column(name, _broken(name), _METRIC, 6, metric_of(name)) for name in metrics),
+        column("time", "time", 6, 6, lambda ended: duration(ended.seconds)),
+        column("ms/step", "ms\n/step", 5, 5, lambda ended: milliseconds(ended.step_ms)),
+        column("images/s", "images\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
+        column("lr", "lr", 3, 7, lambda ended: learning_rate(ended.learning_rate)),
+        column("compile", "compile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
     ]
-    columns = [*(_metric_column(name) for name in metrics), *fixed]
-    if _EPOCH_WIDTH + sum(column.width for column in columns) <= width:
-        return columns
-    return [replace(column, is_narrow=True) for column in columns]
 
 
 _EPOCH_WIDTH = 7
@@ -98,7 +100,7 @@ class EpochTable(RowsPane):
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
         self._pace: Pace | None = None
-        self._columns: list[Column] = []
+        self._columns: list[EpochColumn] = []
 
     def show(self, state: RunState, pace: Pace) -> None:
         """Show the epochs of a state."""
@@ -121,18 +123,21 @@ class EpochTable(RowsPane):
 
     def rows_changed(self) -> None:
         """Lay the columns out for the width there is."""
-        self._columns = columns_for([plain(name, self.glyphs) for name in self._metrics], self.size.width)
+        self._columns = columns_for(self._metrics, self.size.width)
         super().rows_changed()
 
     def widest(self) -> int:
         """Cells of a row."""
-        return _EPOCH_WIDTH + sum(column.width for column in self._columns)
+        return _EPOCH_WIDTH + sum(column.width + _GAP for column in self._columns)
 
     def head(self) -> list[Row]:
         """The names of the columns, bottom-aligned."""
         if not self._metrics:
             return []
-        headings = [(["epoch"], _EPOCH_WIDTH), *((column.heading, column.width) for column in self._columns)]
+        headings = [
+            (["epoch"], _EPOCH_WIDTH),
+            *((list(column.heading), column.width + _GAP) for column in self._columns),
+        ]
         height = max(len(lines) for lines, _ in headings)
         padded = [([""] * (height - len(lines)) + lines, width) for lines, width in headings]
         return [[("".join(f"{lines[y]:>{width}}" for lines, width in padded), "head")] for y in range(height)]
@@ -153,28 +158,28 @@ class EpochTable(RowsPane):
     def row(self, index: int) -> Row:
         """One epoch."""
         if not self._metrics:
-            return [("a row for each epoch, once training begins", "faint")]
+            return [("one row per epoch, once training begins", "faint")]
         if index >= len(self._epochs):
             return self._running_row(self._current) if self._current is not None else []
         ended = self._epochs[index]
         is_best = ended is self._best
-        mark = self.glyphs.star if is_best else " "
+        mark = BEST if is_best else " "
         look = "best" if is_best else ""
         row = [(f"{mark}{ended.epoch:>{_EPOCH_WIDTH - 1}}", look)]
         for column in self._columns:
             text = column.value(ended)
-            row.append((f"{text:>{column.width}}", "bad" if text == "NaN" else look))
+            row.append((f"{text:>{column.width + _GAP}}", "bad" if text == "NaN" else look))
         return row
 
     def _running_row(self, progress: Progress) -> Row:
-        known = {name: score(progress.logs.get(name)) for name in self._metrics}
+        known = {name: metric(progress.logs.get(name)) for name in self._metrics}
         if self._pace is not None:
             known["ms/step"] = milliseconds(self._pace.step_ms)
             known["images/s"] = count(self._pace.examples_per_s)
         started = self._epochs[-1].elapsed_s if self._epochs else 0.0
-        known["time"] = seconds_text(max(0.0, progress.elapsed_s - started))
-        row = [(f"{self.glyphs.now}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
+        known["time"] = duration(max(0.0, progress.elapsed_s - started))
+        row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
         for column in self._columns:
-            text = known.get(column.name, "")
-            row.append((f"{text:>{column.width}}", "now"))
+            text = known.get(column.title, "")
+            row.append((f"{text:>{column.width + _GAP}}", "now"))
         return row

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from ..text.live_numbers import plain
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class LogPane(RowsPane):
     def row(self, index: int) -> Row:
         """One line."""
         if not self._lines:
-            return [("the training process has printed nothing", "faint")]
+            return [("the log is empty", "faint")]
         line = self._lines[index]
         is_alarm = not _HARMLESS.match(line) and any(word in line.lower() for word in _ALARMS)
-        return [(plain(line, self.glyphs), "bad" if is_alarm else "")]
+        return [(line, "bad" if is_alarm else "")]

@@ -9,7 +9,7 @@ from textual.widgets import Static
 
 from tpu_console.engine.runs.journal import VERSION
 
-from ..text.live_numbers import Glyphs, plain
+from ..text.marks import WARNING
 from ..text.numbers import waiting_text
 from ..text.silence import STOP_PENDING, WHY_SILENT
 
@@ -37,7 +37,7 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, 
     if newer:
         notices.append(
             f"This run was written by a newer tpu-console (journal version {newer}, this one reads {VERSION}); "
-            "some of it may not be shown. Update to see it all."
+            "some of it may be missing here. Update tpu-console to see everything."
         )
     if update.damaged:
         one = update.damaged == 1
@@ -64,14 +64,14 @@ class NoticeBar(Static):
 
     def __init__(self) -> None:
         super().__init__(id="notices")
-        self._drawn: tuple[tuple[str, ...], Glyphs] | None = None
+        self._drawn: tuple[str, ...] = ()
 
-    def show(self, notices: tuple[str, ...], glyphs: Glyphs) -> None:
+    def show(self, notices: tuple[str, ...]) -> None:
         """Show notices, or nothing."""
-        if (notices, glyphs) == self._drawn:
+        if notices == self._drawn:
             return
-        self._drawn = (notices, glyphs)
+        self._drawn = notices
         self.set_class(bool(notices), "-shown")
         if notices:
-            more = f"  (i shows {len(notices) - 1} more)" if len(notices) > 1 else ""
-            self.update(Content(f"{glyphs.note} {plain(notices[0], glyphs)}{more}"))
+            more = f"  (i: {len(notices) - 1} more)" if len(notices) > 1 else ""
+            self.update(Content(f"{WARNING} {notices[0]}{more}"))

@@ -50,7 +50,7 @@ class PlanPanel(VerticalScroll):
         """Lay out what is wrong, the figures, the command and the advice."""
         yield Static("", id="plan-trouble", classes="-empty")
         yield Static("", id="plan-figures")
-        yield Static("As a command (ctrl+y copies it)", id="plan-command-title", markup=False)
+        yield Static("Equivalent command (ctrl+y copies it)", id="plan-command-title", markup=False)
         yield Static("", id="plan-command", markup=False)
         yield Static("", id="plan-advice")
 
@@ -78,9 +78,9 @@ class PlanPanel(VerticalScroll):
         Args:
             problems: At least one problem.
         """
-        title = f"{plural(len(problems), 'problem')}; below, the last good plan."
+        title = f"{plural(len(problems), 'problem')}. Below: the last valid plan."
         self._trouble = [Entry("", title, text_style="bold"), *problem_entries(problems)]
-        self.border_subtitle = f"✖ {len(problems)}"
+        self.border_subtitle = f"✗ {len(problems)}"
         self._draw()
 
     def on_resize(self) -> None:

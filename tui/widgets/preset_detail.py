@@ -48,7 +48,7 @@ class PresetDetail(VerticalScroll):
     def show(self, entry: Preset | ConfigError) -> None:
         """Show a preset, or the mistakes of a file that is none."""
         self._entry = entry
-        self.border_title = Content("Mistakes" if isinstance(entry, ConfigError) else entry.name).markup
+        self.border_title = Content("Errors" if isinstance(entry, ConfigError) else entry.name).markup
         self.scroll_home(animate=False)
         self._draw()
 
@@ -75,12 +75,12 @@ def describe(preset: Preset) -> list[Entry]:
         ("Time", preset.about.expected_time),
         *_data(preset),
         ("Model", _model(preset.config.model)),
-        ("Shows", preset.about.reproduces),
+        ("Based on", preset.about.reproduces),
     ]
     if not preset.is_builtin:
         facts.append(("File", user_path(preset.path)))
     title = Entry("", preset.about.title, text_style="bold")
-    return [title, *(Entry(label.ljust(8), text) for label, text in facts)]
+    return [title, *(Entry(label.ljust(9), text) for label, text in facts)]
 
 
 def _data(preset: Preset) -> list[tuple[str, str]]:
@@ -93,7 +93,7 @@ def _data(preset: Preset) -> list[tuple[str, str]]:
     else:
         state = f"downloaded ({size(info.download_bytes)})" if info.files else "no download needed"
     sizes = (
-        f"{info.train_examples:,} to train on, {info.validation_examples:,} to validate on; "
+        f"{info.train_examples:,} training, {info.validation_examples:,} validation examples; "
         f"{shape(info.input_shape)}, {info.classes} classes"
     )
     return [("Data", info.title), ("", sizes), ("", state), ("Licence", info.licence)]
@@ -111,7 +111,7 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
     elif (train := found.train(config.data.validation_fraction)) is None:
         state = found.unknown
     else:
-        state = f"there: {train:,} to train on, {found.held_out(config.data.validation_fraction):,} to validate on"
+        state = f"{train:,} training, {found.held_out(config.data.validation_fraction):,} validation examples"
         state += f", {len(found.classes):,} classes" if found.classes else ""
     path = str(config.data.options["path"])
     about = [("", text) for text in (path, state, preset.about.data) if text]

@@ -82,6 +82,6 @@ class PresetList(OptionList):
     def _prompt(self, entry: Preset | ConfigError) -> Content:
         if isinstance(entry, Exception):
             name = entry.source.replace("\\", "/").rpartition("/")[2] or "a preset file"
-            return Content.assemble((f"✖ {name}", "bold"), "\n  cannot be used; see below")
+            return Content.assemble((f"✗ {name}", "bold"), "\n  has errors; see below")
         mark = "•" if entry.name in self._edited else " "
         return Content.assemble((f"{mark} {entry.name}", "bold"), f"\n  {entry.about.title}")

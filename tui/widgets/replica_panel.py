@@ -6,7 +6,8 @@ import textwrap
 from typing import TYPE_CHECKING, ClassVar
 
 from ..text.hosts import Host, lost_text, slow_text, topology_text
-from ..text.live_numbers import bar_cells, memory, plain
+from ..text.marks import BAR, BAR_LEFT, FAILED, NOW, WARNING
+from ..text.numbers import bar_cells, memory
 from .replica_table import TOPOLOGY_FROM, ReplicaTable, table_of
 from .rows_pane import Row, RowsPane
 
@@ -82,10 +83,7 @@ class ReplicaPanel(RowsPane):
             self._table, self._head, self._remarks = None, [], [[("not connected yet", "faint")]]
             return
         table = self._table = table_of(state, width, self._chosen)
-        titles = "  ".join(
-            f"{column.name:>{column.width}}" if column.is_right else f"{column.name:<{column.width}}"
-            for column in table.columns
-        )
+        titles = "  ".join(column.cell(column.title) for column in table.columns)
         alerts = self._alerts(list(table.hosts.values()))
         self._head = [*self._alert_rows(alerts), [(f"  {titles}", "head")]]
         if width >= TOPOLOGY_FROM:
@@ -93,13 +91,13 @@ class ReplicaPanel(RowsPane):
         self._remarks = [
             [(line, "faint")]
             for remark in [*self._unsaid(alerts), *table.remarks]
-            for line in textwrap.wrap(plain(remark, self.glyphs), max(16, width))
+            for line in textwrap.wrap(remark, max(16, width))
         ]
 
     def _alerts(self, hosts: Sequence[Host]) -> list[tuple[str, str]]:
         """Say which hosts are lost and which are slow, each with its look."""
-        said = [(f"{self.glyphs.failed} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
-        return said + [(f"{self.glyphs.note} {slow_text(host)}", "warn") for host in hosts if host.behind]
+        said = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
+        return said + [(f"{WARNING} {slow_text(host)}", "warn") for host in hosts if host.behind]
 
     def _unsaid(self, alerts: Sequence[tuple[str, str]]) -> list[str]:
         """Return what the head has no room for."""
@@ -116,8 +114,8 @@ class ReplicaPanel(RowsPane):
 
     def _cut(self, text: str, less: int = 0) -> str:
         """Shorten a line to the width there is, less some cells."""
-        text, width = plain(text, self.glyphs), max(1, self.room - less)
-        return text if len(text) <= width else text[: width - 1] + self.glyphs.ellipsis
+        width = max(1, self.room - less)
+        return text if len(text) <= width else text[: width - 1] + "…"
 
     def _item_row(self, index: int) -> Row:
         table = self._table
@@ -129,23 +127,21 @@ class ReplicaPanel(RowsPane):
         row: list[tuple[str, str]] = [(f"{sign} ", look)]
         taken = 2
         for column in table.columns:
-            text = plain(table.cell(column, index), self.glyphs)
-            if column.name == "memory":
+            text = table.cell(column, index)
+            if column.title == "memory":
                 row += self._memory(text, table.figures[index].told, self.room - taken)
                 continue
-            cell = text[: column.width]
-            cell = f"{cell:>{column.width}}" if column.is_right else f"{cell:<{column.width}}"
             taken += column.width + 2
-            row.append((f"{cell}  ", look))
+            row.append((f"{column.cell(text)}  ", look))
         return row
 
     def _sign(self, host: Host, *, is_host_row: bool) -> tuple[str, str]:
         if host.lost is not None:
-            return self.glyphs.failed, "bad"
+            return FAILED, "bad"
         if host.behind:
-            return self.glyphs.note, "warn"
+            return WARNING, "warn"
         if is_host_row:
-            return (self.glyphs.now, "now") if host.process == self._chosen else (" ", "")
+            return (NOW, "now") if host.process == self._chosen else (" ", "")
         return " ", ""
 
     def _memory(self, text: str, told: ReplicaMemory | None, width: int) -> Row:
@@ -159,7 +155,7 @@ class ReplicaPanel(RowsPane):
         if room < _SHORTEST_BAR:
             return [(text, look if look == "bad" else "")]
         full = bar_cells(share, room)
-        return [(self.glyphs.full * full, look), (self.glyphs.empty * (room - full), "faint"), (f" {text}", "")]
+        return [(BAR * full, look), (BAR_LEFT * (room - full), "faint"), (f" {text}", "")]
 
 
 def _seen(state: RunState) -> tuple[object, ...]:

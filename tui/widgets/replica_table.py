@@ -22,7 +22,8 @@ from ..text.hosts import (
     no_memory,
     topology_text,
 )
-from ..text.live_numbers import count, memory
+from ..text.numbers import count, memory, percent
+from ..text.tables import Column, fitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,26 +39,9 @@ TOPOLOGY_FROM = 60
 
 Item: TypeAlias = Replica | Host
 
-_GAP, _SIGN = 2, 2
+_SIGN = 2  # cells before each row
 _BAR = 9  # cells of the shortest bar beside a figure
 _BATCH, _IMAGES, _DUTY, _MEMORY = "batch", "images/s", "duty", "memory"
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column.
-
-    Args:
-        name: Its heading.
-        width: Cells it needs.
-        importance: Columns of the least importance are the last to get room.
-        is_right: Whether its values are numbers and end in one line.
-    """
-
-    name: str
-    width: int
-    importance: int
-    is_right: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +83,11 @@ class ReplicaTable:
 
     def cell(self, column: Column, index: int) -> str:
         """Return the text of one cell, with the number of the reason where a figure is missing."""
-        if column.name in _NAMED:
-            return _named(column.name, self.items[index], self.hosts)
+        if column.title in _NAMED:
+            return _named(column.title, self.items[index], self.hosts)
         figures = self.figures[index]
-        text, why = figures.texts[column.name], figures.whys[column.name]
-        unknown = "not told" if column.name == _MEMORY else "–"
+        text, why = figures.texts[column.title], figures.whys[column.title]
+        unknown = "n/a"
         return f"{text or unknown} ({self.notes[why]})" if why else text
 
 
@@ -131,10 +115,10 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     remarks = [f"({notes[why]}) {', '.join(names)}: {why}" for why, names in partly.items()]
     remarks += [f"{', '.join(names)}: {why}" for why, names in wholly.items()]
     whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
-    columns = fitting(_columns(whole, known), width)
-    if any(name not in {column.name for column in columns} for name in known if name != _BATCH):
+    columns = fitting(_columns(whole, known), width - _SIGN)
+    if any(name not in {column.title for column in columns} for name in known if name != _BATCH):
         # A figure is worth more than the bar beside another one.
-        columns = fitting(_columns(whole, known, bar=0), width)
+        columns = fitting(_columns(whole, known, bar=0), width - _SIGN)
     return replace(whole, columns=columns, remarks=[*_unseen(whole, columns, width, is_grouped), *remarks])
 
 
@@ -163,16 +147,16 @@ def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_group
     ready = table.state.accelerator
     if ready is None or not ready.replicas:
         return []
-    shown = {column.name for column in columns}
+    shown = {column.title for column in columns}
     several = len(table.hosts) > 1
     remarks = [] if {"kind", "host"} <= shown else [kinds_text(ready)]
     if width < max(TOPOLOGY_FROM, len(topology := topology_text(ready))):
         remarks.append(topology)
     if is_grouped:
-        remarks.append("a host's row: images/s of all its replicas, their mean duty cycle, the fullest memory")
-        remarks.append("h: the replicas of the next host")
+        remarks.append("host rows: total images/s, mean duty cycle, fullest memory")
+        remarks.append("h: next host")
     elif several and "host" not in shown:
-        remarks.append("their hosts: " + ", ".join(f"{host.process} {host.name}" for host in table.hosts.values()))
+        remarks.append("hosts: " + ", ".join(f"{host.process} {host.name}" for host in table.hosts.values()))
     return remarks
 
 
@@ -196,7 +180,7 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
     texts = {
         _BATCH: batch,
         _IMAGES: count(rate),
-        _DUTY: "" if duty is None else f"{duty:.0f} %",
+        _DUTY: percent(duty),
         _MEMORY: _memory_text(told),
     }
     whys = {_BATCH: no_batch(state), _IMAGES: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
@@ -263,19 +247,8 @@ def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list
     columns = []
     for name, importance, most, is_right in wanted:
         if name in _NAMED or name in known:
-            column = Column(name, 0, importance, is_right)
+            column = Column(name, importance, is_right)
             longest = max((len(table.cell(column, index)) for index in range(len(table.items))), default=0)
             wanted_cells = longest + bar if name == _MEMORY else min(most, longest)
-            columns.append(Column(name, max(len(name), wanted_cells), importance, is_right))
+            columns.append(replace(column, width=max(len(name), wanted_cells)))
     return columns
-
-
-def fitting(columns: Sequence[Column], width: int) -> list[Column]:
-    """Return the columns that fit a width beside each other, the most important ones first."""
-    first, *others = sorted(columns, key=lambda column: -column.importance)
-    shown, room = [first], width - _SIGN - first.width
-    for column in others:
-        if column.width + _GAP <= room:
-            shown.append(column)
-            room -= column.width + _GAP
-    return [column for column in columns if column in shown]

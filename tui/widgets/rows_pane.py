@@ -11,8 +11,6 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ..text.live_numbers import Glyphs, glyphs_for
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -60,7 +58,6 @@ class RowsPane(ScrollView, can_focus=True):
         self._looks: dict[str, Style] = {}
         super().__init__(id=pane_id, classes="pane")
         self.border_title = title
-        self.glyphs: Glyphs = glyphs_for("braille")
         self._is_following = self.follows_newest
 
     def head(self) -> list[Row]:

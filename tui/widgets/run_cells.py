@@ -16,13 +16,13 @@ _FAINT = "$foreground 60%"
 _STATES = {
     Status.UNSTARTED: ("○", _FAINT),
     Status.RUNNING: ("▶", "bold $text-primary"),
-    Status.STOPPING: ("◼", "$text-warning"),
+    Status.STOPPING: ("■", "$text-warning"),
     Status.SILENT: ("▲", "bold $text-warning"),
     Status.FINISHED: ("✓", "$text-success"),
-    Status.STOPPED: ("◼", ""),
-    Status.FAILED: ("✖", "$text-error"),
-    Status.CRASHED: ("✖", "$text-error"),
-    Status.UNREADABLE: ("✖", "$text-error"),
+    Status.STOPPED: ("■", ""),
+    Status.FAILED: ("✗", "$text-error"),
+    Status.CRASHED: ("✗", "$text-error"),
+    Status.UNREADABLE: ("✗", "$text-error"),
 }
 
 
@@ -40,5 +40,5 @@ def run_cells(overview: Overview) -> dict[str, Content]:
         "preset": Content(overview.problem or overview.label),
         "epochs": Content(f"{overview.epochs_done}{total}"),
         "best": Content(f"{metric(best[1])} {best[0]}" if best is not None else "–"),
-        "took": Content(duration(seconds) if seconds is not None else "–"),
+        "took": Content(duration(seconds)),
     }

@@ -14,7 +14,8 @@ from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
 from ..text.hosts import input_verdict
-from ..text.live_numbers import Glyphs, bar_cells, clock, count, glyphs_for, milliseconds, plain, seconds_text
+from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
+from ..text.numbers import bar_cells, clock, count, duration, milliseconds, plural
 from ..text.silence import silent_text, stall_text
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ class HeaderView:
         spin: Number of the spinner's frame.
         is_stopping: Whether this console has asked the run to stop.
         is_reading: Whether the journal has not been read to its end yet.
-        glyphs: What to draw with.
         pace: Speed and remaining time.
     """
 
@@ -52,7 +52,6 @@ class HeaderView:
     spin: int = 0
     is_stopping: bool = False
     is_reading: bool = False
-    glyphs: Glyphs = field(default_factory=lambda: glyphs_for("braille"))
     pace: Pace = field(default_factory=Pace)
 
     @property
@@ -84,18 +83,18 @@ def header_rows(view: HeaderView, width: int) -> list[Content]:
     return [*rows, _epoch_row(view, progress, width), _run_row(view, progress, width)]
 
 
-def _fit(content: Content, width: int, glyphs: Glyphs) -> Content:
+def _fit(content: Content, width: int) -> Content:
     if content.cell_length <= width:
         return content
     if width <= 0:
         return Content("")
-    return Content.assemble(content.truncate(max(0, width - 1)), (glyphs.ellipsis, _FAINT))
+    return Content.assemble(content.truncate(max(0, width - 1)), ("…", _FAINT))
 
 
-def _spread(left: Content, right: Content, width: int, glyphs: Glyphs) -> Content:
+def _spread(left: Content, right: Content, width: int) -> Content:
     """Put one part at each end of a row; the left one gives way."""
     room = max(0, width - right.cell_length - 2)
-    left = _fit(left, room, glyphs)
+    left = _fit(left, room)
     gap = max(0, width - left.cell_length - right.cell_length)
     return Content.assemble(left, " " * gap, right)
 
@@ -105,32 +104,32 @@ def _title_row(view: HeaderView, width: int) -> Content:
     parts: list[str | tuple[str, str]] = [(view.run_id, "bold")]
     if started is not None and started.source != RunSource.PROCESS:
         origin = _ORIGINS.get(started.source, started.source)
-        parts.append((f"  {plain(origin, view.glyphs)}", _FAINT))
-    return _spread(Content.assemble(*parts), _fit(status(view), width, view.glyphs), width, view.glyphs)
+        parts.append((f"  {origin}", _FAINT))
+    return _spread(Content.assemble(*parts), _fit(status(view), width), width)
 
 
 def status(view: HeaderView) -> Content:
     """What the run is doing, in a few words, with the time it has been doing it."""
-    state, glyphs = view.state, view.glyphs
-    spinner = glyphs.spinner[view.spin % len(glyphs.spinner)]
+    state = view.state
+    spinner = SPINNER[view.spin % len(SPINNER)]
     if view.is_reading:
-        return Content.assemble((f"{spinner} reading {len(state.train):,} events{glyphs.ellipsis}", "$text-warning"))
+        return Content.assemble((f"{spinner} reading {len(state.train):,} events…", "$text-warning"))
     if isinstance(state.end, RunFinished):
         word = _ENDINGS.get(state.end.outcome, "finished")
-        return Content.assemble((f"{glyphs.done} {word}", "bold $text-success"))
+        return Content.assemble((f"{DONE} {word}", "bold $text-success"))
     if isinstance(state.end, RunFailed):
-        return Content.assemble((f"{glyphs.failed} failed", "bold $text-error"))
+        return Content.assemble((f"{FAILED} failed", "bold $text-error"))
     if view.snapshot.crashed:
-        return Content.assemble((f"{glyphs.failed} crashed", "bold $text-error"))
+        return Content.assemble((f"{FAILED} crashed", "bold $text-error"))
     if view.snapshot.is_silent:
-        return Content.assemble((f"{glyphs.note} {silent_text(view.snapshot.silent_s)}", "bold $text-warning"))
+        return Content.assemble((f"{WARNING} {silent_text(view.snapshot.silent_s)}", "bold $text-warning"))
     if view.snapshot.stall is not None:
-        return Content.assemble((f"{glyphs.note} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
+        return Content.assemble((f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
     if view.is_stopping or state.stop is not None:
-        return Content.assemble((f"{spinner} stopping{glyphs.ellipsis}", "bold $text-warning"))
+        return Content.assemble((f"{spinner} stopping…", "bold $text-warning"))
     phase, elapsed = _phase(view)
-    mark = glyphs.now if phase == "training" else spinner
-    return Content.assemble((f"{mark} {plain(phase, glyphs)} ", "bold $text-accent"), (clock(elapsed), _FAINT))
+    mark = NOW if phase == "training" else spinner
+    return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (clock(elapsed), _FAINT))
 
 
 def _phase(view: HeaderView) -> tuple[str, float]:
@@ -141,8 +140,8 @@ def _phase(view: HeaderView) -> tuple[str, float]:
     return state.phase, state.phase_s.get(state.phase, 0.0) + max(0.0, view.now - state.phase_since)
 
 
-def _facts(parts: list[str], view: HeaderView) -> str:
-    return f" {view.glyphs.dot} ".join(plain(part, view.glyphs) for part in parts if part)
+def _facts(parts: list[str]) -> str:
+    return " · ".join(part for part in parts if part)
 
 
 def _workload_row(view: HeaderView, width: int) -> Content:
@@ -163,8 +162,8 @@ def _workload_row(view: HeaderView, width: int) -> Content:
         if fit.replica_batch and fit.replica_batch != fit.global_batch:
             batch += f" = {fit.global_batch // fit.replica_batch} × {fit.replica_batch:,}"
     precision = str(config.get("precision", ""))
-    facts = _facts([dataset, name, batch, precision if precision != "float32" else ""], view)
-    return _fit(Content.assemble(facts or ("the data and the model are not known yet", _FAINT)), width, view.glyphs)
+    facts = _facts([dataset, name, batch, precision if precision != "float32" else ""])
+    return _fit(Content.assemble(facts or ("loading the configuration", _FAINT)), width)
 
 
 def _accelerator_row(view: HeaderView, width: int) -> Content:
@@ -172,46 +171,46 @@ def _accelerator_row(view: HeaderView, width: int) -> Content:
     if ready is None:
         config = view.state.started.config if view.state.started is not None else {}
         wanted = str(config.get("accelerator", ""))
-        text = f"accelerator {wanted}: not connected yet" if wanted else "accelerator: not connected yet"
-        return _fit(Content.assemble((text, _FAINT)), width, view.glyphs)
+        text = f"accelerator: {wanted} (connecting)" if wanted else "accelerator: connecting"
+        return _fit(Content.assemble((text, _FAINT)), width)
     replicas = len(ready.replicas)
     head = [ready.accelerator.upper() if ":" not in ready.accelerator else ready.accelerator]
-    head.append(f"{replicas} replica{'s' if replicas != 1 else ''}")
-    row = Content.assemble(_facts(head, view), (f"  {plain(ready.reason, view.glyphs)}", _FAINT))
+    head.append(plural(replicas, "replica"))
+    row = Content.assemble(", ".join(head), (f" ({ready.reason.rstrip('.')})", _FAINT))
     measured = view.state.input
     if measured is None:
-        return _fit(row, width, view.glyphs)
+        return _fit(row, width)
     look = "bold $text-warning" if measured.limit == Bottleneck.INPUT else _FAINT
-    mark = f"{view.glyphs.note} " if measured.limit == Bottleneck.INPUT else ""
-    verdict = Content.assemble((mark + plain(input_verdict(measured, is_short=True), view.glyphs), look))
-    return _spread(row, _fit(verdict, width, view.glyphs), width, view.glyphs)
+    mark = f"{WARNING} " if measured.limit == Bottleneck.INPUT else ""
+    verdict = Content.assemble((mark + input_verdict(measured, is_short=True), look))
+    return _spread(row, _fit(verdict, width), width)
 
 
 def _phase_rows(view: HeaderView, width: int) -> list[Content]:
     """Before training: the phases so far with their times, and what the current one is busy with."""
-    state, glyphs = view.state, view.glyphs
+    state = view.state
     parts: list[tuple[str, str]] = []
     for name, spent in state.phase_s.items():
-        parts.append((f"{glyphs.done} {plain(name, glyphs)} {seconds_text(spent)}  ", _FAINT))
+        parts.append((f"{DONE} {name} {duration(spent)}  ", _FAINT))
     phase, elapsed = _phase(view)
-    spinner = glyphs.spinner[view.spin % len(glyphs.spinner)]
-    parts.append((f"{spinner} {plain(phase, glyphs)} {seconds_text(max(0.0, elapsed))}", "$text-accent"))
+    spinner = SPINNER[view.spin % len(SPINNER)]
+    parts.append((f"{spinner} {phase} {duration(max(0.0, elapsed))}", "$text-accent"))
     row = Content.assemble(*parts)
     # The end of the row is what matters: earlier phases give way from the left.
     excess = row.cell_length - width
     if excess > 0:
-        row = Content.assemble((glyphs.ellipsis, _FAINT), row[excess + 1 :])
-    detail = plain(state.phase_detail or _EXPLAINED.get(phase, ""), glyphs)
-    return [row, _fit(Content.assemble((detail, _FAINT)), width, glyphs)]
+        row = Content.assemble(("…", _FAINT), row[excess + 1 :])
+    detail = state.phase_detail or _EXPLAINED.get(phase, "")
+    return [row, _fit(Content.assemble((detail, _FAINT)), width)]
 
 
 _EXPLAINED = {
-    "starting": "The training process starts; it writes here as soon as Python runs.",
-    "importing": "TensorFlow and Keras are being loaded, a few seconds.",
-    "connecting": "Looking for devices and making one replica on each.",
-    "loading data": "Reading the dataset; a first run may download it.",
-    "building": "Making the model's layers and weights.",
-    "compiling": "Building the program for the device; a large model takes minutes.",
+    "starting": "Starting the training process.",
+    "importing": "Importing Keras and its backend; takes a few seconds.",
+    "connecting": "Connecting to the devices; each gets one replica.",
+    "loading data": "Loading the dataset; the first run may download it.",
+    "building": "Building the model.",
+    "compiling": "Compiling for the device; this can take minutes for a large model.",
 }
 
 
@@ -259,8 +258,7 @@ def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, st
         room = width - len(before) - len(after)
     cells = max(4, room)
     full = bar_cells(fraction, cells) if fraction is not None else 0
-    glyphs = view.glyphs
-    bar = Content.assemble((glyphs.full * full, "$text-accent"), (glyphs.empty * (cells - full), _FAINT))
+    bar = Content.assemble((BAR * full, "$text-accent"), (BAR_LEFT * (cells - full), _FAINT))
     return Content.assemble((before, ""), bar, (after, ""))[:width]
 
 
@@ -283,14 +281,13 @@ class RunHeader(Widget):
         self._height = 0
         self.view = HeaderView(run_id=run_id, now=now(), opened_at=opened_at)
 
-    def show(self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool, glyphs: Glyphs) -> None:
+    def show(self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool) -> None:
         """Show a new snapshot."""
         self.view = replace(
             self.view,
             snapshot=snapshot,
             is_stopping=is_stopping,
             is_reading=is_reading,
-            glyphs=glyphs,
             pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
         )
         rows = len(header_rows(self.view, 80))

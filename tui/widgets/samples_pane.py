@@ -6,7 +6,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from ..text.live_numbers import plain
+from ..text.marks import DONE, NOW
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SamplesPane(RowsPane):
 
     def _sentence(self, sample: Sample) -> list[Row]:
         is_right = _words(sample.predicted) == _words(sample.expected)
-        predicted = f"{self.glyphs.done if is_right else self.glyphs.now} {sample.predicted or self.glyphs.ellipsis}"
+        predicted = f"{DONE if is_right else NOW} {sample.predicted or '…'}"
         rows = self._wrapped(sample.source, "faint", "")
         rows += self._wrapped(predicted, "best" if is_right else "now", "  ")
         if not is_right:
@@ -70,7 +70,7 @@ class SamplesPane(RowsPane):
 
     def _wrapped(self, text: str, look: str, indent: str) -> list[Row]:
         width = max(_LEAST, self.size.width)
-        lines = textwrap.wrap(plain(text, self.glyphs), width, subsequent_indent=indent, drop_whitespace=True)
+        lines = textwrap.wrap(text, width, subsequent_indent=indent, drop_whitespace=True)
         return [[(line, look)] for line in lines]
 
 

@@ -14,7 +14,7 @@ from ..charts.series import Series
 from ..charts.spark import axis_row, cells_of, spark_rows
 from ..text.gauges import WAITS, Gauge, gauges_of
 from ..text.hosts import behind_text, hosts_of, input_verdict
-from ..text.live_numbers import plain
+from ..text.marks import FAILED, LEVELS, WARNING
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class SystemPane(RowsPane):
         width = max(16, self.room)
         gauges = gauges_of(state, self._chosen)
         title, remarks = self._title(state), self._remarks(state, gauges)
-        below = [[(line, look)] for text, look in remarks for line in textwrap.wrap(plain(text, self.glyphs), width)]
+        below = [[(line, look)] for text, look in remarks for line in textwrap.wrap(text, width)]
         spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
         room = self.size.height - len(title) - len(below) - 1
         height = max(1, min(_HIGHEST_SPARK, room // len(gauges)))
@@ -127,10 +127,10 @@ class SystemPane(RowsPane):
             return []
         text, look = f"host {host.process} of {len(hosts)}: {host.name}", "head"
         if host.lost is not None:
-            text, look = f"{self.glyphs.failed} {text} is lost", "bad"
+            text, look = f"{FAILED} {text} is lost", "bad"
         elif host.behind:
-            text, look = f"{self.glyphs.note} {text} is slow, {behind_text(host)}", "bad"
-        return [[(plain(text, self.glyphs), look), ("  (h: next)", "faint")]]
+            text, look = f"{WARNING} {text} is slow, {behind_text(host)}", "bad"
+        return [[(text, look), ("  (h: next)", "faint")]]
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
         """The input's verdict, and the reason of every figure that is missing."""
@@ -142,14 +142,14 @@ class SystemPane(RowsPane):
         return said + [(f"{', '.join(names)}: {reason}", "faint") for reason, names in reasons.items()]
 
     def _gauge_rows(self, gauge: Gauge, spark: int, height: int, ends: tuple[float, float] | None) -> list[Row]:
-        value = gauge.value or "not told"
+        value = gauge.value or "n/a"
         head = [(f"{gauge.name:<{_NAME_WIDTH}}", ""), (f"{value:<{_VALUE_WIDTH}}", "" if gauge.value else "faint")]
         series = self._updated(gauge)
         if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.raw.maximum):
             return [head]
         top = 100.0 if gauge.written is None else max(series.raw.maximum, 0.0)
-        lines = spark_rows(cells_of(series, self._axis, *ends, spark), top, height, self.glyphs.levels)
-        scale = " of 100 %" if gauge.written is None else f" of {gauge.written(top)}"
+        lines = spark_rows(cells_of(series, self._axis, *ends, spark), top, height, LEVELS)
+        scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
         indent = " " * (_NAME_WIDTH + _VALUE_WIDTH)
         rows: list[Row] = [[*head, (lines[0], "now"), (scale if self.room >= _SCALE_FROM else "", "faint")]]
         return rows + [[(indent, ""), (line, "now")] for line in lines[1:]]

@@ -10,7 +10,8 @@ from textual.widgets import DataTable
 
 from tpu_console.engine.preflight.result import Outcome
 
-from ..text.verdict_text import headroom, milliseconds, peak_text, span
+from ..text.numbers import duration, milliseconds
+from ..text.verdict_text import headroom, peak_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
 
 _MARKS = {
-    Outcome.FITS: ("✔", "$text-success"),
-    Outcome.DOES_NOT_FIT: ("✖", "$text-error"),
-    Outcome.DOES_NOT_COMPILE: ("✖", "$text-error"),
+    Outcome.FITS: ("✓", "$text-success"),
+    Outcome.DOES_NOT_FIT: ("✗", "$text-error"),
+    Outcome.DOES_NOT_COMPILE: ("✗", "$text-error"),
     Outcome.UNKNOWN: ("?", "$text-warning"),
 }
 _FAINT = "$foreground 60%"
@@ -56,7 +57,7 @@ class VerdictTable(DataTable[Content]):
     """The table of verdicts; enter takes the choice under the cursor over."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Use this", show=False, tooltip="Put batch and precision into the form."),
+        Binding("enter", "select_cursor", "Use this", show=False, tooltip="Use this batch and precision in the form."),
     ]
 
     def __init__(self) -> None:
@@ -86,10 +87,10 @@ def _cells(verdict: Verdict) -> list[Content]:
         texts += ["–"] * 5
     else:
         texts += [
-            milliseconds(bound.step_s),
+            milliseconds(1e3 * bound.step_s),
             f"{bound.images_per_s:,.0f}",
-            span(bound.epoch_s),
-            span(bound.run_s),
+            duration(bound.epoch_s),
+            duration(bound.run_s),
             bound.limited_by,
         ]
     widths = [width for _, width in _COLUMNS[4:]]

@@ -30,29 +30,22 @@ ENTRIES = [
     ],
 )
 def test_the_legend_says_less_the_narrower_it_is(width: int, text: str) -> None:
-    assert legend_line(ENTRIES, "loss", width, is_ascii=False).plain == text
+    assert legend_line(ENTRIES, "loss", width).plain == text
 
 
-@given(width=st.integers(1, 100), is_ascii=st.booleans())
-def test_both_lines_fit_any_width(width: int, is_ascii: bool) -> None:
-    assert legend_line(ENTRIES, "loss", width, is_ascii=is_ascii).cell_len <= width
-    assert title_line("loss", [], width, is_ascii=is_ascii).cell_len == width
-
-
-def test_ascii_lines_hold_nothing_else() -> None:
-    pen = pen_for(0, "ascii", "dark", is_validation=False)
-    line = legend_line([Entry("précision", pen, 0.5, 0.6)], "précision", 25, is_ascii=True)
-    assert line.plain == "* train 0.5000 ^0.6000"
-    assert title_line("précision", [], 12, is_ascii=True).plain == "pr?cision   "
+@given(width=st.integers(1, 100))
+def test_both_lines_fit_any_width(width: int) -> None:
+    assert legend_line(ENTRIES, "loss", width).cell_len <= width
+    assert title_line("loss", [], width).cell_len == width
 
 
 def test_the_less_important_notes_go_first() -> None:
     notes = [("! 3 NaN", Style(bold=True)), ("log", Style()), ("step", Style())]
-    assert title_line("loss", notes, 24, is_ascii=False).plain == "loss  ! 3 NaN  log  step"
-    assert title_line("loss", notes, 20, is_ascii=False).plain == "loss    ! 3 NaN  log"
-    assert title_line("loss", notes, 10, is_ascii=False).plain == "loss      "
+    assert title_line("loss", notes, 24).plain == "loss  ! 3 NaN  log  step"
+    assert title_line("loss", notes, 20).plain == "loss    ! 3 NaN  log"
+    assert title_line("loss", notes, 10).plain == "loss      "
 
 
 def test_a_metric_without_a_finite_value_is_named_so() -> None:
     entry = Entry("loss", ENTRIES[0].pen, math.nan, math.nan)
-    assert legend_line([entry], "loss", 60, is_ascii=False).plain == "─ loss NaN (best NaN)"
+    assert legend_line([entry], "loss", 60).plain == "─ loss NaN (best NaN)"

@@ -82,7 +82,7 @@ def test_misspelt_commands_and_options_name_the_nearest(call: Any, args: list[st
 def test_options_before_a_command_are_not_lost_in_silence(call: Any) -> None:
     code, _, err = call("--theme", "nord", "runs")
     assert code == 2
-    assert "Options for 'runs' are written after it" in err
+    assert "Options for 'runs' go after it" in err
 
 
 def test_no_terminal_says_what_to_use_instead(call: Any) -> None:
@@ -184,7 +184,7 @@ def test_a_bug_leaves_a_sentence_and_a_log(call: Any, home: Path, monkeypatch: p
 def test_completion_script_comes_with_instructions(call: Any, shell: str, needed: str) -> None:
     code, out, _ = call("completion", shell)
     assert code == 0
-    assert out.startswith("# To have it in every shell, ")
+    assert out.startswith("# To enable it in every shell, ")
     assert f"tpu-console completion {shell}" in out.splitlines()[0]
     assert needed in out
 

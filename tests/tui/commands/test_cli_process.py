@@ -106,7 +106,7 @@ def test_run_that_fails_ends_with_1_and_says_where(runner: Runner) -> None:
     assert code == 1
     assert "finished" not in out
     assert "the size" in err
-    assert f"The log: {runner.run.log}" in err
+    assert f"Log: {runner.run.log}" in err
     assert "Traceback" not in err
 
 
@@ -116,8 +116,8 @@ def test_first_signal_stops_and_saves(runner: Runner, number: signal.Signals) ->
     process.send_signal(number)
     code, out, err = runner.end(process)
     assert code == 130
-    assert "Stopping after the current execution" in err
-    assert "\nstopped      asked with Ctrl-C" in out
+    assert "Stopping after the current steps" in err
+    assert "\nstopped      requested with Ctrl-C" in out
     assert runner.run.model.is_file()
     assert runner.journal_has('"outcome":"stopped"')
 
@@ -131,7 +131,7 @@ def test_second_interrupt_ends_the_run_at_once(runner: Runner) -> None:
     process.send_signal(signal.SIGINT)
     code, _, err = runner.end(process)
     assert code == 130
-    assert "at once" in err
+    assert "Killed" in err
     wait_until(lambda: not host.is_running())
     assert not runner.run.model.exists()
 
@@ -173,7 +173,7 @@ def test_detached_run_is_found_watched_and_stopped(runner: Runner) -> None:
     assert runner.finish("stop")[0] == 0
     code, out, _ = runner.end(watcher)
     assert code == 0
-    assert "\nstopped      asked with tpu-console stop" in out
+    assert "\nstopped      requested with tpu-console stop" in out
     assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "stopped"
 
 
@@ -185,7 +185,7 @@ def test_interrupted_attach_leaves_the_run_going(runner: Runner) -> None:
     watcher.send_signal(signal.SIGINT)
     code, _, err = runner.end(watcher)
     assert code == 130
-    assert "The run goes on" in err
+    assert "the run continues" in err
     assert runner.host().is_running()
 
 
@@ -194,5 +194,5 @@ def test_killed_host_ends_with_1_and_says_so(runner: Runner) -> None:
     runner.host().kill()
     code, _, err = runner.end(process)
     assert code == 1
-    assert "gone without a last word" in err
+    assert "ended without reporting an error" in err
     assert "The log: " in err

@@ -33,13 +33,13 @@ def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Pat
     size = schema["shards"][0]["bytes"]
     assert out.splitlines() == [
         f"shards       1 shard of {size / 1000:.1f} kB in {tmp_path}/shards",
-        "images       25, each read back",
+        "images       25, all verified",
         f'to train     dataset = "tfrecord" and data.options.path = "{tmp_path}/shards"',
         "",
         "class  images   share",
-        "daisy      10  40.0 %",
-        "rose        5  20.0 %",
-        "tulip      10  40.0 %",
+        "daisy      10  40.0%",
+        "rose        5  20.0%",
+        "tulip      10  40.0%",
     ]
     assert all(character.isprintable() or character == "\n" for character in err)
     ended = re.sub(r" in .*", "", err).splitlines()
@@ -69,9 +69,9 @@ def test_a_preset_is_converted_and_bad_images_left_out_when_that_is_allowed(call
     assert "--skip-bad" in err
     code, out, err = call("tfrecord", str(preset), str(tmp_path / "shards"), "--skip-bad")
     assert code == 0
-    assert "images       11, each read back; 1 left out" in out
+    assert "images       11, all verified; 1 skipped" in out
     assert "Train_1 is empty" in err
-    assert "multiple_diseases       2  18.2 %" in out
+    assert "multiple_diseases       2  18.2%" in out
 
 
 def test_what_is_wrong_with_a_table_is_said_with_the_command_s_own_options(call: Call, tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(tmp_path: Path) 
         wait_until(first.exists, "the first shard")
         terminal.press("ctrl+c")
         assert terminal.wait() == 130
-        assert "Interrupted. Whole shards are kept: the same command goes on with the next one." in terminal.flat
+        assert "Interrupted. Finished shards are kept; the same command continues with the next one." in terminal.flat
         assert "█" in terminal.raw.decode()
         assert terminal.is_restored
     finally:

@@ -63,14 +63,14 @@ def test_a_pipe_gets_whole_plain_lines(call: Call, at: Callable[[str], None]) ->
     assert lines[1] == "accelerator  TPU v5e, 8 chips"
     assert "\x1b" not in out
     assert any(line.startswith("problem  TPU free: Process 13 ") for line in lines)
-    assert "         read: /proc/13/fd/4 -> /dev/vfio/0" in lines
-    assert "         type: ps -o pid,user,lstart,args -p 13" in lines
+    assert "         found: /proc/13/fd/4 -> /dev/vfio/0" in lines
+    assert "         run: ps -o pid,user,lstart,args -p 13" in lines
 
 
 def test_a_terminal_gets_lines_that_fit_and_coloured_verdicts(tmp_path: Path) -> None:
     report = report_of("tpu-vm-v4-8", tmp_path)
     plain = report_lines(report, 80, coloured=False)
-    assert [line for line in plain if len(line) > 80 and "type:" not in line] == []
+    assert [line for line in plain if len(line) > 80 and "run:" not in line] == []
     coloured = report_lines(report, 80, coloured=True)
     assert any(line.startswith("\x1b[31m\x1b[1mproblem\x1b[0m  TensorFlow: ") for line in coloured)
     assert plain[-1] == report.summary

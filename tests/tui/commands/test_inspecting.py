@@ -94,7 +94,7 @@ def test_digits_are_described_in_plain_text(call: Call) -> None:
     code, out, _ = call("inspect", "digits")
     assert code == 0
     lines = out.splitlines()
-    assert "examples     1,437 to train on, 360 to validate on" in lines
+    assert "examples     1,437 training, 360 validation" in lines
     assert "inputs       image 8×8×1, float32" in lines
     assert [line for line in lines if line.startswith("3        146          37  10.2%  ██")]
     assert "\x1b" not in out
@@ -113,7 +113,7 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
         write_bad(folder / "tulip", kind)
     code, out, err = call("inspect", str(folder), "--json", "--set", "data.options.image_size=[32,32]")
     assert code == 0
-    assert "looks like image-folder" in err
+    assert "detected as image-folder" in err
     found = json.loads(out)
     assert found["bad"]["count"] > 8
     assert len(found["bad"]["first"]) == 10
@@ -124,7 +124,7 @@ def test_bad_files_are_shown_and_nothing_is_refused(call: Call, tmp_path: Path) 
     assert found["train"] + found["validation"] == found["images"]["usable"]
     assert sum(entry["train"] + entry["validation"] for entry in found["classes"]) == found["images"]["usable"]
     assert {entry["caption"] for entry in found["pictures"]} == {"daisy", "rose", "tulip"}
-    page = Page(80, Depth.GREY, is_utf8=True).lines("image-folder", {"path": str(folder)}, found)
+    page = Page(80, Depth.GREY).lines("image-folder", {"path": str(folder)}, found)
     assert "  tulip/empty.jpg is empty" in page
     assert max(map(len, page)) <= 80
 
@@ -149,10 +149,10 @@ def test_texts_pairs_and_ratings_are_described(call: Call, tmp_path: Path) -> No
     assert 0 < texts["unknown_words"]["validation"]["text"] < 0.5
     code, out, _ = call("inspect", str(write_ratings(tmp_path / "ratings.csv")))
     assert code == 0
-    assert "400 by 20 users of 31 items; 64.52% of all pairs; the mean is 3.00" in out
+    assert "400 by 20 users of 31 items; 64.52% of all pairs; mean 3.00" in out
     code, out, _ = call("inspect", str(write_pairs(tmp_path / "pairs.txt")))
     assert code == 0
-    assert "48 to train on, 12 to validate on" in out
+    assert "48 training, 12 validation" in out
     assert "source       Go 0." in out
 
 
@@ -178,11 +178,11 @@ def test_a_preset_whose_data_is_missing_says_where_it_comes_from(
     assert code == 1
     assert "text-pairs" in out
     assert "spa-eng/spa.txt" in err
-    assert "The data of this preset: " in err
+    assert "Data source of this preset: " in err
 
 
 def page_of(found: dict[str, Any], width: int = 80) -> list[str]:
-    return Page(width, Depth.GREY, is_utf8=False).lines("mine.py:data", {}, found)
+    return Page(width, Depth.GREY).lines("mine.py:data", {}, found)
 
 
 def test_many_classes_show_the_largest_and_the_smallest() -> None:
@@ -210,6 +210,6 @@ def test_the_speed_of_each_part_is_a_row_with_a_bar() -> None:
     ]
     lines = page_of({"speed": {"unit": "images", "parts": parts, "advice": ["The first epoch is slow."]}})
     assert lines[2].split() == ["part", "images/s", "each"]
-    assert lines[3].split() == ["decoding,", "resizing", "500", "2.0", "ms", "#"]
+    assert lines[3].split() == ["decoding,", "resizing", "500", "2.0", "ms", "▎"]
     assert lines[4].split()[:5] == ["later", "epochs", "100,000", "10.0", "µs"]
     assert lines[5] == "note         The first epoch is slow."

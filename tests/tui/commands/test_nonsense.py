@@ -92,7 +92,7 @@ def refused(*arguments: str, may_be_accepted: bool = False) -> str:
     """Check that a command line ends with a sentence and with the right exit code; return what it said."""
     code, out, err = called(arguments)
     assert "Traceback" not in out + err
-    assert "mistake of its own" not in err, err
+    assert "internal error" not in err, err
     if code == FAILED and NOT_STARTED in err:
         assert may_be_accepted, f"accepted: {arguments}"
     else:
@@ -219,7 +219,7 @@ def test_a_name_of_nothing_is_refused(command: str, name: str) -> None:
     assert code in {FAILED, REFUSED}
     assert err.strip()
     assert "Traceback" not in out + err
-    assert "mistake of its own" not in err, err
+    assert "internal error" not in err, err
 
 
 @settings(max_examples=40)

@@ -101,7 +101,7 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
     command = ["predict", str(run.path), "--data", str(scans), "--out", str(out)]
     terminal = Terminal(*command, home=private_home, size=(120, 40))
     try:
-        terminal.wait_for("Let it run? [y/N]")
+        terminal.wait_for("Allow it to run? [y/N]")
         assert "Lambda layer 'innocent' in" in terminal.flat
         assert not marker.exists()
         terminal.press(answer, "enter")

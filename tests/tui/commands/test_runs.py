@@ -114,7 +114,7 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     assert code == 0
     assert out.startswith(f"{run.run_id}\n  state    finished: all epochs are done\n")
     assert re.search(r"\n  epochs +7 \(preset: 60\)\n", out)
-    assert "again: tpu-console run digits-cnn" in out
+    assert "repeat: tpu-console run digits-cnn" in out
     assert "--epochs 7" in out
     assert "training  50.0 s" in out
     assert [line.split()[-1] for line in out.splitlines() if "0.9000" in line and "1.00 s" in line] == ["★"]
@@ -128,7 +128,7 @@ def test_show_of_a_failed_run_tells_why(call: Any) -> None:
     run = make_run(RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log"))
     run.log.touch()
     out = call("show")[1]
-    assert f"  mine.py raised.\n  KeyError: 'x'\n  Look at line 3.\n  The log: {run.log}\n" in out
+    assert f"  mine.py raised.\n  KeyError: 'x'\n  Look at line 3.\n  Log: {run.log}\n" in out
 
 
 @pytest.mark.parametrize("command", ["show", "attach", "stop"])
@@ -167,7 +167,7 @@ def test_attach_to_a_run_whose_process_is_gone(call: Any) -> None:
     code, out, err = call("attach")
     assert code == 1
     assert out.count("\nepoch ") == 2
-    assert "gone without a last word" in err
+    assert "ended without reporting an error" in err
 
 
 def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
@@ -176,7 +176,7 @@ def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
     os.utime(run.path, (0, 0))
     code, out, err = call("attach")
     assert (code, out) == (1, "")
-    assert err == f"Error: nothing trains {run.run_id}: it was prepared and never started.\n"
+    assert err == f"Error: {run.run_id} was created but never started.\n"
 
 
 def test_attach_tells_of_damaged_and_newer_lines(call: Any) -> None:
@@ -196,8 +196,8 @@ def test_stop_asks_the_run_that_trains(call: Any) -> None:
     write_heartbeat(live, os.getpid())
     code, out, _ = call("stop")
     assert code == 0
-    assert out.startswith(f"Asked {live.run_id} to stop")
-    assert json.loads((live.control / "stop.json").read_text())["reason"] == "asked with tpu-console stop"
+    assert out.startswith(f"Stopping {live.run_id}")
+    assert json.loads((live.control / "stop.json").read_text())["reason"] == "requested with tpu-console stop"
 
 
 def test_stop_of_several_wants_a_name(call: Any) -> None:
@@ -205,14 +205,14 @@ def test_stop_of_several_wants_a_name(call: Any) -> None:
         write_heartbeat(make_run(FIT, label=label), os.getpid())
     code, _, err = call("stop")
     assert code == 2
-    assert "Say which" in err
+    assert "Name one" in err
 
 
 def test_stop_without_a_live_run(call: Any) -> None:
     run = make_run(DONE)
     assert call("stop")[0] == 2
     code, out, _ = call("stop", run.run_id)
-    assert (code, out) == (0, f"{run.run_id} does not train any more: finished.\n")
+    assert (code, out) == (0, f"{run.run_id} is not training: finished.\n")
 
 
 def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
@@ -221,7 +221,7 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
     started = RunStarted("small", "host", 1, "here", config.model_dump(mode="json"))
     make_run(started, AcceleratorReady("tpu", "found", "data parallel", replicas, {}), *FINISHED, DONE)
-    text = "2 ms/step measured, 2.32 at best: 116 % of what a v5e-8 could do"
+    text = "116% of the best case for v5e-8: 2 ms/step, 2.32 at best"
     assert re.search(rf"\n  efficiency +{text}\n", call("show")[1])
     assert f"efficiency   {text}" in call("attach")[1]
     efficiency = json.loads(call("show", "--json")[1])["efficiency"]

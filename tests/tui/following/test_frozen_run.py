@@ -25,7 +25,6 @@ from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.following.overview import read_overview
 from tpu_console.tui.following.plain import PlainPrinter
-from tpu_console.tui.text.live_numbers import glyphs_for
 from tpu_console.tui.text.silence import silent_text, stall_text
 from tpu_console.tui.widgets.run_header import header_rows, status
 
@@ -89,9 +88,7 @@ def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> Non
             reader.join()
     words = [line.split()[0] for line in lines]
     assert words.index("silent") < words.index("stopping") < words.index("responding") < words.index("stopped")
-    assert re.search(
-        r"^silent +not responding for \d+ s\. The process does not respond: it may be", "".join(lines), re.M
-    )
+    assert re.search(r"^silent +not responding for \d+ s\. The process may be", "".join(lines), re.M)
 
 
 def silent(seconds: int, **changes: Any) -> Life:
@@ -139,10 +136,9 @@ def test_the_header_says_it_within_80_columns(changes: dict[str, Any], text: str
     assert status(view).plain == text
     assert header_rows(view, 78)[0].plain.endswith(text)
     assert ("left" in header_rows(view, 78)[-1].plain) == (text == "▸ training 0:27"), "a stuck run has no time left"
-    for glyphs in (glyphs_for("braille"), glyphs_for("ascii")):
-        for width in (20, 40, 78):
-            rows = header_rows(view_of(state, 130.0, snapshot=view.snapshot, glyphs=glyphs), width)
-            assert all(row.cell_length <= width for row in rows)
+    for width in (20, 40, 78):
+        rows = header_rows(view_of(state, 130.0, snapshot=view.snapshot), width)
+        assert all(row.cell_length <= width for row in rows)
 
 
 def test_durations_in_words() -> None:
@@ -161,14 +157,14 @@ async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path, siz
     engine.freeze(25)
     async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
         await until(pilot, lambda: re.search(r"▲ not responding for \d\d s", screen_text(pilot)))
-        assert "it may be suspended" in screen_text(pilot)
+        assert "The process may be suspended" in screen_text(pilot)
         assert engine.run.run_id in screen_text(pilot).splitlines()[0]
         live(pilot).stop_if(True)
         await until(pilot, lambda: "Stop requested; waiting for the run to respond." in screen_text(pilot))
         assert "not responding for" in screen_text(pilot)
         engine.thaw()
         await until(pilot, lambda: "stopping" in screen_text(pilot).splitlines()[0])
-        assert "waiting for the run to respond" not in screen_text(pilot)
+        await until(pilot, lambda: "waiting for the run to respond" not in screen_text(pilot))
 
 
 async def test_the_runs_screen_says_it_and_sees_it_come_back(private_home: Path) -> None:

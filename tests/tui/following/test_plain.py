@@ -97,7 +97,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
     assert epoch_line(epoch(3), FIT, is_best=True) == (
-        "epoch  3/30  0.41 s    9.3 ms/step    3,434 img/s  lr 1.9e-03  "
+        "epoch  3/30  0.41 s    9.3 ms/step    3,434 img/s  lr 0.0019  "
         "loss 0.1023 val 0.0811  accuracy 0.9687 val 0.9750 ★"
     )
 
@@ -128,7 +128,7 @@ def test_epoch_line_without_batch_size_or_learning_rate_leaves_them_out() -> Non
     assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
 
 
-@pytest.mark.parametrize(("value", "text"), [(float("nan"), "nan"), (float("inf"), "inf"), (4.2e-7, "4.200e-07")])
+@pytest.mark.parametrize(("value", "text"), [(float("nan"), "NaN"), (float("inf"), "inf"), (4.2e-7, "4.2e-7")])
 def test_odd_losses_are_written_out(value: float, text: str) -> None:
     assert f"  loss {text}" in epoch_line(epoch(2, logs={"loss": value}), FIT, is_best=False)
 
@@ -166,8 +166,8 @@ def test_each_phase_before_training_gets_one_line_when_it_ends(journal: Journal)
         "connecting   2.00 s  sim:2, 2 replicas (asked for), keras 3.15.1",
         "loading data 3.00 s  1,437 training examples, 360 for validation, 8×8×1, 10 classes",
         "building     3.00 s  cnn: 35,914 parameters in 10 layers, 144 kB",
-        "compiling    1.00 s  the first execution; not counted in epoch 1",
-        "training     30 epochs of 44 steps, 32 examples a step, 44 steps an execution: auto: fits",
+        "compiling    1.00 s  first execution, not counted in epoch 1",
+        "training     30 epochs of 44 steps, batch 32, 44 steps per execution: auto: fits",
     ]
 
 
@@ -223,12 +223,12 @@ def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_p
     lines = journal.feed(RunFinished("completed", "all epochs are done", {}))
     assert lines == [
         "saving       1.00 s",
-        "finished     all epochs are done (8.00 s in all)",
+        "finished     all epochs are done (total 8.00 s)",
         "best         val_accuracy 0.9750 in epoch 1",
         "time         training 3.00 s, saving 1.00 s",
         f"model        {tmp_path}/model.keras",
-        f"next         tpu-console attach {tmp_path.name}  (the curves)",
-        f"             tpu-console show {tmp_path.name}  (every figure)",
+        f"next         tpu-console attach {tmp_path.name}  (curves)",
+        f"             tpu-console show {tmp_path.name}  (all details)",
     ]
     assert journal.idle(1e6) == []
 
@@ -245,27 +245,27 @@ def test_failure_gives_cause_remedy_and_log(tmp_path: Path) -> None:
         "Error: mine.py raised.",
         "KeyError: 'x'",
         "Look at line 3.",
-        f"The log: {tmp_path}/console.log",
+        f"Log: {tmp_path}/console.log",
     ]
 
 
 def test_crash_shows_the_end_of_the_log_without_routine_lines(tmp_path: Path) -> None:
     log = ("I0000 00:00:17.5  12 cudart_stub.cc:31] Could not find cuda drivers", "", "terminate called")
     lines = crashed_lines(RunDirectory(tmp_path), log)
-    assert lines[1:3] == ["Its log ends with:", "  terminate called"]
-    assert "It printed nothing that says why." in crashed_lines(RunDirectory(tmp_path), log[:2])
+    assert lines[2:4] == ["The end of its log:", "  terminate called"]
+    assert "The end of its log:" not in crashed_lines(RunDirectory(tmp_path), log[:2])
 
 
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({}, "about 1m 02s, as a run like it took here on 2026-03-01"),
-        ({"epochs": 1}, "about 23 s, as a run like it took here on 2026-03-01"),
+        ({}, "about 1m 02s, from a similar run here on 2026-03-01"),
+        ({"epochs": 1}, "about 23 s, from a similar run here on 2026-03-01"),
         (
             {"batch_size": 16},
-            "very roughly 1m 02s: as many images a second as with batch 32 on 2026-03-01",
+            "roughly 1m 02s, from a similar run here on 2026-03-01 with batch 32",
         ),
-        ({"early_stopping": {"patience": 1}}, "at most about 1m 02s, as a run like it took here on 2026-03-01"),
+        ({"early_stopping": {"patience": 1}}, "at most about 1m 02s, from a similar run here on 2026-03-01"),
         ({"dataset": "somewhere.data:load"}, ""),
     ],
 )
@@ -282,8 +282,8 @@ def test_plan_says_batch_steps_learning_rate_and_warnings() -> None:
     assert plan_lines(config, make_plan(config, Hardware())) == [
         "preset       custom",
         "             digits → cnn, 2 epochs, on 2 simulated replicas on the CPU",
-        "plan         batch 24 (12 × 2 replicas), 59 steps an epoch (1,416 examples)",
-        "             adam at 1.0e-03, constant; float32",
+        "plan         batch 24 (12 × 2 replicas), 59 steps per epoch (1,416 examples)",
+        "             adam, learning rate 0.001 (constant), float32",
         (
             "warning      A batch of 12 per replica is not a multiple of 8; a TPU pads it to 16. "
             "Multiples of 128 are best."

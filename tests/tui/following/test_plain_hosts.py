@@ -42,10 +42,10 @@ def test_an_epoch_says_how_much_of_it_was_waited_and_a_change_says_what_to_do(tm
     end_epoch(run, 3)
     lines = said(run)
     epochs = [line for line in lines if line.startswith("epoch")]
-    assert ["waits 40 %" in epochs[0], "waits  4 %" in epochs[1], "waits  3 %" in epochs[2]] == [True] * 3
+    assert ["waits 40%" in epochs[0], "waits  4%" in epochs[1], "waits  3%" in epochs[2]] == [True] * 3
     assert [line for line in lines if line.startswith("input")] == [
-        f"input        input limits: waits 30 % of the time. {REMEDY}",
-        "input        accelerator limits (waits 4 % of the time)",
+        f"input        input-bound (30% waiting for data). {REMEDY}",
+        "input        compute-bound (4% waiting for data)",
     ]
 
 
@@ -66,8 +66,8 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
     lines = said(run)
     assert "backend      JAX: a TPU is here and JAX is ready for it" in lines
     assert "topology     mesh 2×4, 2 processes × 4 devices" in lines
-    assert lines.count("slow         host 1 (tpu-vm-1) is slow: 9,000 images/s, 14 % below the hosts' median") == 1
-    assert lines[-1] == "lost         host 1 (tpu-vm-1) is lost: not heard of for 12 s"
+    assert lines.count("slow         host 1 (tpu-vm-1) is slow: 9,000 images/s, 14% below the median host") == 1
+    assert lines[-1] == "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
 
 
 def test_show_tells_the_same(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
@@ -80,10 +80,10 @@ def test_show_tells_the_same(tmp_path: Path, call: Callable[..., tuple[int, str,
     for text in (
         "JAX (a TPU is here and JAX is ready for it); DataParallel; mesh 2×4",
         "0: TPU v5 lite, TPU:0 at 0,0,0",
-        "lost         host 1 (tpu-vm-1) is lost: not heard of for 12 s",
-        "tpu-vm-0: cpu 64 %, memory 20.1/188.0 GiB, disk not told (the container hides its disks), images/s 12,000",
-        "tpu-vm-1: cpu not told (the host is lost)",
-        "input limits: waits 38 % of the time. Cache the decoded examples in memory",
+        "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s",
+        "tpu-vm-0: cpu 64%, memory 20.1/188.0 GiB, disk n/a (the container hides its disks), images/s 12,000",
+        "tpu-vm-1: cpu n/a (the host is lost)",
+        "input-bound (38% waiting for data). Cache the decoded examples in memory",
     ):
         assert text in out
     told = json.loads(call("show", "--json", str(run.run.path))[1])
@@ -119,5 +119,5 @@ def test_what_is_left_of_an_epoch_comes_behind_its_end_and_is_not_the_next_ones(
     end_epoch(run, 2)
     lines = said(run)[-3:]
     assert "waits" not in lines[0]
-    assert lines[1] == "input        input limits: waits 50 % of the time. Cache it."
-    assert "waits 10 %" in lines[2]
+    assert lines[1] == "input        input-bound (50% waiting for data). Cache it."
+    assert "waits 10%" in lines[2]

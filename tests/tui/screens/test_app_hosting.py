@@ -79,7 +79,7 @@ async def test_start_opens_the_live_screen_and_leaving_says_how_to_come_back(
     assert asked == [(CONFIG, False)]
     assert app.return_code == 0
     name = engine.run.run_id
-    assert app.farewell == f"{name} goes on training. Come back with: tpu-console attach {name}"
+    assert app.farewell == f"{name} is still training. To come back: tpu-console attach {name}"
     assert host.poll() is None, "detaching leaves it alone"
 
 

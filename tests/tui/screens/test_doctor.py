@@ -46,7 +46,7 @@ async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
         texts = "\n".join(app.texts())
         assert "where\nTPU VM" in texts
         assert "Process 4242 of bob holds the TPU" in texts
-        assert "type: ps -o pid,user,lstart,args -p 4242" in texts
+        assert "run: ps -o pid,user,lstart,args -p 4242" in texts
         assert len(app.screen.query(".finding.-problem")) == 1
         box = app.screen.query_one("#report", VerticalScroll)
         await until(pilot, lambda: box.max_scroll_y > 0)  # the report has been laid out
@@ -64,7 +64,7 @@ async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> 
 
     app = Host(slow)
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: "looking around" in app.title_text())
+        await until(pilot, lambda: "checking" in app.title_text())
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, DoctorScreen))
         go.set()

@@ -15,9 +15,9 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.text.outcome import VerdictBox
 from tpu_console.tui.widgets.chart_pane import ChartPane
 from tpu_console.tui.widgets.epoch_table import EpochTable
+from tpu_console.tui.widgets.outcome_box import OutcomeBox
 from tpu_console.tui.widgets.rows_pane import RowsPane
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> N
     engine.train(5, ends=False)
     async with app_on(engine).run_test(size=size) as pilot:
         await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
-        await shows(pilot, "CPU", "No GPU was found.", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
-        await shows(pilot, "★     3 0.6667", "▸     5", "smooth", "detach", "help")
+        await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
+        await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
         train, held_out = live(pilot).query_one("#loss", ChartPane)._curves
         assert (train.name, held_out.name) == ("loss", "val_loss")
         assert train.value[-1] == pytest.approx(0.4)
@@ -89,7 +89,7 @@ async def test_without_room_one_lower_pane_at_a_time(engine: FakeEngine) -> None
 
 async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "starting", "not connected yet")
+        await shows(pilot, "starting", "connecting")
         engine.begin()
         await shows(pilot, "compiling", "waiting for the first step", "✓ importing 3.00 s")
         engine.train(1)
@@ -151,10 +151,10 @@ async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -
         await pilot.press("k")
         await pilot.press("y")
         await shows(pilot, "stopping")
-        assert "asked from the console" in request.read_text()
+        assert "requested in the console" in request.read_text()
         engine.write(StopRequested("asked from the console"))
         engine.finish("stopped", "asked from the console")
-        await shows(pilot, "Stopped after 1 epoch", "as asked")
+        await shows(pilot, "Stopped on request after 1 epoch")
         await pilot.press("k")
         assert pilot.app.screen is live(pilot), "there is nothing left to stop"
 
@@ -167,7 +167,7 @@ async def test_a_stop_request_that_cannot_be_written_is_told(engine: FakeEngine)
         engine.run.control.rmdir()
         engine.run.control.write_text("a file where a folder belongs")
         await pilot.press("k", "y")
-        await shows(pilot, "The request to stop")
+        await shows(pilot, "Cannot write the stop request")
         assert "stopping" not in screen_text(pilot)
 
 
@@ -212,9 +212,9 @@ async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.run.log.write_text("libtpu: Killed\n")
     engine.die()
     async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "✗ crashed", "ended without a word", "console.log", "libtpu: Killed")
+        await shows(pilot, "✗ crashed", "ended without reporting an error", "console.log", "libtpu: Killed")
         await shows(pilot, "checkpoints/best.keras")
-        assert live(pilot).query_one(VerdictBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
+        assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
 
 
 async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
@@ -224,7 +224,7 @@ async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
     engine.append("}{")
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "newer tpu-console (journal version 7", "i shows 2 more", "★     1")
+        await shows(pilot, "newer tpu-console (journal version 7", "i: 2 more", "★     1")
         await pilot.press("i")
         await shows(pilot, "2 records of the journal could not be read", "leaves out 29 examples", "keras 3.12.0")
         await pilot.press("escape")
@@ -242,9 +242,7 @@ async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
     )
     engine.write(MemorySampled(told))
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
-        await shows(
-            pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "not told", "The runtime does not tell.", "batch 96 = 3 × 32"
-        )
+        await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not tell.", "batch 96 = 3 × 32")
 
 
 async def test_nan_is_seen_in_the_table(engine: FakeEngine) -> None:
@@ -305,7 +303,7 @@ async def test_resize_storm(engine: FakeEngine) -> None:
         for width, height in [(80, 24), (20, 5), (300, 90), (1, 1), (120, 24), (80, 60), (119, 41), (40, 12)] * 3:
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(80, 24)
-        await shows(pilot, "★     1", "3 epochs", "loss", "accuracy", "help")
+        await shows(pilot, "★     1", "3 epochs", "loss", "accuracy", "Help")
         lines = screen_text(pilot).splitlines()
         assert len(lines) == 24
         assert max(len(line) for line in lines) <= 80

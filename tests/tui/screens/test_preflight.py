@@ -98,12 +98,12 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
         await pilot.press("enter")
         app.shown.query_one("#tpus", Input).value = "v5e-8"
         app.shown.query_one("#batches", Input).value = "32, many"
-        await until(pilot, lambda: "'many' is no number of examples" in screen_text(pilot))
+        await until(pilot, lambda: "'many' is not a positive whole number" in screen_text(pilot))
         await pilot.press("f5")
         await pilot.pause()
         assert not log_file("preflight").exists()
         app.shown.query_one("#batches", Input).value = "32, 64,32"
-        await until(pilot, lambda: "no number" not in screen_text(pilot))
+        await until(pilot, lambda: "not a positive" not in screen_text(pilot))
         await pilot.press("f5")
         await until(pilot, lambda: len(app.table.verdicts) == 1)
         assert '"batches": [32, 64]' in log_file("preflight").read_text()

@@ -124,6 +124,6 @@ async def test_without_runs_it_says_where_they_would_be_and_goes_back() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         chosen = app.screen.query_one("#chosen", Static)
-        await until(pilot, lambda: "There is no run in" in str(chosen.render()))
+        await until(pilot, lambda: "No runs in" in str(chosen.render()))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, RunsScreen))

@@ -105,9 +105,9 @@ async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.Monk
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
         assert "Time" in app.figures()
-        assert "about 15 s, as a run like it took here on 2026-03-01" in app.figures()
+        assert "about 15 s, from a similar run here on 2026-03-01" in app.figures()
         await type_into(pilot, app, "epochs", "1000")
-        assert "about 1m 39s, as a run like it took here" in app.figures()
+        assert "about 1m 39s, from a similar run here" in app.figures()
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -132,7 +132,7 @@ async def test_an_invalid_value_is_marked_and_nothing_is_lost() -> None:
         row = app.row("batch_size")
         assert row.has_class("-invalid")
         assert "greater than 0" in str(row.query_one(".problem", Static).render())
-        assert "last good plan" in str(app.panel.query_one("#plan-trouble", Static).render())
+        assert "last valid plan" in str(app.panel.query_one("#plan-trouble", Static).render())
         assert f"3 epochs × {1437 // DIGITS.batch_size}" in app.figures()
 
         await pilot.press("tab", "ctrl+r")
@@ -271,7 +271,7 @@ async def test_simulated_replicas_are_counted_and_the_accelerator_says_what_is_t
         await pilot.press("enter", "end", "enter")
         await until(pilot, lambda: app.focused is row.query_one("Input.own"))
         await pilot.press("8")
-        await until(pilot, lambda: f"{DIGITS.batch_size} a replica × 8 = global batch of" in app.figures())
+        await until(pilot, lambda: f"{DIGITS.batch_size} per replica × 8 = global batch of" in app.figures())
         assert f"= global batch of {8 * DIGITS.batch_size} images" in app.figures()
         assert app.panel.command == "tpu-console run digits-cnn --accelerator sim:8"
 
@@ -376,7 +376,7 @@ async def test_a_broken_preset_file_is_listed_with_its_mistakes(tmp_path: Path) 
         await until(pilot, lambda: "did you mean 'digits'?" in " ".join(str(detail.render()).split()))
         assert "batch_size" in str(detail.render())
         presets = app.setup.query_one(PresetList)
-        assert "✖ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
+        assert "✗ bad.toml" in str(presets.get_option_at_index(presets.option_count - 1).prompt)
         assert app.panel.command == "tpu-console run digits-cnn"
 
 

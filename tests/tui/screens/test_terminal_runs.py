@@ -96,7 +96,7 @@ def assert_rows_are_true(terminal: Terminal, run: RunDirectory) -> None:
 
 def start_long_run(terminal: Terminal) -> None:
     """Choose many epochs in the form, and start."""
-    terminal.wait_for("Trains on")
+    terminal.wait_for("Device")
     terminal.wait_for("GPU:")
     terminal.press("enter")
     terminal.wait_for("A built-in dataset")
@@ -171,7 +171,7 @@ def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -
     viewers[1].wait_for("Stop training?")
     viewers[1].press("y")
     for viewer in viewers:
-        viewer.wait_for("as asked")
+        viewer.wait_for("Stopped on request")
         viewer.wait_for_path(run.model)
     assert the(run, RunFinished).outcome == "stopped"
     assert run.model.is_file()
@@ -183,7 +183,7 @@ def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -
 
 def test_closed_terminal_ends_the_console_and_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
-    console.wait_for("Trains on")
+    console.wait_for("Device")
     console.press("ctrl+r")
     console.wait_for(lambda: epoch_shown(console) >= 2)
     run = the_run(home)
@@ -218,11 +218,11 @@ def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: 
 
 
 def assert_whole_crash_is_read(terminal: Terminal, run: RunDirectory) -> None:
-    terminal.wait_for("The training process ended without a word.")
+    terminal.wait_for("The training process ended without reporting an error.")
     terminal.wait_for_path(run.log)
     assert "crashed" in terminal.lines[0]
-    assert "out of memory, or the machine was restarted" in terminal.flat
-    assert "what to do: Read the log's end" in terminal.flat
+    assert "ran out of memory, or the machine restarted" in terminal.flat
+    assert "what to do: Start the run again" in terminal.flat
 
 
 def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Opener, home: Path) -> None:
@@ -271,7 +271,7 @@ def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_term
     console.press("q")
     console.wait_for("Stop it?")
     console.press("y")
-    console.wait_for("as asked")
+    console.wait_for("Stopped on request")
     run = the_run(home)
     assert the(run, RunFinished).outcome == "stopped"
     # The engine's thread may take a moment longer than its last event.
@@ -284,7 +284,7 @@ def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_term
 @pytest.mark.parametrize("is_hang_up", [False, True], ids=["SIGTERM", "closed terminal"])
 def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener, home: Path, is_hang_up: bool) -> None:
     console = open_terminal("--in-process")
-    console.wait_for("Trains on")
+    console.wait_for("Device")
     console.press("ctrl+r")
     console.wait_for(lambda: epoch_shown(console) >= 1)
     run = the_run(home)
@@ -297,8 +297,8 @@ def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener,
         assert console.is_restored
     end = events_of(run)[-1]
     assert isinstance(end, RunFailed)
-    cause = "the closing of its terminal (SIGHUP)" if is_hang_up else "SIGTERM"
-    assert end.what == f"The console that trained this run was ended by {cause}, before the run could be saved."
+    cause = "its terminal closing (SIGHUP)" if is_hang_up else "SIGTERM"
+    assert end.what == f"The console that trained this run was ended by {cause} before the model was saved."
     assert liveness_of(run) is Liveness.DEAD
 
 

@@ -60,7 +60,7 @@ def open_terminal(home: Path, run: RunDirectory) -> Iterator[Opener]:
 
 def is_complete(terminal: Terminal) -> bool:
     """Whether the live screen stands with everything on it, the footer at the bottom."""
-    return "images/s" in terminal.text and "smooth" in terminal.lines[-1] and bool(terminal.curves)
+    return "images/s" in terminal.text and "Smooth" in terminal.lines[-1] and bool(terminal.curves)
 
 
 def test_sizes_of_the_storm_are_all_different() -> None:
@@ -83,7 +83,7 @@ def test_storm_of_sizes_leaves_the_screen_that_a_new_console_draws(open_terminal
         fresh.wait_for(lambda: fresh.lines[HEADER_ROWS:] == tossed.lines[HEADER_ROWS:])
         assert run.run_id in tossed.lines[0]
         tossed.press("?")
-        tossed.wait_for("escape closes")
+        tossed.wait_for("escape: close")
         tossed.press("escape")
         tossed.wait_for(lambda: fresh.lines[HEADER_ROWS:] == tossed.lines[HEADER_ROWS:])
     finally:
@@ -99,7 +99,7 @@ def test_each_size_of_the_storm_is_drawn_whole(open_terminal: Opener) -> None:
     for columns, rows in STORM[::6]:
         terminal.resize(columns, rows)
         terminal.wait_for(
-            lambda: "detach" in terminal.lines[-1] and sum("smooth" in row for row in terminal.lines) == 1
+            lambda: "Detach" in terminal.lines[-1] and sum("Smooth" in row for row in terminal.lines) == 1
         )
         terminal.wait_for(lambda: terminal.curves)
         assert len(terminal.lines) == rows
@@ -122,7 +122,7 @@ def test_size_and_theme_show_every_part(
     terminal = open_terminal("attach", *(["--theme", theme] if theme else []), size=size)
     terminal.wait_for(lambda: is_complete(terminal))
     terminal.wait_for(lambda: all(pane in terminal.text for pane in panes))
-    for part in (run.run_id, "digits 1,437 + 360 images", "CPU · 1 replica", "ms/step", "loss", "accuracy", "detach"):
+    for part in (run.run_id, "digits 1,437 + 360 images", "CPU, 1 replica", "ms/step", "loss", "accuracy", "Detach"):
         assert part in terminal.text
     is_light = int(terminal.cell(2, size[0] - 2).bg[:2], 16) > 0x80
     assert is_light is (theme is not None)
@@ -171,7 +171,7 @@ def test_ascii_is_all_that_reaches_the_terminal(
 ) -> None:
     terminal = open_terminal("attach", *arguments, environment=environment)
     terminal.wait_for(lambda: "images/s" in terminal.text and "-+" in terminal.text)
-    for key, shown in (("k", "Stop training?"), ("?", "escape closes"), ("i", "escape closes")):
+    for key, shown in (("k", "Stop training?"), ("?", "escape: close"), ("i", "escape: close")):
         terminal.press(key)
         terminal.wait_for(shown)
         terminal.press("escape")
@@ -181,9 +181,9 @@ def test_ascii_is_all_that_reaches_the_terminal(
     terminal.resize(200, 50)
     terminal.wait_for("palette")
     terminal.press("n")
-    terminal.wait_for("Trains on")
+    terminal.wait_for("Device")
     terminal.press("ctrl+l")
-    terminal.wait_for("runs, the newest first")
+    terminal.wait_for("runs, newest first")
     terminal.press("ctrl+q")
     assert terminal.wait() == 0
     assert terminal.raw.isascii(), sorted({c for c in terminal.raw.decode() if ord(c) > 127})

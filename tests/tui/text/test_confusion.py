@@ -36,7 +36,7 @@ PLANTS = ["healthy", "multiple_diseases", "rust", "scab"]
 
 def test_a_small_matrix_has_the_names_of_the_classes() -> None:
     assert matrix_lines(even_report(PLANTS), None) == [
-        "rows: what it is; columns: what it was taken for",
+        "rows: true class; columns: predicted class",
         "                        healthy  multiple_di…          rust          scab",
         "healthy                      50            50             ·             ·",
         "multiple_diseases             ·            90            10             ·",
@@ -73,7 +73,7 @@ def test_no_line_is_wider_than_the_terminal_or_says_less_than_it_could(count: in
 def test_twenty_classes_fit_eighty_columns_as_shares() -> None:
     report = even_report([f"number {n}" for n in range(20)], examples=100_000, wrong=10_000)
     lines = matrix_lines(report, 78)
-    assert "hundredths" in lines[0]
+    assert "in percent" in lines[0]
     assert lines[2].split()[-20:] == ["50", "50", *["·"] * 18]
 
 
@@ -121,11 +121,10 @@ def test_a_pane_that_scrolls_always_has_counts() -> None:
 def test_sentences() -> None:
     report = replace(even_report(PLANTS), not_numbers=3, is_partial=True)
     assert headline(report) == (
-        "the first 400 validation examples, 4 classes: accuracy 0.8000, balanced 0.8000, "
-        "3 without an answer (not a number)"
+        "the first 400 validation examples, 4 classes: accuracy 0.8000, balanced 0.8000, 3 with NaN predictions"
     )
-    assert mistake_text(report.mistakes[0]) == "healthy taken for multiple_diseases: 50 times (50% of its examples)"
-    assert "once" in mistake_text(replace(report.mistakes[0], count=1))
+    assert mistake_text(report.mistakes[0]) == "healthy → multiple_diseases (50×, 50% of them)"
+    assert "(1×, " in mistake_text(replace(report.mistakes[0], count=1))
 
 
 def finished_run(report: ClassReport) -> RunDirectory:
@@ -142,7 +141,7 @@ def test_show_has_scores_matrix_and_mistakes(call: Callable[..., tuple[int, str,
     finished_run(even_report(PLANTS))
     code, out, err = call("show")
     assert (code, err) == (0, "")
-    for text in ("accuracy 0.8000", "class              precision", "scab                         10", "50 times"):
+    for text in ("accuracy 0.8000", "class              precision", "scab                         10", "(50×, "):
         assert text in out
     values = json.loads(call("show", "--json")[1])
     assert values["classes"]["matrix"][0] == [50, 50, 0, 0]

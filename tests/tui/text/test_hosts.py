@@ -34,7 +34,7 @@ def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **to
 
 
 def rows_of(table: ReplicaTable) -> list[dict[str, str]]:
-    return [{column.name: table.cell(column, i) for column in table.columns} for i in range(len(table.items))]
+    return [{column.title: table.cell(column, i) for column in table.columns} for i in range(len(table.items))]
 
 
 def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_replica_has_its_share_of_what_its_host_takes(tmp_path: Path) -> None:
         "host": "tpu-vm-0",
         "batch": "128",
         "images/s": "1,500",
-        "duty": "64 %",
+        "duty": "64%",
         "memory": "9.3/15.8 GiB",
     }
     assert table.remarks == []
@@ -59,7 +59,7 @@ def test_a_host_is_slow_more_than_a_tenth_below_the_median(tmp_path: Path, rate:
     hosts = hosts_of(state)
     assert [bool(hosts[process].behind) for process in range(3)] == [False, False, is_slow or rate < 10_800]
     if is_slow:
-        assert slow_text(hosts[2]) == "host 2 (tpu-vm-2) is slow: 9,000 images/s, 25 % below the hosts' median"
+        assert slow_text(hosts[2]) == "host 2 (tpu-vm-2) is slow: 9,000 images/s, 25% below the median host"
 
 
 def test_one_slow_second_does_not_make_a_slow_host(tmp_path: Path) -> None:
@@ -72,10 +72,10 @@ def test_a_lost_host_has_no_figures_and_says_why(tmp_path: Path) -> None:
     run = trained(tmp_path, 2, 4)
     run.lose(1)
     state = state_of(run)
-    assert lost_text(state.lost[0]) == "host 1 (tpu-vm-1) is lost: not heard of for 12 s"
+    assert lost_text(state.lost[0]) == "host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
     table = table_of(state, 120, 0)
     assert rows_of(table)[4]["host"] == "lost tpu-vm-1"
-    assert [rows_of(table)[4][name] for name in ("images/s", "duty", "memory")] == ["– (1)", "– (1)", "not told (1)"]
+    assert [rows_of(table)[4][name] for name in ("images/s", "duty", "memory")] == ["n/a (1)", "n/a (1)", "n/a (1)"]
     assert "(1) images/s, duty cycle, memory: the host is lost" in table.remarks
     assert {gauge.why_not for gauge in gauges_of(state, 1)[1:]} == {"the host is lost"}
 
@@ -89,18 +89,18 @@ def test_each_missing_figure_says_why(tmp_path: Path) -> None:
     table = table_of(state_of(trained(tmp_path, 1, 4, memory=told, rates=[None])), 120, 0)
     assert [row["memory"] for row in rows_of(table)] == [
         "3.0/16.0 GiB",
-        "not told (1)",
+        "n/a (1)",
         "?/16.0 GiB (2)",
-        "not told (3)",
+        "n/a (3)",
     ]
     assert {"images/s", "duty"}.isdisjoint(rows_of(table)[0]), "a column without any figure is left out"
     assert list(table.remarks) == [
         "(1) memory: JAX does not tell",
         "(2) memory: only the limit is known",
-        "(3) memory: nothing was told yet",
+        "(3) memory: no data yet",
         "images/s: the batch size is not known",
         f"duty cycle: {NO_DUTY}",
-        "duty cycle: nothing was told yet",
+        "duty cycle: no data yet",
     ]
 
 
@@ -108,14 +108,14 @@ def test_before_training_nothing_is_claimed(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path)
     run.begin()
     table = table_of(state_of(run), 120, 0)
-    assert [column.name for column in table.columns] == ["#", "device", "kind", "coords", "host", "batch"]
-    assert table.remarks == ["images/s, duty cycle, memory: nothing was told yet"]
+    assert [column.title for column in table.columns] == ["#", "device", "kind", "coords", "host", "batch"]
+    assert table.remarks == ["images/s, duty cycle, memory: no data yet"]
     assert [gauge.value for gauge in gauges_of(state_of(run), 0)] == [""] * 4
 
 
 def test_columns_come_back_with_the_width(tmp_path: Path) -> None:
     state = state_of(trained(tmp_path, 2, 4))
-    shown = [{column.name for column in table_of(state, width, 0).columns} for width in range(10, 140)]
+    shown = [{column.title for column in table_of(state, width, 0).columns} for width in range(10, 140)]
     assert shown[0] == {"#", "duty"}
     assert {"images/s", "duty", "memory"} <= shown[26]
     assert shown[-1] == {"#", "device", "kind", "coords", "host", "batch", "images/s", "duty", "memory"}
@@ -137,18 +137,18 @@ def test_many_replicas_are_a_row_a_host_and_the_chosen_ones_replicas(tmp_path: P
         "host": "slow tpu-vm-5",
         "batch": "128",
         "images/s": "9,000",
-        "duty": "64 %",
+        "duty": "64%",
         "memory": "9.7/15.8 GiB",
     }
     assert (rows[6]["device"], rows[6]["images/s"]) == ("TPU:40", "1,125")
-    assert table.remarks[-1] == "h: the replicas of the next host"
+    assert table.remarks[-1] == "h: next host"
 
 
 def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path, 1, 2)
     run.begin()
     run.write(MemorySampled((ReplicaMemory(1, GIB, GIB, 2 * GIB, "", 0.0),)))
-    assert [row["duty"] for row in rows_of(table_of(state_of(run), 120, 0))] == ["– (1)", "0 %"]
+    assert [row["duty"] for row in rows_of(table_of(state_of(run), 120, 0))] == ["n/a (1)", "0%"]
 
 
 @pytest.mark.parametrize(
@@ -156,14 +156,14 @@ def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
     [
         (
             InputMeasured(1, 9, 9.0, 10, 0.38, 1.0, "input", "Cache it."),
-            "input limits: waits 38 % of the time. Cache it.",
+            "input-bound (38% waiting for data). Cache it.",
         ),
-        (InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"), "accelerator limits (waits 2 % of the time)"),
+        (InputMeasured(1, 9, 9.0, 10, 0.02, 1.0, "accelerator"), "compute-bound (2% waiting for data)"),
         (
             InputMeasured(1, 9, 9.0, 10, 0.1, 1.0, "balanced"),
-            "input and accelerator keep pace (waits 10 % of the time)",
+            "input and compute are balanced (10% waiting for data)",
         ),
-        (InputMeasured(1, 9, 9.0, 0, 0.0, 0.0, "accelerator"), "accelerator limits (no time to measure)"),
+        (InputMeasured(1, 9, 9.0, 0, 0.0, 0.0, "accelerator"), "compute-bound (not measured)"),
     ],
 )
 def test_what_limits_is_said_with_its_share(measured: InputMeasured, text: str) -> None:
@@ -173,7 +173,7 @@ def test_what_limits_is_said_with_its_share(measured: InputMeasured, text: str) 
 def test_gauges_name_what_the_host_does_and_why_not(tmp_path: Path) -> None:
     told = {gauge.name: gauge for gauge in gauges_of(state_of(trained(tmp_path, disk=False)), 0)}
     assert [*told] == ["waits", "cpu", "memory", "disk"]
-    assert told["waits"].value == "38 %"
+    assert told["waits"].value == "38%"
     assert told["memory"].value == "20.3/188.0 GiB"
     assert (told["disk"].value, told["disk"].why_not) == ("", NO_DISK)
     assert REMEDY in input_verdict(state_of(trained(tmp_path)).input)  # type: ignore[arg-type]  # it was measured

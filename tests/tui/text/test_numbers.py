@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import io
+import math
 
 import pytest
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 from tpu_console.tui.terminal.output import complain_about, say, speaks_utf8
-from tpu_console.tui.text.numbers import duration, metric, plural, shape, size
+from tpu_console.tui.text.numbers import (
+    bar_cells,
+    clock,
+    duration,
+    learning_rate,
+    listed,
+    memory,
+    metric,
+    percent,
+    plural,
+    shape,
+    size,
+)
 from tpu_console.tui.text.tables import Column, fields, table
 
 
@@ -17,6 +30,8 @@ from tpu_console.tui.text.tables import Column, fields, table
     [
         (-1, "0.00 s"),
         (0.414, "0.41 s"),
+        (0.0412, "41.2 ms"),
+        (None, "–"),
         (9.994, "9.99 s"),
         (9.996, "10.0 s"),
         (59.94, "59.9 s"),
@@ -28,23 +43,55 @@ from tpu_console.tui.text.tables import Column, fields, table
         (float("nan"), "–"),
     ],
 )
-def test_duration(seconds: float, text: str) -> None:
+def test_duration(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0, "0:00"), (42.9, "0:42"), (3723, "1:02:03"), (183_840, "2d 03:04"), (-5, "0:00")]
+)
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.0, "0.0000"),
         (0.98765, "0.9877"),
-        (-2.5, "-2.5000"),
-        (12345.0, "1.234e+04"),
-        (3e-5, "3.000e-05"),
-        (float("-inf"), "-inf"),
+        (12.3456, "12.346"),
+        (123.456, "123.46"),
+        (1234.56, "1234.6"),
+        (0.00001234, "1.2e-5"),
+        (0.0, "0.0000"),
+        (3.2e9, "3.2e9"),
+        (math.nan, "NaN"),
+        (-math.inf, "-inf"),
+        (None, ""),
     ],
 )
-def test_metric(value: float, text: str) -> None:
+def test_metric(value: float | None, text: str) -> None:
     assert metric(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.001, "0.001"), (0.5, "0.5"), (1.953e-4, "2e-4"), (0.00196, "0.00196"), (None, "")],
+)
+def test_learning_rate(value: float | None, text: str) -> None:
+    assert learning_rate(value) == text
+
+
+def test_memory_says_only_what_is_known() -> None:
+    gib = 1 << 30
+    assert memory(3 * gib, 16 * gib) == "3.0/16.0 GiB"
+    assert memory(5 << 20, None) == "5.0 MiB"
+    assert memory(None, None) == ""
+
+
+def test_only_a_finished_bar_is_full() -> None:
+    assert bar_cells(0.999, 10) == 9
+    assert bar_cells(1.0, 10) == 10
+    assert bar_cells(-1, 10) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,6 +108,11 @@ def test_plural_and_shape() -> None:
         "2 classes",
     ]
     assert shape((28, None, 1)) == "28×?×1"
+
+
+def test_percent_and_lists() -> None:
+    assert [percent(37.6), percent(None)] == ["38%", ""]
+    assert [listed(["a", "b"], 2), listed(["a", "b", "c"], 1)] == ["a, b", "a and 2 more"]
 
 
 COLUMNS = [Column("run", 9), Column("epochs", 5, right=True), Column("started", 1)]

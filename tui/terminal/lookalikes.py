@@ -1,0 +1,31 @@
+"""ASCII characters that look like the others this program draws, one cell for one cell."""
+
+LOOKALIKES = {
+    **dict.fromkeys("─", "-"),
+    **dict.fromkeys("━═", "="),
+    **dict.fromkeys("│┃║▎▏▌▍▐▕▊▋▉", "|"),
+    **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"),
+    **dict.fromkeys("▔▀", "-"),
+    # A spinner's frames, and the bars of a sparkline.
+    **dict(zip("▖▘▝▗", "|/-\\", strict=True)),
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
+    **dict.fromkeys("■", "#"),
+    **dict.fromkeys("●•★◆", "*"),
+    **dict.fromkeys("○◯□", "o"),
+    **dict.fromkeys("✓", "+"),
+    **dict.fromkeys("✗✕×", "x"),
+    **dict.fromkeys("▶▸►→❯", ">"),
+    **dict.fromkeys("◀◂◄←❮", "<"),
+    **dict.fromkeys("▲△", "!"),
+    **dict.fromkeys("↑", "^"),
+    **dict.fromkeys("▼▽↓", "v"),
+    **dict.fromkeys("–—·", "-"),
+    "░": ".",
+    "µ": "u",
+    "…": "~",
+    "‘": "'",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+    "\xa0": " ",
+}

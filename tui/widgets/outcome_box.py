@@ -1,0 +1,80 @@
+"""The box on the live screen that says how a run ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from ..text.marks import DONE, FAILED, STOPPED
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+    from ..text.outcome import RunOutcome
+
+
+class OutcomeBox(VerticalScroll):
+    """Shows a run's outcome; hidden until there is one. It scrolls if it is too long."""
+
+    DEFAULT_CSS = """
+    OutcomeBox {
+        display: none;
+        height: auto;
+        max-height: 14;
+        padding: 0 1;
+        border-left: thick $success;
+        background: $success 8%;
+        scrollbar-size-vertical: 1;
+        scrollbar-background: $background;
+        scrollbar-color: $foreground 25%;
+        .facts { height: auto; }
+        .log { display: none; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; height: auto; }
+        &.-with-log .log { display: block; }
+        &.-shown { display: block; }
+        &.-stopped { border-left: thick $warning; background: $warning 8%; }
+        &.-bad { border-left: thick $error; background: $error 10%; }
+        &:ansi { background: ansi_default; }
+    }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="outcome")
+        self._drawn: RunOutcome | None = None
+
+    def compose(self) -> ComposeResult:
+        """Yield the facts, and below them the last lines of the log."""
+        yield Static(classes="facts")
+        yield Static(classes="log")
+
+    def allow_focus(self) -> bool:
+        """Allow focus only if there is something to scroll."""
+        return self.max_scroll_y > 0
+
+    def show(self, outcome: RunOutcome | None) -> None:
+        """Show an outcome, or nothing."""
+        if outcome == self._drawn:
+            return
+        self._drawn = outcome
+        self.set_class(outcome is not None, "-shown")
+        if outcome is None:
+            return
+        self.set_class(outcome.kind == "stopped", "-stopped")
+        self.set_class(outcome.kind == "bad", "-bad")
+        self.query_one(".facts", Static).update(_content(outcome))
+        self.set_class(bool(outcome.log), "-with-log")
+        self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
+
+
+def _content(outcome: RunOutcome) -> Content:
+    mark, color = {
+        "good": (DONE, "$text-success"),
+        "stopped": (STOPPED, "$text-warning"),
+        "bad": (FAILED, "$text-error"),
+    }[outcome.kind]
+    lines = [Content.assemble((f"{mark} {outcome.headline}", f"bold {color}"))]
+    for label, text in outcome.facts:
+        lines.append(Content.assemble((f"{label}: ", "dim"), text))
+    return Content("\n").join(lines)
