@@ -77,9 +77,9 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "ratings": (
         "movielens-recommender",
         {
-            "accelerator": "sim:8",
+            "accelerator": "sim:2",
             "epochs": 2,
-            "batch_size": 8,
+            "batch_size": 32,
             "model_options.width": 8,
             "optimizer.learning_rate": 0.02,
         },

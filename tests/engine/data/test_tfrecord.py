@@ -198,14 +198,14 @@ def test_a_damaged_shard_ends_a_run_before_it_trains(shards: Path, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accelerator", ["cpu", "sim:8"])
+@pytest.mark.parametrize("accelerator", ["cpu", "sim:2"])
 def test_a_small_model_learns_from_shards(shards: Path, tmp_path: Path, accelerator: str) -> None:
     run = run_host(
         config(
             shards,
             model="cnn",
             model_options={"filters": [8]},
-            batch_size=24 if accelerator == "cpu" else 3,
+            batch_size=24 if accelerator == "cpu" else 12,
             epochs=2,
             accelerator=accelerator,
             optimizer={"learning_rate": 0.01},

@@ -83,7 +83,7 @@ def test_the_second_phase_goes_on_where_the_first_ended(colors: str, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 24), ("sim:8", 3)])
+@pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 24), ("sim:2", 12)])
 def test_a_hub_model_is_fine_tuned_as_a_whole(accelerator: str, batch: int, colors: str, tmp_path: Path) -> None:
     config = two_phases(
         colors,

@@ -113,14 +113,14 @@ def test_a_trained_model_is_read_by_a_plain_process_without_its_source(tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accelerator", ["cpu", "sim:8"])
+@pytest.mark.parametrize("accelerator", ["cpu", "sim:2"])
 def test_a_run_learns_on_its_features(accelerator: str, tmp_path: Path) -> None:
     (tmp_path / "colors.py").write_text(saved_models.COLORS, encoding="utf-8")
     config = small_config(
         dataset=f"{tmp_path / 'colors.py'}:colors",
         model="hub",
         model_options={"path": saved_models.reusable(tmp_path / "saved"), "trainable": True},
-        batch_size=24 if accelerator == "cpu" else 3,
+        batch_size=24 if accelerator == "cpu" else 12,
         epochs=8,
         accelerator=accelerator,
         optimizer={"learning_rate": 0.1},
