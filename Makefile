@@ -14,7 +14,7 @@ help:
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
 	@echo "make docs-preflight  ask the TPU compiler for the verdicts in docs/preflight.md; takes minutes"
-	@echo "make screenshot  draw docs/live.svg and docs/setup.svg anew"
+	@echo "make screenshot  draw docs/live.svg and docs/setup.svg again"
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -136,8 +136,8 @@ def fitted(orchard: Path) -> str:
     return fitted_efficientnet(images, orchard / "fitted.weights.h5")
 
 
-# On eight replicas it is traced in Python eight times over for each phase, for validation and for the scores of each
-# class: on two quiet cores that is 90 of its 100 seconds.
+# Two replicas and not more: TensorFlow traces the model once per replica for each phase, for validation and for the
+# class report. On eight replicas that takes 90 of 100 seconds on two cores.
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 16), ("sim:2", 8)])
 def test_an_efficientnet_learns_made_leaves_in_two_phases(

@@ -123,7 +123,7 @@ class EpochTable(RowsPane):
 
     def rows_changed(self) -> None:
         """Lay the columns out for the width there is."""
-        self._columns = columns_for(self._metrics, self.size.width)
+        self._columns = columns_for(self._metrics, self.room)
         super().rows_changed()
 
     def widest(self) -> int:
