@@ -175,7 +175,7 @@ threads = ""  # as the first run sets them, which JAX reads
 for folder in sys.argv[1:]:
     run = RunDirectory(Path(folder))
     journal = JournalWriter(run.journal)
-    train_and_report(run, load_config(run.config), journal, StopToken(), source=RunSource.PROCESS)
+    train_and_report(run, load_config(run.config), journal, StopToken(), source="host")
     journal.close()
     threads = threads or os.environ["XLA_FLAGS"] + " " + os.environ["PJRT_NPROC"]
 print(threads)
