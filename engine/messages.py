@@ -146,5 +146,5 @@ def error_of(message: Mapping[str, Any], log: str) -> ConsoleError:
 def exit_cause(code: int) -> str:
     """Say in a sentence what ended a process, from its exit code."""
     if code == -signal.SIGKILL:
-        return "It was killed, as systems do when memory runs out."
+        return "It was killed, probably because memory ran out."
     return f"It was ended by {signal.Signals(-code).name}." if code < 0 else f"Its exit code was {code}."

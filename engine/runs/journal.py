@@ -193,8 +193,8 @@ class JournalWriter:
         """Append one event. Never raises for a full disk: see `trouble`."""
         line = _Line(encode(event, self._clock()), type(event))
         with self._lock:
-            if self._fd < 0:
-                return
+            if self._fd < 0 or self.has_ended:
+                return  # the final event stays the last one, whatever a training thread that still runs says
             if isinstance(event, Progress) and len(self._waiting) > _LARGEST_BACKLOG:
                 self.dropped += 1
                 return

@@ -115,7 +115,7 @@ def time_ahead(plan: Plan, config: RunConfig) -> str:
 
 def waiting_text(waiting: int) -> str:
     """Say that a run's disk is full, and how many events wait in memory."""
-    return f"disk full; {plural(waiting, 'event')} will be written when there is space again"
+    return f"disk full: {plural(waiting, 'event')} waiting for space"
 
 
 def learning_rate(value: float | None) -> str:

@@ -66,7 +66,7 @@ def test_users_and_items_that_are_not_trained_on_are_unknown(tmp_path: Path) -> 
     held_out = list(examples.validation.as_numpy_iterator())
     assert [(int(x["user"]), int(x["item"])) for x, _ in held_out] == [(0, 0), (0, 0)]
     assert sorted(int(x["user"]) for x, _ in examples.train.as_numpy_iterator()) == list(range(1, 9))
-    assert any("100.0% of the validation ratings are of users without a training rating" in n for n in examples.notices)
+    assert any("100.0% of the validation ratings have a user without training ratings" in n for n in examples.notices)
 
 
 def test_a_split_by_time_holds_out_each_users_last_ratings(tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def spoil(folder: Path, how: str) -> str:
         return f"{path} is changed: it has {2 * len(content):,} bytes instead of {len(content):,}."
     if how == "one bit":
         path.write_bytes(content[:500] + bytes([content[500] ^ 1]) + content[501:])
-        return f"{path} is not what schema.json says: it was changed."
+        return f"{path} was changed: its checksum differs from the one in schema.json."
     if how == "missing":
         path.unlink()
         return f"The shard {path} is missing."
@@ -158,7 +158,7 @@ def spoil(folder: Path, how: str) -> str:
         return f"The shards in {folder} are not finished: there is no schema.json."
     if how == "newer":
         (folder / "schema.json").write_text('{"version": 7, "colour": "red"}')
-        return f"{folder}/schema.json is of version 7; this tpu-console reads up to version 1."
+        return f"{folder}/schema.json has version 7; this tpu-console reads versions up to 1."
     if how == "not text":
         (folder / "schema.json").write_bytes(b"\xff\xfe")
         return f"{folder}/schema.json is damaged: it is not UTF-8 text."

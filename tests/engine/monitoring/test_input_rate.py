@@ -87,7 +87,7 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     assert told[-1].step == the(run, FitStarted).epochs * 40
     (notice,) = [event.message for event in all_of(run, Noticed) if "limits the run" in event.message]
     assert "training waited for data in" in notice
-    assert "data.cache=auto keeps them after the first one." in notice
+    assert "data.cache=auto caches them in the first one." in notice
     assert told[-1].remedy in notice
 
 

@@ -275,8 +275,8 @@ class Lowered:
 found = {}
 for words in ("", "RET_CHECK failure: async-update instruction should have 1 operands but sees 3"):
     compiler = Compiler(find_topology("v6e-8"))
-    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=compiler._everywhere)
-    numbers = jax.ShapeDtypeStruct((256, 500), "int32", sharding=compiler._dealt_out)
+    table = jax.ShapeDtypeStruct((20_000, 128), "float32", sharding=compiler._replicated)
+    numbers = jax.ShapeDtypeStruct((256, 500), "int32", sharding=compiler._sharded)
     lowered = jax.jit(lambda table, numbers: table[numbers].mean(axis=1)).lower(table, numbers)
     _, cost, text = compiler._compiled(Lowered(lowered, words))
     found[words[:9]] = (compiler.spares_sparse_cores, cost["bytes accessed"], "ENTRY" in text)

@@ -304,8 +304,8 @@ def test_a_model_of_one_s_own_that_fails_shows_the_line(train: Train, model: str
     ("dataset", "what"),
     [
         ("batched", "whose first size varies: they look batched."),
-        ("arrays", "mine.py:arrays returned a ndarray as its training data, not a tf.data.Dataset."),
-        ("unlabelled", "not of (example, label) pairs."),
+        ("arrays", "mine.py:arrays returned a ndarray as its training data instead of a tf.data.Dataset."),
+        ("unlabelled", "instead of (example, label) pairs."),
         ("absent", "mine.py has no function 'absent'"),
         ("breaks", "the cable is out"),
     ],

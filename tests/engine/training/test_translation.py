@@ -202,7 +202,7 @@ def test_a_model_that_reads_something_else_goes_on_without_samples(tmp_path: Pat
 
 def test_what_it_cannot_be_built_for_is_refused() -> None:
     with pytest.raises(
-        DataError, match=r"model_options.width=20 does not divide .*heads=8.*Set model_options.width=24"
+        DataError, match=r"model_options.width=20 is not divisible by .*heads=8.*Set model_options.width=24"
     ):
         built({"width": 20, "heads": 8})
     images = Signature(Task.CLASSES, {"image": Input((8, 8, 1))}, 10)

@@ -195,4 +195,4 @@ def test_killed_host_ends_with_1_and_says_so(runner: Runner) -> None:
     code, _, err = runner.end(process)
     assert code == 1
     assert "ended without reporting an error" in err
-    assert "The log: " in err
+    assert "Log: " in err

@@ -36,7 +36,7 @@ def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Pat
         "images       25, all verified",
         f'to train     dataset = "tfrecord" and data.options.path = "{tmp_path}/shards"',
         "",
-        "class  images   share",
+        "class  images  share",
         "daisy      10  40.0%",
         "rose        5  20.0%",
         "tulip      10  40.0%",
@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_whole_shards_and_the_same_command_goes_on(tmp_path: Path) 
     terminal = Terminal(*command, home=tmp_path / "home")
     try:
         assert terminal.wait() == 0
-        assert f"12shardsof123MBin{shards},{kept}ofthemtherealready" in terminal.tight
+        assert f"12shardsof123MBin{shards},{kept}ofthemalreadythere" in terminal.tight
     finally:
         terminal.close()
     assert json.loads((shards / "schema.json").read_text())["class_counts"] == [200, 200]

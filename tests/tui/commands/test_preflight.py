@@ -165,7 +165,7 @@ def test_without_the_compiler_there_are_a_lower_bound_advice_and_the_line_to_ins
     assert code == 1
     assert out.count("could not tell  >") == 2
     assert "> means at least" in out
-    assert "17 a replica" in out
+    assert "17 per replica" in out
     assert err.splitlines()[-2:] == [
         "Error: The TPU compiler is not installed: libtpu is missing.",
         "pip install 'tpu-console[tpu]'",

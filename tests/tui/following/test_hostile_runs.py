@@ -104,7 +104,7 @@ def test_the_list_has_every_run_and_says_which_cannot_be_read(
         return
     listed = json.loads(out)
     assert len(listed) == len(RUNS) + len(NAMES)
-    assert sum(run["state"] == "unreadable" and bool(run["trouble"]) for run in listed) == len(UNREADABLE)
+    assert sum(run["state"] == "unreadable" and bool(run["problem"]) for run in listed) == len(UNREADABLE)
 
 
 @pytest.mark.parametrize("arguments", [("presets",), ("presets", "--json")])

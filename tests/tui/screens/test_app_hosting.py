@@ -185,11 +185,11 @@ async def test_in_process_leaving_asks_and_stops_the_run_first(engine: FakeEngin
         await until(pilot, lambda: is_on(pilot, LiveScreen))
         assert thread.is_alive()
         await pilot.press("d", "y")
-        await until(pilot, lambda: "Stopped after 1 epoch" in screen_text(pilot))
+        await until(pilot, lambda: "Stopped on request after 1 epoch" in screen_text(pilot))
         await until(pilot, lambda: not heartbeat.is_alive())
         await pilot.press("d")
     assert app.return_code == 0
-    assert "Stopped after 1 epoch" in app.farewell
+    assert "Stopped on request after 1 epoch" in app.farewell
 
 
 async def test_a_terminal_theme_can_be_chosen(engine: FakeEngine) -> None:

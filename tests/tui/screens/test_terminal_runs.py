@@ -144,7 +144,7 @@ def detach_and_check(console: Terminal, run: RunDirectory) -> None:
     console.press("d")
     assert console.wait() == 0
     assert console.is_restored
-    assert f"tpu-console attach {run.run_id}" in console.flat
+    assert f"tpu-consoleattach{run.run_id}" in console.tight
     assert_log_stays_off_the_screen(console, run)
     assert liveness_of(run) is Liveness.ALIVE
 
