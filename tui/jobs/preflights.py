@@ -29,7 +29,7 @@ DEFAULT_TPU = "v5e-8"
 """The TPU that Kaggle offers."""
 
 PRECISIONS = ("float32", "mixed_bfloat16")
-"""The precision that suits a TPU."""
+"""The precisions that a TPU can compute with."""
 
 GRACE_S = 2.0
 """How long a cancelled preflight may take to end by itself: the compiler ignores signals while it works."""
