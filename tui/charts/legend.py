@@ -126,7 +126,7 @@ def _rounded_arrow(entry: Entry, title: str) -> str:
 
 
 def _held_out_arrow(entry: Entry, title: str) -> str:
-    """Return the best value of validation metrics only, by which checkpoints are chosen."""
+    """Write the best value of validation metrics, by which checkpoints are chosen, and the latest of others."""
     return (_best_as_arrow if entry.pen.is_points else _latest)(entry, title)
 
 

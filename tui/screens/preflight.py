@@ -102,7 +102,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Say what is known at once, and tell the time while something is compiled."""
+        """Start the clock for compilations, and show the advice after the first frame."""
         self.set_interval(_TICK_S, self._tick, name="elapsed")
         self.call_after_refresh(self._show_words)
 
