@@ -1,4 +1,4 @@
-"""The console: opens on a run or on the form for a new one, and starts what the form asks for."""
+"""The Textual app: opens a run or the form for a new one, and starts runs."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
-# A full garbage collection takes as long as three repaints: it comes by the clock, and never with a key.
+# A full garbage collection takes as long as three repaints: it runs on a timer, never on a key press.
 _COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
-# Python's own 700 new objects start a collection a thousand times while a long journal is read.
+# At Python's default of 700 new objects, reading a long journal starts a thousand collections.
 _YOUNG = 20_000
 _FORM_MODE = "form"
 _LONGEST_EXIT_S = 5.0
 
 
 class ConsoleApp(App[int]):
-    """The whole console. Screens are imported when they are shown, so that the first frame comes at once.
+    """The whole console. Screens are imported when they are shown, so that the first frame appears quickly.
 
     Args:
         run: Open the live screen on this run; the form for a new run by default.
-        preset_files: Presets from files of the person's own.
+        preset_files: The user's preset files.
         in_process: Train in this process instead of in one that outlives the console.
         marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
         theme_name: A Textual theme; the console's dark one by default.
@@ -58,7 +58,7 @@ class ConsoleApp(App[int]):
     """
 
     TITLE = "tpu-console"
-    # A mode of our own makes the first screen the base of the stack, with its style sheet: no empty frame.
+    # A custom mode makes the first screen the base of the stack, with its style sheet: no empty frame.
     DEFAULT_MODE = "console"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "leave", "quit", show=False, priority=True, tooltip="Leave the console."),
@@ -91,13 +91,13 @@ class ConsoleApp(App[int]):
         self.theme = theme_name if theme_name in self.available_themes else DARK.name
 
     def _first_screen(self) -> Screen[None]:
-        """Make the screen to open on: the run that was asked for, or the form."""
+        """Return the first screen: the requested run, or the form."""
         if self._first_run is not None:
             return self._live_screen(self._first_run)
         return self._setup_screen()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
-        """Let nothing but ASCII reach a terminal that was said to have nothing else."""
+        """Convert all output to ASCII if the user chose ASCII drawing."""
         filters = super().get_line_filters()
         if self._marker != "ascii":
             return filters
@@ -107,21 +107,21 @@ class ConsoleApp(App[int]):
         return (*filters, self._ascii_only)
 
     def on_live_screen_marker_chosen(self, message: LiveScreen.MarkerChosen) -> None:
-        """Draw everything, and every later screen, as the live screen does now."""
+        """Use the live screen's marker for everything, later screens included."""
         self._marker = message.marker
         for screen in self.screen_stack:
             screen.query("*").refresh()
 
     def on_resize(self) -> None:
-        """Paint everything anew, also when the terminal is as large as before.
+        """Repaint everything, even if the terminal has the same size as before.
 
-        A terminal that shrinks and grows back in a moment has lost what was outside; Textual sees one size only.
+        A terminal that shrinks and grows back quickly loses what was outside; Textual sees only the final size.
         """
         self.refresh()
 
     def on_mount(self) -> None:
-        """Look after what was started, once a second."""
-        # What is loaded by now stays loaded, and full collections need not go through it.
+        """Check the started runs once per second."""
+        # Everything loaded so far stays loaded, so full collections can skip it.
         self.call_after_refresh(gc.freeze)
         gc.set_threshold(_YOUNG, gc.get_threshold()[1], _NEVER_FULL)
         self.set_interval(_COLLECT_S, self._collect_garbage, name="collect garbage")
@@ -146,14 +146,14 @@ class ConsoleApp(App[int]):
 
     @property
     def _own_run(self) -> InProcessRun | None:
-        """The run that trains in this process, while it does."""
+        """The run that trains in this process, if there is one."""
         from .jobs.run_process import InProcessRun
 
         self._tend()
         return next((hosted for hosted in self._hosted if isinstance(hosted, InProcessRun)), None)
 
     def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
-        """Start what the form asks for; a second press while it starts does nothing."""
+        """Start the form's run; a second press while it starts does nothing."""
         if self._is_launching:
             return
         if self._in_process and self._own_run is not None:
@@ -174,16 +174,16 @@ class ConsoleApp(App[int]):
         self.run_worker(lambda: self._launch(config), name="start a run", thread=True, exit_on_error=False)
 
     def _hear_signals(self) -> None:
-        """Hear what would end this process, and the run in it, without a word."""
+        """Handle the signals that would end this process, and the run in it, without a message."""
         if threading.current_thread() is not threading.main_thread():
-            return  # a console inside another program, which hears its signals itself
+            return  # a console inside another program, which handles signals itself
         loop = asyncio.get_running_loop()
         for number in (signal.SIGHUP, signal.SIGTERM):
             loop.add_signal_handler(number, self._end_by, number)
 
     def _end_by(self, number: signal.Signals) -> None:
-        """Write the last event of the run in this process, and leave."""
-        # Without a terminal, drawing may wait for ever, and so may native threads: then the kernel's alarm ends it.
+        """Write the last event of the run in this process, and exit."""
+        # Without a terminal, drawing and native threads may hang: then the kernel's alarm ends the process.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, _LONGEST_EXIT_S)
         if (own := self._own_run) is not None:
@@ -192,7 +192,7 @@ class ConsoleApp(App[int]):
         self.exit(return_code=128 + number)
 
     def _launch(self, config: RunConfig) -> None:
-        """Start a run, off the event loop: making a folder may take long on a network disk."""
+        """Start a run outside the event loop, because creating a folder may be slow on a network disk."""
         from tpu_console.engine.errors import ConsoleError
 
         try:
@@ -229,16 +229,16 @@ class ConsoleApp(App[int]):
         self.push_screen(self._live_screen(message.run))
 
     def action_new_run(self) -> None:
-        """Go back to the form as it was left, or open one."""
+        """Go back to the form, with its content, or open a new one."""
         if len(self.screen_stack) == 1:
-            # The run is the base of its stack: another stack begins with the form, and that one goes.
+            # The run is the base of its stack: begin another stack with the form, and drop that one.
             self.switch_mode(_FORM_MODE)
             self.remove_mode(self.DEFAULT_MODE)
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
     def action_help(self) -> None:
-        """Explain the keys of the screen and the figures on it."""
+        """Show the keys of the screen and what its figures mean."""
         from .screens.help import help_dialog
 
         active = self.screen.active_bindings.values()
@@ -246,7 +246,7 @@ class ConsoleApp(App[int]):
         self.push_screen(help_dialog((key, binding) for key, binding in explained if binding.tooltip))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Put every key of the screen into the command palette, with what it does."""
+        """Yield every key binding of the screen for the command palette."""
         seen = set()
         for entry in screen.active_bindings.values():
             binding = entry.binding
@@ -263,11 +263,11 @@ class ConsoleApp(App[int]):
         yield SystemCommand("Theme", "Choose the colours.", self.action_change_theme)
 
     async def action_quit(self) -> None:
-        """Leave, whatever asked for it."""
+        """Quit like `action_leave`, however Textual triggers it."""
         self.action_leave()
 
     def action_leave(self) -> None:
-        """Leave the console; runs go on, unless one trains in this very process: then ask first."""
+        """Leave the console; runs continue. If one trains in this process, ask first."""
         own = self._own_run
         if own is None:
             self._leave()
@@ -288,7 +288,7 @@ class ConsoleApp(App[int]):
         self.notify("Stopping the run and saving the model.")
 
     def _leave(self) -> None:
-        """Say where things stand, let go of what goes on, and close."""
+        """Set the farewell, release the running runs, and close."""
         shown = [screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")]
         going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
         unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]

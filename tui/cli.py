@@ -1,6 +1,6 @@
-"""The command line: `tpu-console` and its subcommands, and what becomes of their errors.
+"""The command line: `tpu-console`, its subcommands, and how their errors are reported.
 
-Only click is imported here: help, version and completion answer at once. Each command imports what it needs.
+Only click is imported here, so that help, version and completion are fast. Each command imports what it needs.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; leave quietly when the reader of standard output has gone."""
+        """Run a command; exit quietly if the reader of standard output is gone."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -128,7 +128,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _report_bug(error: Exception) -> None:
-    """Write the traceback to a log beside the runs and one sentence to standard error."""
+    """Write the traceback to a log beside the runs, and one sentence to standard error."""
     from tpu_console.engine.storage.files import make_private_folder, open_private
     from tpu_console.engine.storage.paths import runs_folder
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ..machine.sources import Sources
 
-_SECTOR_BYTES = 512  # in /proc/diskstats, whatever the disk's own
+_SECTOR_BYTES = 512  # in /proc/diskstats, regardless of the disk
 
 
 class HostReader:

@@ -68,7 +68,7 @@ class Life:
             watched for a while.
         stop_waits: Whether the run has not read a request to stop yet.
         waiting: Number of events that wait in the run's memory because its disk is full; None if it is not full.
-        beat_at: Unix time of the newest heartbeat on the clock of whoever wrote it; 0 if there is none.
+        beat_at: Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
     """
 
     liveness: Liveness

@@ -32,7 +32,7 @@ _HEADER_ROWS = 2
 _COST_WITH_STRIPS = 1.4
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
-# What plotext draws axes with, for fonts that have nothing but ASCII.
+# The characters with which plotext draws axes, for fonts that have only ASCII.
 
 _Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str, bool]
 
@@ -40,8 +40,8 @@ _Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str, bool]
 class MetricChart(PlotextPlot):
     """One pane of curves, such as the training and the validation loss.
 
-    Hand it the run's curves as often as they change: `show` only stores them. It draws by itself, at most
-    four times a second and on a small share of one core, and at once when the pane's size, the theme or one
+    Pass it the run's curves whenever they change: `show` only stores them. It draws by itself, at most
+    four times a second and on a small share of one core, and immediately if the pane's size, the theme or one
     of the attributes below changes.
 
     Attributes:
@@ -49,7 +49,7 @@ class MetricChart(PlotextPlot):
         axis: What runs along the bottom.
         smoothing: Weight of the moving average over training curves, 0 (off) to 0.99; held-out metrics
             are few and stay as measured.
-        log_scale: Whether the vertical axis is logarithmic; values of 0 and below are left out with a note.
+        log_scale: Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
         marker: `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
     """
 
@@ -67,7 +67,7 @@ class MetricChart(PlotextPlot):
         clock: Callable[[], float] = time.perf_counter,
         cost_clock: Callable[[], float] = time.thread_time,
         name: str | None = None,
-        id: str | None = None,  # noqa: A002 - the name that every Textual widget gives it
+        id: str | None = None,  # noqa: A002  Textual's name
         classes: str | None = None,
         disabled: bool = False,
     ) -> None:
@@ -77,7 +77,7 @@ class MetricChart(PlotextPlot):
             title: The pane's title.
             max_share: Largest share of one core that drawing this pane may take.
             clock: Seconds on a clock that never goes back; redraws are spaced with it.
-            cost_clock: Seconds this thread has computed: training on every core must not make drawing look dear.
+            cost_clock: Processor seconds of this thread: training on all cores must not make drawing look expensive.
             name: The widget's name.
             id: The widget's id.
             classes: The widget's CSS classes.
@@ -95,7 +95,7 @@ class MetricChart(PlotextPlot):
         self._drawn_look: _Look | None = None
 
     def show(self, curves: Sequence[Curve]) -> None:
-        """Draw `curves` from now on, as soon as it is time to.
+        """Set the curves; they are drawn when the next redraw is due.
 
         Args:
             curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
@@ -104,7 +104,7 @@ class MetricChart(PlotextPlot):
         self._curves = tuple(curves)
         self._gate.mark()
         if was_empty and self._has_samples:
-            self.refresh()  # the first point is what a person waits for: it does not wait its turn
+            self.refresh()  # users wait for the first point: draw it immediately
         else:
             self._schedule()
 
@@ -113,7 +113,7 @@ class MetricChart(PlotextPlot):
         return any(len(curve.value) for curve in self._curves)
 
     def reset(self) -> None:
-        """Forget every curve, for instance because another run is shown from now on."""
+        """Forget every curve, for instance to show another run."""
         self._series.clear()
         for slots in self._slots.values():
             slots.clear()
@@ -124,11 +124,11 @@ class MetricChart(PlotextPlot):
         return min(max(smoothing, 0.0), _MAX_SMOOTHING)
 
     def on_mount(self) -> None:
-        """Draw what was handed over before there was a screen."""
+        """Draw the curves that were set before the widget was mounted."""
         self._schedule()
 
     def render(self) -> Text:
-        """The picture; drawn anew when it looks different now or when a redraw is due."""
+        """Return the picture; redraw it if its look has changed or a redraw is due."""
         look = self._look()
         if self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
@@ -138,7 +138,7 @@ class MetricChart(PlotextPlot):
         return self._picture
 
     def _look(self) -> _Look:
-        """Everything but the samples that decides what the picture looks like."""
+        """Return everything except the samples that decides how the picture looks."""
         return (
             self.size.width,
             self.size.height,
@@ -183,7 +183,7 @@ class MetricChart(PlotextPlot):
         return Text("\n", no_wrap=True).join(lines)
 
     def _update_series(self) -> None:
-        """Take the new samples in and forget curves that are shown no more."""
+        """Append the new samples, and forget curves that are no longer shown."""
         kept: dict[str, Series] = {}
         for curve in self._curves:
             series = self._series.get(curve.name)
@@ -194,7 +194,7 @@ class MetricChart(PlotextPlot):
         self._series = kept
 
     def _pen(self, curve: Curve) -> Pen:
-        """A curve keeps its pen, whatever other curves come and go."""
+        """Return a curve's pen, which stays the same when other curves come and go."""
         slots = self._slots[curve.is_validation]
         slot = slots.setdefault(curve.name, len(slots))
         return pen_for(slot, self.marker, self._tone, is_validation=curve.is_validation)
@@ -206,7 +206,7 @@ class MetricChart(PlotextPlot):
         return title_line(self.title, self._notes(), width)
 
     def _notes(self) -> list[tuple[str, Style]]:
-        """What has to be said about the picture, most important first."""
+        """Return the notes on the picture, most important first."""
         started = self._started()
         alarm = style_of(alarm_color(self._tone)) + Style(bold=True)
         notes = []
@@ -248,10 +248,10 @@ class MetricChart(PlotextPlot):
         return Trace(pen, raw, None, nan_x)
 
     def _paint(self, scene: Scene, width: int, height: int) -> Text:
-        """Let plotext put the scene's glyphs and axes together, one data unit being one cell."""
+        """Draw the scene's glyphs and axes with plotext; one data unit is one cell."""
         plot = self.plt
         plot.clear_data()
-        # No colour of plotext's own: text and background are those of the widget, whatever the theme.
+        # Use no plotext colours: text and background follow the widget's theme.
         plot.theme("clear")
         set_plot_size(plot, width, height)
         plot.xaxes(True, False)
@@ -264,7 +264,7 @@ class MetricChart(PlotextPlot):
             plot.scatter(
                 layer.columns,
                 layer.rows,
-                marker=layer.glyphs,  # type: ignore[arg-type]  # the stub forgets one marker a point
+                marker=layer.glyphs,  # type: ignore[arg-type]  # the stub lacks one marker per point
                 color=layer.color,
                 style="dim" if layer.is_dim else "default",
             )
@@ -273,6 +273,6 @@ class MetricChart(PlotextPlot):
 
 
 def _centred(sentence: str, width: int, height: int) -> Text:
-    """A dim sentence in the middle of `width` by `height` cells."""
+    """Return a dim sentence in the middle of `width` by `height` cells."""
     above = "\n" * (max(height - 1, 0) // 2)
     return Text(above + sentence[:width].center(width), _DIM, no_wrap=True)

@@ -1,4 +1,4 @@
-"""The data that a chart is given: one metric, sampled along three possible horizontal axes."""
+"""The data of a chart: one metric, sampled along three possible horizontal axes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Curve:
     """One metric of a run, from its first sample to the latest.
 
     The arrays only ever grow: a later curve of the same name has the earlier one as its prefix, which is
-    what lets a chart look at the new samples only. They are never written to by the chart.
+    which lets a chart process only the new samples. The chart never writes to them.
 
     Attributes:
         name: The metric's name as Keras gives it, for instance `val_loss`.
@@ -51,7 +51,7 @@ class Curve:
             raise ValueError(msg)
 
     def along(self, axis: Axis) -> FloatArray:
-        """The horizontal position of every sample on `axis` (steps, epochs or seconds), shape `(n,)`."""
+        """Return the horizontal position of every sample on `axis` (steps, epochs or seconds), shape `(n,)`."""
         match axis:
             case Axis.STEP:
                 return self.step

@@ -1,4 +1,4 @@
-"""When a chart may be redrawn."""
+"""Decides when a chart may be redrawn."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class RedrawGate:
-    """Holds redraws back so that drawing never competes with training.
+    """Delays redraws so that drawing never competes with training.
 
     A redraw is due only when something changed, at most `max_hz` times a second, and no earlier after the
     previous one than keeps drawing under `max_share` of one core; never later than `max_wait_s`, so that

@@ -1,4 +1,4 @@
-"""The two lines above a chart: its title with notes, and what every curve stands at."""
+"""The two lines above a chart: its title with notes, and the values of every curve."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
     Args:
         entries: The curves, in drawing order.
         title: The chart's title; a curve of that name is `train`, its held-out counterpart `val`.
-        width: Columns there are.
+        width: Width in columns.
     """
     wordings = (
         _in_full,
@@ -126,7 +126,7 @@ def _rounded_arrow(entry: Entry, title: str) -> str:
 
 
 def _held_out_arrow(entry: Entry, title: str) -> str:
-    """The best of held-out metrics only: it is the one that checkpoints are chosen by."""
+    """Write the best value of validation metrics, by which checkpoints are chosen, and the latest of others."""
     return (_best_as_arrow if entry.pen.is_points else _latest)(entry, title)
 
 

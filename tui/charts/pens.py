@@ -1,4 +1,4 @@
-"""What each curve looks like: a colour, and a glyph that tells it apart where there is no colour."""
+"""The look of each curve: a colour, and a glyph that identifies it without colour."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pen:
 
     Attributes:
         color: Its colour.
-        glyph: What stands for the curve in the legend and, for points and beads, in the plot.
+        glyph: Marks the curve in the legend and, for points and beads, in the plot.
         is_points: Draw every sample as a glyph of its own and no line.
         has_beads: Put the glyph on the line here and there: a second line needs more than a colour.
     """
@@ -58,11 +58,11 @@ def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool) -> Pe
     """The pen of the `slot`-th training or validation curve of a chart, counted from 0."""
     glyphs = (_VALIDATION_GLYPHS if is_validation else _TRAINING_GLYPHS)["ascii" if marker == "ascii" else "unicode"]
     colors = (_VALIDATION if is_validation else _TRAINING)[tone]
-    # A plain line is made of its own glyph already where one character is one dot.
+    # If one character is one dot, the line already consists of its glyph.
     has_beads = not is_validation and slot % len(glyphs) > 0 and marker != "ascii"
     return Pen(colors[slot % len(colors)], glyphs[slot % len(glyphs)], is_validation, has_beads)
 
 
 def alarm_color(tone: Tone) -> PenColor:
-    """Colour of what went wrong."""
+    """Return the colour of errors."""
     return _ALARM[tone]

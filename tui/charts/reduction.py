@@ -88,7 +88,7 @@ class ExtremaReducer:
 
     @property
     def nan_indices(self) -> IndexArray:
-        """Where NaN or infinity stood: the first such sample of every bucket that has one, sorted."""
+        """Return the first NaN or infinite sample of every bucket that has one, sorted."""
         return self._nan.at[self._nan.at >= 0]
 
     def _note_ends(self, finite: npt.NDArray[np.bool_], start: int) -> None:

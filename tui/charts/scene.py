@@ -1,4 +1,4 @@
-"""From reduced curves to characters in cells: the part of drawing that knows no widget and no plotext."""
+"""Lays out reduced curves as characters in cells, independent of widgets and plotext."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the person has chosen to see, and where.
+    """The size and options that the user has chosen.
 
     Attributes:
         width: Columns of the plot with its axes.
@@ -72,7 +72,7 @@ class Layer:
         rows: Canvas row of each glyph, from the bottom.
         glyphs: One character each.
         color: Colour of all of them.
-        is_dim: Whether they stand in the background.
+        is_dim: Whether they are drawn dim, in the background.
     """
 
     columns: list[int]
@@ -176,7 +176,7 @@ def _bounds(parts: Iterable[FloatArray]) -> tuple[float, float] | None:
 
 
 def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
-    """Room above and below a curve that does not move."""
+    """Add room above and below a constant curve."""
     size = 1.0 if log_scale else max(abs(low), abs(high))
     if high - low > _FLAT * size:
         return low, high
@@ -239,7 +239,7 @@ def _nan_layer(nan_x: FloatArray, window: _Window, alarm: PenColor) -> Layer:
 
 
 def _place_x(window: _Window, axis: Axis) -> list[tuple[int, str]]:
-    """As many labels along the bottom as stand well apart."""
+    """Return as many labels along the bottom as fit without touching."""
     for most in range(max(window.width // 6, 1), 0, -1):
         placed = [
             (_cell(tick.position, window.left, window.right, window.width), tick.label)

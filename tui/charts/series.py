@@ -1,4 +1,4 @@
-"""What a chart remembers of each curve, so that a redraw looks at the new samples only."""
+"""The reduced form of each curve that a chart keeps, so that a redraw processes only the new samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sparklines on the horizontal axis of a chart: one bar a cell, empty where nothing was measured."""
+"""Sparklines on the horizontal axis of a chart: one bar per cell, empty if nothing was measured."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def spark_rows(cells: FloatArray, top: float, height: int, levels: str) -> list[
 
 
 def axis_row(axis: Axis, left: float, right: float, width: int) -> str:
-    """Return the labels along the bottom, each beginning in the cell it stands for, in at most `width` cells."""
+    """Return the labels along the bottom, each starting in its cell, in at most `width` cells."""
     row = ""
     for tick in axis_ticks(left, right, max(1, width // _CELLS_A_LABEL), axis):
         column = min(width - 1, int((tick.position - left) / (right - left) * width))

@@ -106,7 +106,7 @@ def _unit(largest: float) -> tuple[int, str]:
 
 
 def _decimals(step: float) -> int:
-    """Decimals that tell apart two labels `step` from each other; a step is 1, 2 or 5 of some power."""
+    """Return the decimals that distinguish two labels `step` apart; a step is 1, 2 or 5 of some power of ten."""
     return max(0, -math.floor(math.log10(step) + 1e-9))
 
 

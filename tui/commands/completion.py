@@ -1,4 +1,4 @@
-"""`tpu-console completion`: the script that teaches a shell the commands."""
+"""`tpu-console completion`: prints a shell completion script."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def completion(ctx: click.Context, shell: str) -> int:
     It completes commands, options, presets, runs, accelerators and the keys of --set.
     """
     complete = get_completion_class(shell)
-    if complete is None:  # a click that does not know this shell
+    if complete is None:  # this version of click does not support the shell
         ctx.fail(f"There is no completion for {shell}.")
     source = complete(ctx.find_root().command, {}, PROGRAM, VARIABLE).source_template
     names = {
@@ -43,5 +43,5 @@ def completion(ctx: click.Context, shell: str) -> int:
 
 
 def _without_space_after_equals(script: str) -> str:
-    """Let the value of ``--set key=`` be typed right behind it."""
+    """Add no space after ``--set key=``, so that the value can follow directly."""
     return script.replace("    return 0\n", "    [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace\n    return 0\n")

@@ -91,7 +91,7 @@ def tfrecord(
 
 
 def _in_own_words(text: str) -> str:
-    """Name this command's options where an error names the keys of a configuration."""
+    """Replace configuration keys in an error by this command's options."""
     for key, flag in {**_FLAGS, "path": "SOURCE"}.items():
         text = text.replace(f"data.options.{key}", flag)
     return text
@@ -110,7 +110,7 @@ def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _preset(source: str) -> Preset | None:
-    """Return the preset that a source names; a file or folder of the same name goes first."""
+    """Return the preset that a source names; a file or folder of the same name takes precedence."""
     from tpu_console.engine.data.places import is_remote, locate
     from tpu_console.presets.catalog import preset_files
 
@@ -129,7 +129,7 @@ def _is_table(source: str) -> bool:
 
 
 def _checked(dataset: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Check options; those that the format does not have are refused by name."""
+    """Check options; name those that the format does not have in the error."""
     from pydantic import ValidationError
 
     from tpu_console.engine.config.data_options import DATA_OPTIONS

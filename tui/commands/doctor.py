@@ -1,4 +1,4 @@
-"""`tpu-console doctor`: what this machine is, what stands in the way of training, and what to type next."""
+"""`tpu-console doctor`: describes this machine, what prevents training, and the command to run next."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[s
     """Write a report as lines.
 
     Args:
-        report: What the doctor says.
-        width: Cells of a line; None for lines as long as they come.
+        report: The doctor's report.
+        width: Width of a line in cells; None for no limit.
         coloured: Whether to colour the verdicts.
     """
     lines = [line for name, value in report.header for line in _row(name, value, width)]
@@ -89,7 +89,7 @@ def _finding(finding: CheckResult, width: int | None, *, coloured: bool) -> Iter
     yield from (_INDENT + line for line in others)
     if read and not is_ok:
         yield from (_INDENT + line for line in _wrapped(f"found: {read}", width))
-    if finding.command:  # never wrapped: it is there to be copied
+    if finding.command:  # never wrapped, so that it can be copied
         yield f"{_INDENT}run: {finding.command}"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _PIPE_CELLS = 100
 _FAILED = 1
 _GRACE_S = 1.0
-"""Nothing is written that an inspection would have to finish, so one that does not hear is ended by force."""
+"""An inspection writes nothing that it must finish, so one that does not respond is ended by force."""
 
 
 def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -99,15 +99,15 @@ def inspect(
 
 
 def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) -> tuple[RunConfig, str, str]:
-    """Return what DATASET means.
+    """Resolve DATASET.
 
     Returns:
         The configuration with ``--set`` applied; the format if it was guessed; and where the data comes from, if it is
         that of a preset on files.
 
     Raises:
-        ConfigError: There is no such dataset, or the changes do not fit.
-        DataError: The format cannot be guessed.
+        ConfigError: There is no such dataset, or the ``--set`` changes are invalid.
+        DataError: The format cannot be detected.
     """
     from tpu_console.engine.config.catalog import DATASET_NAMES, FORMATS, is_user_reference
     from tpu_console.engine.config.reading import with_changes

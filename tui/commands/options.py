@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, and what the shell offers for them."""
+"""Arguments and options that several commands share, with their shell completion."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def examples(
     failed: str = "the run failed",
     others: Mapping[int, str] | None = None,
 ) -> str:
-    """Write a command's examples and exit codes for the end of its help.
+    """Format a command's examples and exit codes for the end of its help.
 
     Args:
         lines: The examples.
         done: What exit code 0 means.
         failed: What exit code 1 means.
-        others: What further codes mean.
+        others: What other exit codes mean.
     """
     meanings = {0: done, 1: failed, 2: "bad usage or configuration", **(others or {}), 130: "interrupted"}
     codes = [f"  {code:<3}  {meaning}" for code, meaning in meanings.items()]
@@ -57,7 +57,7 @@ def complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 
 def complete_accelerator(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer accelerators; of the simulated ones the usual numbers of replicas."""
+    """Offer accelerators, with the usual numbers of replicas for simulated ones."""
     names = ["auto", "cpu", "gpu", "tpu", "tpu:", "sim:2", "sim:4", "sim:8"]
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
@@ -94,7 +94,7 @@ def backend_option(command: Decorated) -> Decorated:
 
 
 def hosts_options(command: Decorated) -> Decorated:
-    """Add what says which machines train together."""
+    """Add the options that set which machines train together."""
     hosts = click.option(
         "--hosts", type=int, metavar="N", help="Number of machines. [default: from the TPU pod, else 1]"
     )
@@ -111,7 +111,7 @@ def json_option(text: str) -> Callable[[Decorated], Decorated]:
 
 
 def screen_options(command: Decorated) -> Decorated:
-    """Add what the commands that open a screen share."""
+    """Add the options of commands that open a screen."""
     markers = click.option(
         "--markers",
         type=click.Choice(["braille", "block", "ascii"]),

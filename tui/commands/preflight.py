@@ -29,7 +29,7 @@ _KEPT = "Results so far are kept."
 
 
 def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Offer TPU names, each behind those that stand there already."""
+    """Offer TPU names, appended to those already typed."""
     from click.shell_completion import CompletionItem
 
     from tpu_console.engine.preflight.topologies import TOPOLOGIES
@@ -146,10 +146,10 @@ def preflight(
 
 
 def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], extra: Sequence[Path]) -> RunConfig:
-    """Return the configuration that is meant.
+    """Return the configuration of the preset or file, with ``--set`` applied.
 
     Raises:
-        ConfigError: There is no such preset, or the changes do not fit.
+        ConfigError: There is no such preset, or the ``--set`` changes are invalid.
     """
     from tpu_console.engine.config.catalog import is_user_reference
     from tpu_console.engine.config.reading import parse_config, with_changes
@@ -169,7 +169,7 @@ def _configured(name: str, assignments: Sequence[str], batches: Sequence[int], e
 
 
 def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str], *, as_json: bool) -> int:
-    """Say what can be said without the compiler, and why it said nothing."""
+    """Print the advice that needs no compiler, and why there is no verdict."""
     from ..jobs.preflights import advice_for
     from ..text.verdicts import advice_lines
 
@@ -212,7 +212,7 @@ def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
 
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict with what follows from it."""
+    """Return a verdict as plain values, with derived figures."""
     from tpu_console.engine.preflight.input_throughput import input_throughput_of
     from tpu_console.engine.preflight.quota import kaggle_share
 

@@ -1,4 +1,4 @@
-"""Which preset or file a command's argument means, and the settings that options change."""
+"""Resolves the preset or file of a command's argument, and the settings that options change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def chosen_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
-    """Return the preset of a name, or of a file.
+    """Return a preset by name or from a file.
 
     Args:
         name: A preset's name or the path of a preset file.

@@ -105,7 +105,7 @@ def _headline(overview: Details) -> list[str]:
 
 
 def _settings(config: RunConfig | None) -> list[str]:
-    """Name what differs from the preset, and the command that trains the same again."""
+    """List what differs from the preset, and the command that repeats the run."""
     if config is None:
         return []
     from tpu_console.engine.config.run_command import run_command
@@ -168,7 +168,7 @@ def _machine(overview: Details) -> list[str]:
 
 
 def _devices(ready: AcceleratorReady) -> list[str]:
-    """Write a device a line, or a host a line where there are too many."""
+    """List the devices, or the hosts if there are too many devices."""
     if len(ready.replicas) <= _MOST_DEVICES:
         return [f"{r.index}: {r.kind}, {r.device}" + (f" at {r.coordinates}" if r.coordinates else "")
                 for r in ready.replicas]  # fmt: skip
@@ -177,7 +177,7 @@ def _devices(ready: AcceleratorReady) -> list[str]:
 
 
 def _hosts(state: RunState) -> list[tuple[str, str]]:
-    """Name the hosts that are lost or slow, and what each told last."""
+    """List the lost and slow hosts, and the last figures of each."""
     from ..text.gauges import gauges_of
     from ..text.hosts import hosts_of, lost_text, slow_text
 
@@ -233,7 +233,7 @@ def _epochs(overview: Details) -> list[str]:
 
 
 def _classes(overview: Details) -> list[str]:
-    """Show how each class is told from the others, for what a terminal has room."""
+    """Show the class scores and confusions that fit on a terminal."""
     from ..terminal.output import width_of_output
     from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
 

@@ -121,7 +121,7 @@ def run(
 
 
 def _configured(preset: Preset, assignments: Sequence[str], given: Sequence[tuple[str, Any]]) -> RunConfig:
-    """Apply ``--set`` and then the options of their own; report all problems at once."""
+    """Apply ``--set`` and then the dedicated options; report all problems together."""
     from tpu_console.engine.config.reading import with_changes
 
     problems: list[Problem] = []
@@ -144,8 +144,8 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     """Return the plan's lines.
 
     Args:
-        config: What is to be trained.
-        preset: The preset it began as, which says where missing files come from.
+        config: The configuration to train.
+        preset: Its preset, which says where to get missing files.
 
     Raises:
         ConfigError: The run would fail.
@@ -168,7 +168,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
 
 
 def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool) -> int:
-    """Say how to come back to a run once it has shown life."""
+    """Wait until a run has started, then print how to attach to it."""
     from tpu_console.engine.runs.follower import LogTail
     from tpu_console.engine.runs.liveness import Liveness
 
@@ -235,7 +235,7 @@ def _the_live_run() -> RunDirectory:
 
     from ..following.overview import read_overviews
 
-    # Their processes first: no journal is read of the many runs that have none any more.
+    # Check processes first: this avoids reading the journals of the many runs that have ended.
     candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]
     live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
     if not live:

@@ -1,4 +1,4 @@
-"""The console itself and `tpu-console attach`."""
+"""The full-screen console and `tpu-console attach`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class NoTerminalError(ConsoleError):
-    """A screen was asked for where there is no terminal to draw it on."""
+    """A screen was requested without a terminal."""
 
 
 def has_terminal() -> bool:
-    """Tell whether a screen can be drawn and keys be read."""
+    """Return whether there is a terminal for output and input."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -45,10 +45,10 @@ def open_console(
     """Open the full screen.
 
     Args:
-        run: The run to show; None begins with choosing a preset.
-        preset_files: Presets of the person's own beside those in the preset folder.
+        run: The run to show; None opens the list of presets.
+        preset_files: Preset files besides those in the user's preset folder.
         in_process: Train in this process.
-        markers: What curves are drawn with; by what the locale can show when None.
+        markers: What curves are drawn with; None chooses by the locale.
         theme: A Textual theme.
 
     Returns:
@@ -63,7 +63,7 @@ def open_console(
             "The console needs a terminal.",
             remedy="For plain lines: tpu-console run PRESET, or tpu-console attach RUN > file.",
         )
-    # Read when Textual is imported: the longest wait of a change for its repaint. Without changes nothing is drawn.
+    # Read when Textual is imported: the longest delay before a change is drawn. Without changes nothing is drawn.
     os.environ.setdefault("TEXTUAL_FPS", "200")
     from ..app import ConsoleApp
 
@@ -84,7 +84,7 @@ def open_console(
 
 
 def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
-    """Keep what native code prints off the screen, where this process trains."""
+    """Keep the output of native code off the screen if this process trains."""
     if not diverted:
         return nullcontext()
     from ..terminal.native_output import native_output_diverted

@@ -1,4 +1,4 @@
-"""How often the screen is given something new to draw: drawing is not to compete with training for the processor."""
+"""Limits how often the screen gets something new to draw, so that drawing does not slow training down."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FASTEST_S, SLOWEST_S = 0.5, 2.0
-"""Fewest seconds between two snapshots where drawing is cheap, and where it is dear."""
+"""Shortest time in seconds between two snapshots if drawing is cheap, and if it is expensive."""
 
 _SHARE = 0.02
-"""Share of one core that the console is brought to; the charts' own limit is in `tui.charts.gate`."""
+"""Target share of one core for the console; the limit of the charts is in `tui.charts.gate`."""
 
 _JUDGED_S = 4.0
 
 
 class DeliveryPace:
-    """Seconds to leave between two snapshots, by what drawing the last ones has cost.
+    """Chooses the seconds between two snapshots from the cost of drawing the last ones.
 
     Args:
         drawing_s: Processor time of the thread that draws, in seconds.
@@ -33,7 +33,7 @@ class DeliveryPace:
         self._since, self._before = clock(), drawing_s()
 
     def judge(self) -> None:
-        """Choose the interval anew once enough time has passed to judge by; called at each snapshot."""
+        """Update the interval if enough time has passed; called at each snapshot."""
         now = self._clock()
         if (passed := now - self._since) < _JUDGED_S:
             return
@@ -44,7 +44,7 @@ class DeliveryPace:
 
 
 def main_thread_s() -> float:
-    """Return the processor time of the main thread, which draws; 0 on systems that do not tell (macOS)."""
+    """Return the processor time of the main thread, which draws; 0 on systems that do not report it (macOS)."""
     ident = threading.main_thread().ident
     if ident is None or not hasattr(time, "pthread_getcpuclockid"):
         return 0.0

@@ -1,6 +1,6 @@
-"""Reading what a list says about a run from its journal, without folding the whole state.
+"""Reads from a journal what a list shows about a run, without folding the whole state.
 
-It is a module of its own because NumPy and pydantic come with it, which a list that was read before does not need.
+A separate module because it imports NumPy and pydantic, which a list does not need if all its runs are cached.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-# All other events say nothing that a list shows. Decoding them took half of the time.
+# A list shows nothing from other events. Decoding them took half of the time.
 _NEEDED = {kind.__name__ for kind in (RunStarted, FitStarted, EpochEnded, StopRequested, RunFinished, RunFailed)}
 
 

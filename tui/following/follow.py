@@ -1,6 +1,6 @@
 """Follows a run on standard output until it ends: plain lines, or the journal's own lines.
 
-It also hears Ctrl-C: the first one asks the run to stop and save, the second one ends its process.
+It also handles Ctrl-C: the first one asks the run to stop and save, the second one ends its process.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Interrupts:
             leaves and the run goes on.
 
     Attributes:
-        leaves: Whether to stop following at once.
-        happened: Whether there was any.
+        leaves: Whether to stop following immediately.
+        happened: Whether there was a signal.
     """
 
     def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes] | None) -> None:
@@ -81,7 +81,7 @@ class Interrupts:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Hear the signals while the block runs."""
+        """Handle the signals while the block runs."""
         numbers = (signal.SIGINT, signal.SIGTERM)
         before = {number: signal.signal(number, self.hear) for number in numbers}
         try:
@@ -92,7 +92,7 @@ class Interrupts:
 
 
 def _end_at_once(process: subprocess.Popen[bytes]) -> None:
-    """End a host that was asked to stop already: by its own hand, which is written down, or else by force."""
+    """End a host that was already asked to stop: by a signal that it can record in its journal, or else by force."""
     process.terminate()
     try:
         process.wait(_LAST_WORDS_S)
@@ -108,7 +108,7 @@ def follow(
     process: subprocess.Popen[bytes] | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Write what a run does to standard output until it ends.
+    """Print a run's progress to standard output until it ends.
 
     Args:
         run: The run.
@@ -161,7 +161,7 @@ def _json_line(record: Mapping[str, Any]) -> bytes:
     try:
         return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:
-        return b""  # nested more deeply than any event: the reader takes it, the writer does not
+        return b""  # nested more deeply than any event: the reader accepts it, the writer does not
 
 
 def _end_of(records: Sequence[Mapping[str, Any]]) -> RunFinished | RunFailed | None:

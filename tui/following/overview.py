@@ -1,4 +1,4 @@
-"""A run at a glance, for the lists, and all that its journal says, for one run."""
+"""A run's overview, for lists, and everything in its journal, for a single run."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 _NO_LIFE = Life(Liveness.DEAD)
 
 _FREQUENT = {"Progress", "InputMeasured", "HostSampled", "MemorySampled"}
-"""Records that come by the second: the newest of each kind and of each host says what is shown of one run."""
+"""Records written about once per second: only the newest of each kind and host is needed to show a run."""
 
 
 class Status(StrEnum):
-    """What has become of a run."""
+    """The status of a run."""
 
     UNSTARTED = "not started"
     RUNNING = "running"
@@ -58,15 +58,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A run at a glance.
+    """The overview of a run.
 
     Args:
         run: The run.
-        facts: What its journal says, in short.
-        status: What has become of it.
-        last_beat_at: Unix time of its last sign of life; 0 when there was none, or when the run has ended.
+        facts: A short form of its journal.
+        status: Its status.
+        last_beat_at: Unix time of its last heartbeat; 0 if there was none or the run has ended.
         life: What its heartbeat and its process say; not looked up when the run has ended.
-        stall: That training makes no progress although the process responds; None if it does.
+        stall: How long training has made no progress although the process responds; None if it does not stall.
         problem: Why its journal cannot be read; empty when it can.
     """
 
@@ -109,7 +109,7 @@ class Overview:
 
     @property
     def best(self) -> tuple[str, float] | None:
-        """The metric that says which epoch is best, and its best value."""
+        """The metric that decides which epoch is best, and its best value."""
         return (self.facts.monitor, self.facts.best) if self.facts.best is not None else None
 
     @property
@@ -143,7 +143,7 @@ class Overview:
         return local_time(self.facts.started_at) if self.facts.has_started else None
 
     def config(self) -> RunConfig | None:
-        """Read its configuration; None where it has none, as a notebook's run, or none that can be read."""
+        """Read its configuration; None if it has none, such as a notebook's run, or if it cannot be read."""
         from tpu_console.engine.config.reading import load_config
 
         try:
@@ -174,7 +174,7 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details(Overview):
-    """A run with everything its journal says.
+    """A run with everything in its journal.
 
     Args:
         state: Folded from its journal; of progress, memory, input and each host only the newest record.
@@ -184,7 +184,7 @@ class Details(Overview):
 
 
 _STATUS_OF = {RunOutcome.STOPPED: Status.STOPPED, "failed": Status.FAILED}
-"""What an outcome means; each of the others is a run that finished."""
+"""The status for an outcome; every other outcome is a run that finished."""
 
 
 def local_time(at: float) -> datetime:
@@ -193,10 +193,10 @@ def local_time(at: float) -> datetime:
 
 
 class OverviewReader:
-    """Reads runs at a glance for a list, and reads only journals that changed since the list was read last.
+    """Reads the overviews of a list; reads only journals that changed since the last time.
 
-    What journals say is kept in the cache folder (`tui.following.run_index`). Whether a run is alive is looked up every
-    time.
+    Facts from journals are kept in the cache folder (`tui.following.run_index`). Whether a run is alive is checked
+    every time.
 
     Args:
         runs: The runs that will be read, the newest first.
@@ -207,7 +207,7 @@ class OverviewReader:
         self._index = RunIndex.load(runs)
 
     def read(self, watch: HeartbeatWatch) -> Overview:
-        """Read one run; a journal that cannot be read gives an overview that says so.
+        """Read one run; if its journal cannot be read, the overview says so.
 
         Args:
             watch: The run's heartbeat, with what was seen of it so far.
@@ -246,7 +246,7 @@ class OverviewReader:
 
 
 def read_overview(run: RunDirectory) -> Overview:
-    """Read a run at a glance; damaged lines are left out. Takes three seconds if its heartbeat looks old.
+    """Read a run's overview; skips damaged lines. Takes three seconds if its heartbeat looks old.
 
     Raises:
         ConsoleError: Its journal is there and cannot be read.
@@ -258,7 +258,7 @@ def read_overview(run: RunDirectory) -> Overview:
 
 
 def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
-    """Read runs at a glance; one that cannot be read has a `problem`."""
+    """Read the overviews of runs; a run that cannot be read has a `problem`."""
     reader = OverviewReader(runs)
     overviews = reader.read_all()
     reader.save()
@@ -266,7 +266,7 @@ def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
 
 
 def read_details(run: RunDirectory) -> Details:
-    """Read a run with everything its journal says; damaged lines are left out.
+    """Read a run with everything in its journal; skips damaged lines.
 
     Raises:
         ConsoleError: Its journal is there and cannot be read.
@@ -293,7 +293,7 @@ def _state(run: RunDirectory) -> RunState:
 
 
 def _stamp(run: RunDirectory) -> Stamp | None:
-    """Return what changes whenever a journal does; None when there is no journal yet.
+    """Return a stamp that changes whenever the journal does; None if there is no journal yet.
 
     Raises:
         ConsoleError: It cannot be looked at, or is not a regular file.
@@ -323,7 +323,7 @@ def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
 
 
 def _overview(watch: HeartbeatWatch, facts: Facts) -> Overview:
-    """Look up whether a run that has no end is alive, and whether it moves."""
+    """Return the overview of a run; if it has no end, check whether it is alive and makes progress."""
     run = watch.run
     if facts.outcome:
         return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED))
@@ -347,7 +347,7 @@ def _last_beat(run: RunDirectory) -> float:
 
 
 def _records(run: RunDirectory) -> list[Mapping[str, Any]]:
-    """Read the journal; of what comes by the second only the newest of a kind and host is kept."""
+    """Read the journal; keep only the newest of the frequent records of each kind and host."""
     from tpu_console.engine.runs.journal import JournalReader
 
     kept: dict[object, Mapping[str, Any]] = {}
@@ -356,13 +356,13 @@ def _records(run: RunDirectory) -> list[Mapping[str, Any]]:
         for record in records:
             place += 1
             kind = _frequent_kind(record)
-            kept.pop(kind, None)  # the newest stands where it was written, after what came before it
+            kept.pop(kind, None)  # keep the order in which the newest records were written
             kept[place if kind is None else kind] = record
     return [*kept.values()]
 
 
 def _frequent_kind(record: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """Name what a later record of the same kind replaces; None when nothing does."""
+    """Return a key that a later record with the same key replaces; None if the record is always kept."""
     kind = record.get("type")
     if kind not in _FREQUENT:
         return None
@@ -376,7 +376,7 @@ def _frequent_kind(record: Mapping[str, Any]) -> tuple[object, ...] | None:
 
 
 def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:
-    """Tell what has become of a run that has no end."""
+    """Return the status of a run that has no end."""
     if not facts.has_started and not last_beat_at:
         return Status.UNSTARTED
     if liveness is Liveness.SILENT:

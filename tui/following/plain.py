@@ -1,7 +1,7 @@
 """A run as plain lines, for pipes, notebook cells and CI logs: no escape codes, no carriage returns.
 
-`PlainPrinter` is fed journal records and asked now and then whether the silence has grown too long; both give
-lines. What the lines say is in `tui.text.run_lines`.
+`PlainPrinter` takes journal records and is polled for lines to print after a long silence. The texts of the lines
+are in `tui.text.run_lines`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PlainPrinter:
         clock: Unix time in seconds.
 
     Attributes:
-        state: The run as far as it was read.
+        state: The run's state so far.
     """
 
     def __init__(self, run: RunDirectory, clock: Callable[[], float] = time.time) -> None:
@@ -77,15 +77,15 @@ class PlainPrinter:
         self._training_said = False
         self._told_step = -1
         self._best: EpochEnded | None = None
-        self._wait_s = self._span_s = 0.0  # of the epoch that runs
+        self._wait_s = self._span_s = 0.0  # of the current epoch
         self._told_limit = ""
         self._told_slow: set[int] = set()
         self._silent_s = 0  # how long the run has not responded; 0 if it does
-        self._stop_told = False  # that a stop is pending in this silence
+        self._stop_told = False  # whether this silence was already reported with a pending stop
         self._is_full = False
 
     def feed(self, records: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Take journal records in; return what there is to say about them."""
+        """Take journal records; return the lines to print."""
         lines = self._responding() if records else []
         for is_progress, group in groupby(records, lambda record: record.get("type") == "Progress"):
             batch = list(group)
@@ -162,7 +162,7 @@ class PlainPrinter:
         return [labelled("responding", f"again, after {duration(seconds)}")]
 
     def _lines(self, event: Event, before: RunState) -> list[str]:  # noqa: C901  one case an event
-        """Return what one event is worth saying."""
+        """Return the lines for one event."""
         match event:
             case RunStarted():
                 return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
@@ -209,7 +209,7 @@ class PlainPrinter:
         return epoch_line(event, fit, is_best=self._best is event, waited_percent=waited)
 
     def _measured(self, event: InputMeasured) -> list[str]:
-        """Count what the epoch that runs waited; what is left of one that has ended comes behind its end."""
+        """Add up the current epoch's waiting time; the rest of an ended epoch arrives after its end."""
         if self.state.epochs and event.epoch <= self.state.epochs[-1].epoch:
             return self._verdict()
         self._wait_s += event.wait_s
@@ -217,7 +217,7 @@ class PlainPrinter:
         return []
 
     def _verdict(self) -> list[str]:
-        """Say what limits the run when that has changed, and which hosts have become slow."""
+        """Say what limits the run if that has changed, and which hosts have become slow."""
         lines = []
         measured = self.state.input
         if measured is not None and measured.limit != self._told_limit:

@@ -1,4 +1,4 @@
-"""What a list says about a run, in few plain values that can be kept."""
+"""The facts that a list shows about a run: a few plain values that can be cached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What journals said when a list was read last, kept in the cache folder so that the next list is quick.
+"""Caches the facts of journals in the cache folder, so that the next list is fast.
 
 It is only a cache: an entry counts while its journal has the size, time and inode it had, and anything that is wrong
 with the file means that the journals are read again. Whether a run is alive is never kept.

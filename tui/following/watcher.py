@@ -1,4 +1,4 @@
-"""The thread that follows a run's directory while a screen shows it. It knows no Textual."""
+"""The thread that follows a run's directory for a screen. Does not depend on Textual."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ LIVENESS_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class WatchUpdate:
-    """What the watcher tells.
+    """An update from the watcher.
 
     Attributes:
-        snapshot: What is known of the run.
-        is_reading: Whether more of the journal is still to be read at once.
+        snapshot: The latest snapshot of the run.
+        is_reading: Whether the watcher is still catching up with the journal.
         damaged: Records that could not be read or understood.
         trouble: Why the journal cannot be read; empty when it can.
     """
@@ -46,7 +46,7 @@ class WatchUpdate:
 class RunWatcher(threading.Thread):
     """Reads what a run appends and calls back when something changed. The live screen owns it.
 
-    A long journal is read in parts, with an update now and then, so that whoever shows it never stands still.
+    A long journal is read in parts, with an update now and then, so that the screen never freezes.
 
     Args:
         run: The run; its files need not exist yet.
@@ -81,7 +81,7 @@ class RunWatcher(threading.Thread):
             self._stopped.wait(POLL_S)
 
     def stop(self, timeout: float = 2.0) -> None:
-        """Stop, and wait at most `timeout` seconds for a read that goes on."""
+        """Stop, and wait at most `timeout` seconds for a read in progress."""
         self._stopped.set()
         if self.is_alive() and self is not threading.current_thread():
             self.join(timeout)

@@ -1,1 +1,1 @@
-"""The parts of the screens that take input: the run form, its fields and what was typed into them."""
+"""The parts of the screens that take input: the run form, its fields and their drafts."""

@@ -1,4 +1,4 @@
-"""The few fields that say what a preflight is to judge: TPUs, batches, precisions."""
+"""The form with the choices of a preflight: TPUs, batches, precisions."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TPUS, _BATCHES = "TPUs", "Batches"
 
 
 class TpuSuggester(Suggester):
-    """Offers the end of the TPU name that is being typed."""
+    """Completes the TPU name that is being typed."""
 
     def __init__(self) -> None:
         super().__init__(case_sensitive=True)
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the text with its last name completed; None where no name begins so."""
+        """Return the text with its last name completed; None if no name begins like it."""
         before, comma, begun = value.rpartition(",")
         name = begun.strip()
         gap = begun[: len(begun) - len(begun.lstrip())]
@@ -37,11 +37,11 @@ class TpuSuggester(Suggester):
 
 
 class ChoiceForm(Vertical):
-    """The fields. Enter in one of them asks for the verdicts.
+    """The form. Enter in a field requests the verdicts.
 
     Args:
-        batch: Examples a replica that the run form has.
-        precision: The precision that it has.
+        batch: Examples per replica in the run form.
+        precision: The precision in the run form.
     """
 
     DEFAULT_CSS = """
@@ -64,7 +64,7 @@ class ChoiceForm(Vertical):
 
     @dataclass
     class Confirmed(Message):
-        """The verdicts are asked for."""
+        """The verdicts were requested."""
 
     def __init__(self, batch: int, precision: str) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class ChoiceForm(Vertical):
         self._precision = precision
 
     def compose(self) -> ComposeResult:
-        """Lay the fields out in two lines."""
+        """Lay out the fields in two lines."""
         with Horizontal():
             yield Static(_TPUS, classes="label")
             hint = f"{DEFAULT_TPU}, v3-8, v6e-8 …"
@@ -87,10 +87,10 @@ class ChoiceForm(Vertical):
         yield Static("", id="choice-problem", markup=False)
 
     def choices(self) -> Choices:
-        """Return what is chosen.
+        """Return the choices.
 
         Raises:
-            ConfigError: With what is wrong.
+            ConfigError: A choice is invalid.
         """
         tpus = known_tpus([self.query_one("#tpus", Input).value], _TPUS)
         batches = _batches(self.query_one("#batches", Input).value)
@@ -99,23 +99,23 @@ class ChoiceForm(Vertical):
         return Choices(tpus, batches, precisions or (self._precision,), search=is_searched)
 
     def show_problem(self, error: ConfigError | None) -> None:
-        """Say what is wrong with the choices, or nothing."""
+        """Show what is wrong with the choices, or nothing."""
         self.set_class(error is not None, "-invalid")
         if error is not None:
             self.query_one("#choice-problem", Static).update(str(error))
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Tell that something was typed."""
+        """Report that a text changed."""
         event.stop()
         self.post_message(self.Edited())
 
     def on_checkbox_changed(self, event: Checkbox.Changed) -> None:
-        """Tell that something was ticked."""
+        """Report that a checkbox changed."""
         event.stop()
         self.post_message(self.Edited())
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Ask for the verdicts."""
+        """Request the verdicts."""
         event.stop()
         self.post_message(self.Confirmed())
 

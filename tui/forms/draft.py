@@ -1,6 +1,6 @@
-"""What a person has typed into the run form: texts by field, and the configuration they amount to.
+"""The draft in the run form: the typed texts by field, and the configuration they make.
 
-Knows no Textual. Nothing typed is lost: neither an invalid text nor the options of a model or dataset not chosen now.
+Does not depend on Textual. Keeps everything typed, also invalid texts and the options of other models and datasets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Draft:
         return any(self.is_changed(spec) for spec in self.fields())
 
     def fields(self) -> tuple[FieldSpec, ...]:
-        """Return the fields that mean something for the chosen model and dataset, their options right after them."""
+        """Return the fields that apply to the chosen model and dataset, each followed by its options."""
         options = {table.chooser: option_fields(table, self._choice(table)) for table in OPTION_TABLES.values()}
         return tuple(field for spec in fields_of() for field in (spec, *options.get(spec.key, ())))
 
@@ -46,7 +46,7 @@ class Draft:
         return self._texts.get(self._slot(spec), self._original(spec))
 
     def set(self, spec: FieldSpec, text: str) -> bool:
-        """Take a field's text; tell whether it is a new one."""
+        """Set a field's text; return whether it changed."""
         if text == self.text(spec):
             return False
         self._texts[self._slot(spec)] = text
@@ -89,7 +89,7 @@ class Draft:
         *sections, last = spec.key.split(".")
         table = OPTION_TABLES.get(".".join(sections))
         if table is not None and text == spec.default and last not in self._base_options(table):
-            return  # a default that nobody asked for would only make the command longer
+            return  # a default that the user did not choose would only make the command longer
         for name in sections:
             values = values.setdefault(name, {})
         values[last] = value
@@ -100,7 +100,7 @@ class Draft:
         return name
 
     def _base_options(self, table: OptionTable) -> dict[str, Any]:
-        """Return the preset's options while its model or dataset is the chosen one."""
+        """Return the preset's options if its model or dataset is the chosen one."""
         if self._choice(table) != self._base[table.chooser]:
             return {}
         options: dict[str, Any] = self._base_value(table.key)
@@ -123,7 +123,7 @@ class Draft:
         return to_text(options[name]) if name in options else spec.default
 
     def _slot(self, spec: FieldSpec) -> str:
-        # Each built-in model and dataset keeps the options typed for it while another one is tried.
+        # Each built-in model and dataset keeps the options typed for it while another one is chosen.
         table = _table_of(spec)
         return spec.key if table is None else f"{table.slot(self._choice(table))}:{spec.key}"
 
@@ -134,6 +134,6 @@ def _table_of(spec: FieldSpec) -> OptionTable | None:
 
 
 def field_of(problem: Problem, fields: tuple[FieldSpec, ...]) -> FieldSpec | None:
-    """Return the field that a problem is about; its key may go on into one item of a list."""
+    """Return the field that a problem is about; its key may include an item of a list."""
     about = [spec for spec in fields if f"{problem.key}.".startswith(f"{spec.key}.")]
     return max(about, key=lambda spec: len(spec.key), default=None)

@@ -1,4 +1,4 @@
-"""One field of the run form: its label, its control, one line of help, and what is wrong with its value."""
+"""One field of the run form: its label, its control, one line of help, and its error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OWN = "\0own"
 
 
 class Choice(Select[str], inherit_bindings=False):
-    """A list to choose from that leaves the arrow keys to the form until it is opened."""
+    """A select that leaves the arrow keys to the form until it is opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "show_overlay", "Choose", show=False)]
 
@@ -35,7 +35,7 @@ class FieldRow(Container):
     Args:
         spec: The field.
         text: Its text.
-        labels: What the listed values are shown as, where not as themselves.
+        labels: The display texts of the listed values that have one.
     """
 
     DEFAULT_CSS = """
@@ -86,7 +86,7 @@ class FieldRow(Container):
         self.set_class(spec.is_essential, "-essential")
 
     def compose(self) -> ComposeResult:
-        """Lay out the label, the control, the help and the place for what is wrong."""
+        """Lay out the label, the control, the help and the error."""
         spec = self.spec
         yield Static(spec.label, classes="label", markup=False)
         match spec.kind:
@@ -105,7 +105,7 @@ class FieldRow(Container):
         yield Static("", classes="problem", markup=False)
 
     def on_mount(self) -> None:
-        """Bring what depends on the value in line with it."""
+        """Update the parts that depend on the value."""
         self._follow()
 
     @property
@@ -137,19 +137,19 @@ class FieldRow(Container):
         self._follow()
 
     def label_choices(self, labels: Mapping[str, str]) -> None:
-        """Show listed values as something that says more.
+        """Show listed values with more descriptive texts.
 
         Args:
-            labels: What is shown, by value.
+            labels: The display texts by value.
         """
         self._labels = dict(labels)
         choice = self.query_one(Choice)
         options = self._options()
-        # A list that is only now being mounted has no value yet.
+        # A list that is still being mounted has no value yet.
         value = str(choice.value) if choice.value in {v for _, v in options} else self._listed(self._initial)
         with self.prevent(Select.Changed):
             choice.set_options(self._prompts())
-            # Only a value that changes is drawn anew, and with it the label.
+            # A label is redrawn only when the value changes.
             choice.value = next(other for _, other in options if other != value)
             choice.value = value
 
@@ -157,7 +157,7 @@ class FieldRow(Container):
         """Show what is wrong with the value, and whether it differs from the preset's.
 
         Args:
-            problem: What is wrong, or empty.
+            problem: The error; empty if there is none.
             is_changed: Whether it differs.
         """
         sign = "✗" if problem else "•" if is_changed else ""
@@ -170,7 +170,7 @@ class FieldRow(Container):
         self.query_one(".problem", Static).update(problem)
 
     def focus_control(self) -> None:
-        """Put the cursor where the value is typed."""
+        """Focus the control in which the value is typed."""
         own = self.has_class("-asks-own") and self.has_class("-invalid")
         self.query_one("Input.own" if own else ".control").focus()
 
@@ -183,13 +183,13 @@ class FieldRow(Container):
         self._report(event)
 
     def on_select_changed(self, event: Select.Changed) -> None:
-        """Report a new choice, and lead to the text field that it asks for."""
+        """Report a new choice, and focus the text field that it needs."""
         was_own = self.has_class("-asks-own")
         self._report(event)
         focused = self.screen.focused
         is_chosen_here = focused is not None and self in focused.ancestors
         if self.has_class("-asks-own") and not was_own and is_chosen_here:
-            # The text field is only now being laid out, and the list takes the cursor back as it closes.
+            # The text field is not laid out yet, and the list takes the focus back as it closes.
             self.call_after_refresh(self.query_one("Input.own").focus)
 
     def _report(self, event: Message) -> None:
@@ -198,7 +198,7 @@ class FieldRow(Container):
         self.post_message(self.Edited(self))
 
     def _follow(self) -> None:
-        """Show what depends on the value: the text field of a choice of one's own, a switch's word."""
+        """Update what depends on the value: the text field of a custom choice, the word of a switch."""
         if self.spec.kind is Kind.SWITCH:
             box = self.query_one(Checkbox)
             box.label = "on" if box.value else "off"
@@ -210,7 +210,7 @@ class FieldRow(Container):
         return [*options, (self.spec.own.label, _OWN)] if self.spec.own is not None else options
 
     def _prompts(self) -> list[tuple[Content, str]]:
-        """Return the options as content: a text would be read as markup, and a device's name may have brackets."""
+        """Return the options as content: a string would be parsed as markup, and device names may have brackets."""
         return [(Content(label), value) for label, value in self._options()]
 
     def _listed(self, text: str) -> str:

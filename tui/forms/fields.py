@@ -1,6 +1,6 @@
-"""The fields of the run form, made from the configuration's own types: a new key appears by itself.
+"""Builds the fields of the run form from the configuration's types, so that a new key appears automatically.
 
-Knows no Textual: what a field is called, which values it takes, how its value is written and read as text.
+Does not depend on Textual. Defines the name of each field, its values, and how they are written and read as text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Kind(StrEnum):
-    """How a field is asked for."""
+    """The kind of control of a field."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -44,11 +44,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OwnValue:
-    """What an open choice takes beside its listed values.
+    """A custom value that an open choice accepts besides its listed values.
 
     Args:
-        label: What it is called in the list.
-        asks: What its text field is called.
+        label: Its name in the list.
+        asks: The name of its text field.
         prefix: Written before the text, such as ``sim:``.
         example: A value that shows the form.
     """
@@ -59,7 +59,7 @@ class OwnValue:
     example: str
 
     def value(self, text: str) -> str:
-        """Return the value that a text means; one that names its own kind, such as ``tpu:ADDRESS``, is whole."""
+        """Return the value of a text; a text with its own prefix, such as ``tpu:ADDRESS``, is already complete."""
         return text if ":" in text else self.prefix + text
 
 
@@ -69,15 +69,15 @@ class FieldSpec:
 
     Args:
         key: Dotted key in the configuration.
-        group: The heading it stands under.
-        label: What it is called.
-        help: One line on what it means.
-        kind: How it is asked for.
+        group: Its heading.
+        label: Its name.
+        help: One line of help.
+        kind: The kind of its control.
         choices: The listed values of a choice.
-        own: What an open choice takes besides.
-        default: The default as text; empty where there is none.
+        own: The custom value of an open choice.
+        default: The default as text; empty if there is none.
         empty_is_default: Whether an empty text means the default rather than an empty list.
-        is_essential: Whether a newcomer sees it at once.
+        is_essential: Whether it is shown by default.
     """
 
     key: str
@@ -93,7 +93,7 @@ class FieldSpec:
 
 
 ESSENTIAL = ("dataset", "model", "batch_size", "epochs", "optimizer.learning_rate", "accelerator")
-"""The handful of keys that decide most of what a run does; what has no default joins them."""
+"""The essential keys, which decide most of what a run does; keys without a default are essential too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +103,9 @@ class OptionTable:
     Args:
         key: The table's dotted key.
         chooser: Key of the choice.
-        group: The heading its fields stand under.
-        sections: The options of each name that has any.
-        holder: The section whose docstring says what the table is.
+        group: The heading of its fields.
+        sections: The options by name, of names that have any.
+        holder: The section whose docstring describes the table.
     """
 
     key: str
@@ -115,7 +115,7 @@ class OptionTable:
     holder: type[BaseModel]
 
     def slot(self, name: str) -> str:
-        """Return under which name the options of a choice are remembered: all functions of one's own share one."""
+        """Return the name under which the options of a choice are stored: all custom functions share one."""
         return name if name in self.sections else "own"
 
 
@@ -160,7 +160,7 @@ _GROUPS = {
 }
 _OTHER = "Training"
 GROUPS = tuple(dict.fromkeys([*list(_GROUPS.values())[:4], _OTHER, *_GROUPS.values()]))
-"""The headings in the order in which a person decides."""
+"""The headings in the order of the decisions."""
 
 
 @cache
@@ -169,7 +169,7 @@ def fields_of(section: type[BaseModel] = RunConfig, prefix: str = "") -> tuple[F
 
     Args:
         section: The class.
-        prefix: What stands before its keys, with the dot.
+        prefix: The prefix of its keys, with the dot.
     """
     helps = _args_of(section)
     specs: list[FieldSpec] = []
@@ -187,7 +187,7 @@ def option_fields(table: OptionTable, name: str) -> tuple[FieldSpec, ...]:
 
     Args:
         table: The options' table.
-        name: The chosen model or dataset. One of the person's own has one free field; one without options has none.
+        name: The chosen model or dataset. A custom one has a single free field; one without options has none.
     """
     section = table.sections.get(name)
     if section is not None:
@@ -239,7 +239,7 @@ def _is_text(annotation: Any) -> bool:
 
 
 def _may_be_empty(info: FieldInfo) -> bool:
-    """Whether an empty text is a value of its own: a list of any length, none included."""
+    """Return whether an empty text is a value: a list that may be empty."""
     is_open = get_origin(info.annotation) is tuple and get_args(info.annotation)[-1] is Ellipsis
     return is_open and not any(getattr(m, "min_length", 0) for m in info.metadata)
 
@@ -260,7 +260,7 @@ def _args_of(section: type[BaseModel]) -> dict[str, str]:
 
 
 def to_text(value: object) -> str:
-    """Write a plain configuration value as a field shows it."""
+    """Return a plain configuration value as the text of a field."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
@@ -273,10 +273,10 @@ def to_text(value: object) -> str:
 
 
 def to_value(spec: FieldSpec, text: str) -> object:
-    """Read a field's text as a plain value; what cannot be read stays text, and the configuration refuses it.
+    """Parse a field's text as a plain value; an invalid text stays text, and the configuration rejects it.
 
     Raises:
-        ValueError: Keyword arguments are not written as such.
+        ValueError: The text is not a valid list of keyword arguments.
     """
     text = text.strip()
     if spec.kind is Kind.SWITCH:
@@ -290,7 +290,7 @@ def to_value(spec: FieldSpec, text: str) -> object:
 
 
 def _number(text: str) -> int | float | str:
-    # Thousands separators and digits of other scripts would be guessed at; only plain numbers are taken.
+    # Thousands separators and digits of other scripts are ambiguous; only plain numbers are accepted.
     if not re.fullmatch(r"[+-]?[0-9]*\.?[0-9]*([eE][+-]?[0-9]+)?", text):
         return text
     for read in (int, float):
@@ -313,7 +313,7 @@ def _keywords(text: str) -> dict[str, Any]:
 
 
 def _toml(value: object) -> str:
-    """Write a value as inline TOML; but for tables JSON is TOML."""
+    """Write a value as inline TOML; except for tables, JSON is TOML."""
     if isinstance(value, dict):
         return (
             "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}={_toml(item)}" for key, item in value.items()) + "}"

@@ -1,4 +1,4 @@
-"""The form for every choice of a run, by groups; at first only the handful that decide most of it."""
+"""The form with all fields of a run, in groups; by default it shows only the essential ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FieldList(VerticalScroll, can_focus=False):
-    """The fields; the arrow keys go from one to the next."""
+    """The list of fields; the arrow keys move between them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "go(-1)", "Previous field", show=False),
@@ -38,7 +38,7 @@ class FieldList(VerticalScroll, can_focus=False):
     ]
 
     def action_go(self, by: int) -> None:
-        """Go to another field, and no further than the first and the last.
+        """Move the focus to another field, without wrapping around.
 
         Args:
             by: How many fields down.
@@ -67,7 +67,7 @@ class FieldGroup(Vertical):
 class RunForm(Vertical):
     """The form.
 
-    It writes what is typed into its draft and shows what it is told is wrong with it.
+    It writes the input into its draft and shows the problems passed to it.
     """
 
     DEFAULT_CSS = """
@@ -109,7 +109,7 @@ class RunForm(Vertical):
         yield Static("", id="field-help", markup=False)
 
     async def load(self, draft: Draft) -> None:
-        """Show a draft, and write what is typed into it from now on."""
+        """Show a draft and write further input into it."""
         self._draft = draft
         with self.app.batch_update():
             await self._sync()
@@ -126,11 +126,11 @@ class RunForm(Vertical):
             self.call_after_refresh(self._keep_cursor)
 
     def label_choices(self, key: str, labels: Mapping[str, str]) -> None:
-        """Show the listed values of a field as something that says more.
+        """Show the listed values of a field with more descriptive texts.
 
         Args:
             key: The field's key.
-            labels: What is shown, by value.
+            labels: The display texts by value.
         """
         self._labels[key] = labels
         for row in self._rows():
@@ -151,7 +151,7 @@ class RunForm(Vertical):
             row.mark(found, is_changed=self._draft.is_changed(row.spec))
 
     async def focus_problem(self, problem: Problem) -> None:
-        """Put the cursor into the field that a problem is about, showing it where it was not."""
+        """Focus the field that a problem is about; show it if it was hidden."""
         spec = field_of(problem, self._draft.fields()) if self._draft is not None else None
         if spec is None:
             return
@@ -162,15 +162,15 @@ class RunForm(Vertical):
                 row.focus_control()
 
     def focus_first(self) -> None:
-        """Put the cursor into the first field."""
+        """Focus the first field."""
         if rows := self._rows():
             rows[0].focus_control()
 
     async def on_field_row_edited(self, event: FieldRow.Edited) -> None:
-        """Take a new text; another model or dataset may bring other fields."""
+        """Store a new text in the draft; another model or dataset may have other fields."""
         event.stop()
         row = event.row
-        # The text as it stands now: one typed before another draft was loaded is none of the new one's business.
+        # Read the current text: one typed before another draft was loaded must not go into the new draft.
         if self._draft is None or not row.is_attached or not self._draft.set(row.spec, row.text):
             return
         if row.spec.key in {"dataset", "model"}:
@@ -179,7 +179,7 @@ class RunForm(Vertical):
         self.post_message(self.Edited())
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
-        """Say what the field with the cursor means."""
+        """Show the help of the focused field."""
         row = next((node for node in event.widget.ancestors if isinstance(node, FieldRow)), None)
         if row is not None:
             self._help_is_shown = True
@@ -190,7 +190,7 @@ class RunForm(Vertical):
         return list(self.query(FieldRow))
 
     def _say_how_to_see_more(self) -> None:
-        """Until a field has had the cursor, say what the form does not show."""
+        """Until a field has had the focus, say what the form does not show."""
         if self._help_is_shown or self._draft is None:
             return
         more = sum(not spec.is_essential for spec in self._draft.fields())
@@ -200,7 +200,7 @@ class RunForm(Vertical):
         self.query_one("#field-help", Static).update(text)
 
     def _keep_cursor(self) -> None:
-        """Keep the field with the cursor in sight, or move the cursor out of one that is hidden now."""
+        """Keep the focused field visible, or move the focus out of a field that is hidden now."""
         focused = self.screen.focused
         if focused is None or self not in focused.ancestors:
             return
@@ -210,11 +210,11 @@ class RunForm(Vertical):
             focused.scroll_visible(animate=False)
 
     async def _sync(self) -> None:
-        """Bring the fields in line with the draft: take away, add, and set texts; only what differs."""
+        """Update the fields from the draft: remove, add, and set texts, only if they differ."""
         if (draft := self._draft) is None:
             return
         there = {row.spec: row for row in self._rows()}
-        # Once mounted, the other fields stay: one with a problem is shown even among the essential ones.
+        # Once mounted, all fields stay: one with a problem is shown even among the essential ones.
         takes_all = self.shows_all or any(not spec.is_essential for spec in there)
         wanted = [spec for spec in draft.fields() if takes_all or spec.is_essential]
         for spec, row in there.items():
@@ -236,7 +236,7 @@ async def _fill(
     there: Mapping[FieldSpec, FieldRow],
     new_row: Callable[[FieldSpec], FieldRow],
 ) -> None:
-    """Add the fields that a group lacks, each behind the one that it follows."""
+    """Add the missing fields of a group, each after its predecessor."""
     above: Widget = group.query_one(".heading")
     for is_there, specs in groupby(wanted, there.__contains__):
         rows = [there[spec] if is_there else new_row(spec) for spec in specs]

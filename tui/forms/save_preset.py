@@ -1,4 +1,4 @@
-"""Asks for the name and title under which a configuration becomes a preset of the person's own."""
+"""The dialog that saves a configuration as a user preset, with a name and title."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class SavePreset(ModalScreen[Path | None]):
-    """The question; answers with the file that was written, or None.
+    """The dialog; returns the file that was written, or None.
 
     Args:
-        config: What is to be saved.
-        name: A name to begin with.
+        config: The configuration to save.
+        name: The suggested name.
     """
 
     DEFAULT_CSS = """
@@ -66,14 +66,14 @@ class SavePreset(ModalScreen[Path | None]):
                 yield Button("Cancel", id="cancel", compact=True)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Go on to the title, and from there save."""
+        """Move on to the title; from the title, save."""
         if event.input.id == "save-name":
             self.query_one("#save-title").focus()
         else:
             self._save()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Save or leave."""
+        """Save or cancel."""
         if event.button.id == "save":
             self._save()
         else:

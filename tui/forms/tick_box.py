@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class TickBox(Checkbox):
     """A checkbox with a mark when it is on and none when it is off.
 
-    Textual's own has the mark in both cases, in another colour.
+    Textual's checkbox shows the mark in both states, in different colours.
     """
 
     def render(self) -> Content:

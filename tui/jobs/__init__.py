@@ -1,1 +1,1 @@
-"""What the console starts: jobs and training processes, and how far they are."""
+"""Starts jobs and training processes, and shows their progress."""

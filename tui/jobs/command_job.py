@@ -1,4 +1,4 @@
-"""Runs a job of `engine.jobs.job` in a process of its own, and shows on standard error how far it is."""
+"""Runs a job of `engine.jobs.job` in a separate process, and shows its progress on standard error."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ def run_job(
     limit_s: float | None = None,
     grace_s: float | None = None,
 ) -> dict[str, Any]:
-    """Do a job and return its result.
+    """Run a job and return its result.
 
     Ctrl-C and SIGTERM ask its process to end, once; a second Ctrl-C ends it by force.
 
     Args:
         name: One of `engine.jobs.job.JOBS`.
         options: The keyword arguments of the job's function, as JSON can hold them.
-        when_interrupted: The sentence that says what is kept when it is interrupted.
+        when_interrupted: The sentence that says what is kept if it is interrupted.
         start: Starts the process from name, options and the file for its standard error; `start_job` by default.
         limit_s: Seconds after which it is ended by force; None for no limit.
-        grace_s: Seconds that it has to end by itself once it was interrupted; None for as long as it takes.
+        grace_s: Seconds it may take to end by itself after an interrupt; None for no limit.
 
     Returns:
         What the job returned.
 
     Raises:
-        ConsoleError: The job said why it failed, took too long, or its process is gone without a word.
-        KeyboardInterrupt: It was interrupted; the person has been told.
+        ConsoleError: The job failed, took too long, or its process died.
+        KeyboardInterrupt: It was interrupted; the user has seen a message.
     """
     shown = ProgressLines()
     shown.wait("starting…")
@@ -69,7 +69,7 @@ def run_job(
 
 @contextmanager
 def _interrupts_reach(job: JobProcess) -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM ask the job to end while the block runs; only the main thread can."""
+    """Let Ctrl-C and SIGTERM ask the job to end while the block runs; works only in the main thread."""
 
     def hear(number: int, _frame: FrameType | None = None) -> None:
         if not job.was_asked_to_end:

@@ -1,4 +1,4 @@
-"""The process of a job of `engine.jobs.job`: started, listened to, asked to end, ended by force."""
+"""Starts the process of a job of `engine.jobs.job`, reads its messages, and ends it."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _POLL_S = 0.2
 
 
 class JobProcess:
-    """A job at work. Leaving its ``with`` block ends whatever is left of it.
+    """A running job. Leaving its ``with`` block ends all its processes.
 
     Args:
         name: One of `engine.jobs.job.JOBS`.
         options: The keyword arguments of the job's function, as JSON can hold them.
         limit_s: Seconds after which it is ended by force; None for no limit.
-        grace_s: Seconds that it has to end by itself once it was asked to; None for as long as it takes.
+        grace_s: Seconds it may take to end by itself after it was asked to; None for no limit.
         start: Starts the process from name, options and the file for its standard error; `start_job` by default.
 
     Raises:
@@ -80,21 +80,21 @@ class JobProcess:
         return self._asked_at is not None
 
     def ask_to_end(self) -> None:
-        """Ask it to end, with what it finished."""
+        """Ask it to end and return what it has finished."""
         if self._asked_at is None:
             self._asked_at = time.monotonic()
         self._process.terminate()
 
     def kill(self) -> None:
-        """End it and whatever it started, by force."""
+        """End it and all processes that it started, by force."""
         try:
-            os.killpg(self._process.pid, signal.SIGKILL)  # it leads a session of its own
+            os.killpg(self._process.pid, signal.SIGKILL)  # it leads its own session
         except (ProcessLookupError, PermissionError):
             with suppress(ProcessLookupError):
                 self._process.kill()
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Yield the job's progress and notes until it has closed its end; an empty record when it is silent."""
+        """Yield the job's progress and notes until it closes its output; an empty record while it is silent."""
         for record in self._said():
             if record.get("kind") in {"result", "error"}:
                 self._last = record
@@ -108,12 +108,12 @@ class JobProcess:
                 self.kill()
 
     def result(self) -> dict[str, Any]:
-        """Wait for the end and return what the job returned.
+        """Wait for the job to end and return its result.
 
         Raises:
-            UntrustedCodeError: The job would have to run code that the user has not said to trust.
-            ConsoleError: The job said why it failed, took too long, or its process is gone without a word.
-            KeyboardInterrupt: It was asked to end and has no result.
+            UntrustedCodeError: The job needs to run code that the user has not trusted.
+            ConsoleError: The job failed, took too long, or its process died.
+            KeyboardInterrupt: It was asked to end, and has no result.
         """
         code = self._process.wait()
         last = dict(self._last)
@@ -131,8 +131,8 @@ class JobProcess:
         raise ConsoleError(text, why=exit_cause(code), remedy=self._see())
 
     def _said(self) -> Iterator[dict[str, Any]]:
-        """Read what the job says; wakes up now and then, so that signals are heard and limits are kept."""
-        assert self._process.stdout is not None  # noqa: S101  it was asked for
+        """Read the job's messages; wakes up now and then to handle signals and enforce limits."""
+        assert self._process.stdout is not None  # noqa: S101  opened as a pipe
         reader = MessageReader(self._process.stdout)
         while True:
             if not select.select([reader], [], [], _POLL_S)[0]:
@@ -148,15 +148,15 @@ class JobProcess:
 
 
 def log_file(name: str) -> Path:
-    """Return the file that holds what a job's process printed the last time."""
+    """Return the file with the output of a job's last process."""
     return runs_folder().parent / f"{name}.log"
 
 
 def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
     """Start the job's process.
 
-    It is in a session of its own, so that the terminal's Ctrl-C reaches it only through us. The `-P` keeps the
-    current folder off the front of the import path, where a person's own ``engine`` folder would hide ours.
+    It has its own session, so that the terminal's Ctrl-C reaches it only through this process. The `-P` keeps the
+    current folder off the front of the import path, so that a user's ``engine`` folder does not shadow ours.
 
     Raises:
         ConsoleError: It cannot be started.

@@ -1,4 +1,4 @@
-"""A preflight as the command and the screen both start it: the choices, the job's options, the verdicts with advice."""
+"""Prepares a preflight for the command and the screen: the choices, the job's options, the verdicts with advice."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LEAST_MEMORY = "least-memory"
 """The job to run if there is no TPU compiler."""
 
 DEFAULT_TPU = "v5e-8"
-"""What Kaggle lends."""
+"""The TPU that Kaggle offers."""
 
 PRECISIONS = ("float32", "mixed_bfloat16")
-"""What a TPU computes with."""
+"""The precisions that a TPU can compute with."""
 
 GRACE_S = 2.0
-"""How long a cancelled preflight may take to end by itself: the compiler hears no signal while it works."""
+"""How long a cancelled preflight may take to end by itself: the compiler ignores signals while it works."""
 
 CHOICE_S = 600.0
-"""Longest time for one choice, unless a person says otherwise."""
+"""Default time limit for one choice."""
 
 SEARCHED_S = 4 * CHOICE_S
-"""The same with a search, which compiles several times."""
+"""The limit with a search, which compiles several times."""
 
 _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN: 1, Outcome.FITS: 0}
 """Exit code of each outcome, the worst first."""
@@ -46,14 +46,14 @@ _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What is to be judged: every TPU with every batch and every precision.
+    """The choices to judge: every combination of TPU, batch and precision.
 
     Args:
         tpus: Names of TPUs.
-        batches: Examples a step and replica.
+        batches: Examples per step and replica.
         precisions: Keras's dtype policies.
         search: Whether to look for the largest batch that fits.
-        use_cache: Whether what was compiled before need not be compiled again.
+        use_cache: Whether to reuse the results of earlier compilations.
     """
 
     tpus: tuple[str, ...]
@@ -64,7 +64,7 @@ class Choices:
 
     @property
     def limit_s(self) -> float:
-        """Seconds after which something must be wrong."""
+        """Seconds after which the job counts as stuck."""
         count = len(self.tpus) * len(self.batches) * len(self.precisions)
         return count * (SEARCHED_S if self.search else CHOICE_S)
 
@@ -72,7 +72,7 @@ class Choices:
         """Return the name and the options of the job.
 
         Args:
-            config: What is to be judged.
+            config: The configuration to judge.
             missing: Why there is no compiler; the job then gives a lower bound on memory.
         """
         options = {
@@ -87,14 +87,14 @@ class Choices:
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
-    """Return the TPUs that texts name, with commas between, each once.
+    """Return the TPUs named in comma-separated texts, without duplicates.
 
     Args:
         texts: The texts.
         key: Where they come from, for the error.
 
     Raises:
-        ConfigError: One is not known, and the nearest is named; or there is none at all.
+        ConfigError: A name is unknown, in which case the error suggests the nearest one, or there is none at all.
     """
     names, problems = [], []
     for text in (part.strip() for whole in texts for part in whole.split(",")):
@@ -108,7 +108,7 @@ def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
 
 
 def missing_compiler() -> ConsoleError | None:
-    """Return why there is no TPU compiler here, with the line that installs it; None where there is one."""
+    """Return why the TPU compiler is missing, with the command that installs it; None if it is there."""
     try:
         check_compiler()
     except ConsoleError as error:
@@ -117,10 +117,10 @@ def missing_compiler() -> ConsoleError | None:
 
 
 def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
-    """Return what the job would, at once, if every verdict was reached before; None else.
+    """Return the job's result from the cache if it has every verdict, else None.
 
     Args:
-        config: What is to be judged.
+        config: The configuration to judge.
         choices: The choices.
     """
     if not choices.use_cache:
@@ -132,17 +132,17 @@ def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
 
 
 def read_verdicts(config: RunConfig, found: Mapping[str, Any]) -> list[Verdict]:
-    """Return the verdicts of a job's result, each with what is known of the configuration without the compiler.
+    """Return the verdicts of a job's result, each with the advice that needs no compiler.
 
     Args:
-        config: What was judged.
-        found: What the job returned.
+        config: The configuration that was judged.
+        found: The job's result.
     """
     return [_advised(config, from_dict(values)) for values in found["verdicts"]]
 
 
 def advice_for(config: RunConfig, tpus: Sequence[str]) -> tuple[Finding, ...]:
-    """Return what is known of a configuration on TPUs without the compiler, each thing once.
+    """Return the advice on a configuration for TPUs that needs no compiler, without duplicates.
 
     Args:
         config: The configuration.
@@ -153,7 +153,7 @@ def advice_for(config: RunConfig, tpus: Sequence[str]) -> tuple[Finding, ...]:
 
 
 def exit_code(verdicts: Sequence[Verdict]) -> int:
-    """Return the exit code: the worst verdict decides, and nothing at all is as bad as an unknown one."""
+    """Return the exit code of the worst verdict; no verdict at all counts as unknown."""
     outcomes = {verdict.outcome for verdict in verdicts}
     return next((code for outcome, code in _CODES.items() if outcome in outcomes), _CODES[Outcome.UNKNOWN])
 

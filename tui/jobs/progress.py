@@ -1,6 +1,6 @@
-"""How far a job is: one line rewritten in place on a terminal, a plain line now and then in a pipe.
+"""Shows a job's progress: one line rewritten in place on a terminal, a plain line now and then in a pipe.
 
-Everything goes to standard error, so that standard output holds only what a command was asked for.
+Everything goes to standard error, so that standard output has only the command's result.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 EVERY_S = 5.0
-"""Longest silence in a pipe while something moves."""
+"""Longest time between two lines in a pipe while there is progress."""
 
 _REDRAW_S = 0.1
 _TICK_S = 0.5
 _SETTLED_S = 0.5
-"""How long something runs before its rate says anything."""
+"""How long a step runs before its rate is meaningful."""
 
 _BAR_CELLS = 24
 _CLEAR = "\r\x1b[K"
@@ -33,13 +33,13 @@ _CLEAR = "\r\x1b[K"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far one part of a job is.
+    """The progress of one part of a job.
 
     Args:
-        what: What is being done, such as ``reading images``.
-        done: How much is done.
-        total: Of how much; None when that is not known.
-        unit: Of what, in the plural; ``seconds`` where there is nothing to count but the time.
+        what: The activity, such as ``reading images``.
+        done: The amount done.
+        total: The total amount; None if unknown.
+        unit: The unit in the plural; ``seconds`` if there is nothing to count except time.
     """
 
     what: str
@@ -49,12 +49,12 @@ class Step:
 
     @property
     def only_takes_time(self) -> bool:
-        """Whether there is nothing to count but the time."""
+        """Whether there is nothing to count except time."""
         return self.unit == "seconds"
 
     @property
     def is_over(self) -> bool:
-        """Whether all of it is done."""
+        """Whether everything is done."""
         return self.total is not None and self.done >= self.total
 
 
@@ -72,11 +72,11 @@ class ProgressLines:
         self._step: Step | None = None
         self._began_at = self._told_at = 0.0
         self._began_with = 0
-        self._is_open = False  # the step's end was not told yet
-        self._is_drawn = False  # a line stands there that will be rewritten
+        self._is_open = False  # the step's end was not printed yet
+        self._is_drawn = False  # the current line will be rewritten
 
     def feed(self, step: Step) -> None:
-        """Take in how far the job is."""
+        """Show a step's progress."""
         now = self._clock()
         begins = self._step is None or step.what != self._step.what
         if begins:
@@ -92,7 +92,7 @@ class ProgressLines:
             self._write(running_text(step, now - self._began_at, self._began_with, bar=self._is_terminal))
 
     def tick(self) -> None:
-        """Say how long it takes already, while nothing is heard."""
+        """Update the elapsed time while no progress arrives."""
         step, now = self._step, self._clock()
         if step is None or not self._is_open:
             return
@@ -103,7 +103,7 @@ class ProgressLines:
             self._write(f"{text}, {duration(seconds)} so far" if is_stuck else text)
 
     def wait(self, text: str) -> None:
-        """Say on a terminal what is waited for before there is progress."""
+        """Show on a terminal what the job is waiting for before it reports progress."""
         if self._is_terminal:
             self._draw(text)
 
@@ -113,7 +113,7 @@ class ProgressLines:
         complain([labelled("note", text)])
 
     def finish(self) -> None:
-        """Tell how the last step ended, if that was not told; the cursor is then at the beginning of a line."""
+        """Print the end of the last step if it was not printed yet; leaves the cursor at the start of a line."""
         self._clear()
         if self._is_open and self._step is not None:
             self._is_open = False
@@ -145,12 +145,12 @@ class ProgressLines:
 
 
 def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> str:
-    """Say how far a step is, how fast it goes and how long it will take.
+    """Return a step's progress, rate and remaining time as text.
 
     Args:
         step: The step.
-        seconds: Since it began.
-        began_with: How much was done when it began, which its rate does not count.
+        seconds: Seconds since it began.
+        began_with: The amount that was already done when it began; the rate does not count it.
         bar: Whether to draw a bar.
     """
     if step.only_takes_time:
@@ -170,7 +170,7 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
 
 
 def ended_text(step: Step, seconds: float, began_with: int) -> str:
-    """Say what a step did and how long it took."""
+    """Return what a step did and how long it took, as text."""
     if step.only_takes_time:
         return f"{step.what}  {duration(seconds)}"
     share = f"{step.done:,} {step.unit}" if step.is_over or step.total is None else _share(step)

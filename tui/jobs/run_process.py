@@ -1,4 +1,4 @@
-"""Starts a run for the console and keeps hold of what trains it: a process of its own, or a thread in this one."""
+"""Starts a run for the console, and manages its training process or thread."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _JOIN_S = 0.5
 
 @dataclass(slots=True)
 class HostedRun:
-    """A run that trains in a process of its own and outlives the console.
+    """A run that trains in a separate process and outlives the console.
 
     Attributes:
         run: The run.
-        process: The process, kept so that its end is noticed and no zombie stands for it.
+        process: The process, kept to notice its end and to leave no zombie.
     """
 
     run: RunDirectory
@@ -34,11 +34,11 @@ class HostedRun:
     needs_console = False
 
     def tend(self) -> bool:
-        """Tell whether it still goes on, and tidy up after it when it does not."""
+        """Return whether the run is still training; clean up if it is not."""
         return self.process.poll() is None
 
     def release(self) -> None:
-        """Let it go on without the console."""
+        """Let the run continue without the console."""
         self.process.poll()
 
 
@@ -49,9 +49,9 @@ class InProcessRun:
     Attributes:
         run: The run.
         engine: The thread that trains.
-        heartbeat: The thread that beats and hears requests.
+        heartbeat: The thread that writes the heartbeat and reads requests.
         journal: The run's journal.
-        umask: What the process had before; while it trains, TensorFlow's files are private to the user as well.
+        umask: The process's previous umask; while the run trains, TensorFlow's files are private to the user as well.
     """
 
     run: RunDirectory
@@ -62,14 +62,14 @@ class InProcessRun:
     needs_console = True
 
     def tend(self) -> bool:
-        """Tell whether it still goes on, and tidy up after it when it does not."""
+        """Return whether the run is still training; clean up if it is not."""
         if self.engine.is_alive():
             return True
         self.release()
         return False
 
     def release(self) -> None:
-        """Stop beating and close the journal; what is written by then stays."""
+        """Stop the heartbeat and close the journal; everything written so far is kept."""
         if self.heartbeat.is_alive():
             self.heartbeat.stop(_JOIN_S)
         self.journal.close()
@@ -78,7 +78,7 @@ class InProcessRun:
             self.umask = None
 
     def end(self, cause: str) -> None:
-        """Write why the run ends now, and let go of it, because the console is being ended from outside.
+        """Write why the run ends, and release it, because a signal ends the console.
 
         Args:
             cause: What ends the console, such as ``SIGTERM``.
@@ -98,7 +98,7 @@ class InProcessRun:
 
 
 def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
-    """Start training; takes a few hundredths of a second, the rest happens where it trains.
+    """Start training; takes a few hundredths of a second, because the rest happens in the training process or thread.
 
     Args:
         config: What to train.

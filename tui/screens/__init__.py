@@ -1,4 +1,4 @@
-"""The console's screens: which widgets they are made of, and what their keys do.
+"""The console's screens: their widgets and keys.
 
-A part of a screen belongs in `widgets` or `forms`; text that has no widget belongs in `text`.
+Parts of a screen belong in `widgets` or `forms`; text without a widget belongs in `text`.
 """

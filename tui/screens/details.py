@@ -1,4 +1,4 @@
-"""Everything known of a run that has no place of its own on the live screen."""
+"""The details of a run that the live screen does not show elsewhere."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def details_dialog(run: RunDirectory, state: RunState, notices: Sequence[str]) -
 
     Args:
         run: The run.
-        state: What is known of it.
-        notices: What a person should know, the most pressing first.
+        state: Its state.
+        notices: The notices, the most urgent first.
     """
     blocks = [_block("Notices", [("", notice) for notice in notices]), _block("Run", _run_facts(run, state))]
     blocks.append(_block("Phases", [(name, duration(s)) for name, s in state.phase_s.items()]))

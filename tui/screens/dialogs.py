@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from tpu_console.engine.errors import ConsoleError
 
 COLUMNS = 68
-"""Of text that a dialog has beside its scroll bar on a terminal of 80 columns."""
+"""Columns of text beside a dialog's scroll bar on a terminal of 80 columns."""
 
 
 class Question(ModalScreen[bool]):
-    """Asks something that is answered with yes or no; escape is no.
+    """Asks a yes-or-no question; escape means no.
 
     Args:
         question: One sentence.
         explanation: What each answer means.
-        yes: The label of the button that does it.
-        no: The label of the button that leaves things as they are.
+        yes: The label of the button that confirms.
+        no: The label of the button that cancels.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -64,7 +64,7 @@ class Question(ModalScreen[bool]):
                 yield Button(f"{self._no} (n)", id="no")
 
     def on_mount(self) -> None:
-        """Put the focus where an unthinking enter does no harm."""
+        """Focus the button on which an accidental enter does no harm."""
         self.query_one("#no", Button).focus()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:

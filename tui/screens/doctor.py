@@ -1,4 +1,4 @@
-"""The doctor in the console: where this is, what was checked, and what to type next."""
+"""The doctor screen: the environment, the checks, and the commands to run next."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _STYLES = {
 
 
 class DoctorScreen(Screen[None]):
-    """Looks around in a thread and shows the report, the same as `tpu-console doctor` prints.
+    """Checks the machine in a thread and shows the same report as `tpu-console doctor`.
 
     Args:
         look: Gathers the facts; `engine.machine.environment.look_around` by default.
@@ -73,7 +73,7 @@ class DoctorScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Look around at once."""
+        """Start checking the machine."""
         self.action_look_again()
 
     def action_look_again(self) -> None:
@@ -91,7 +91,7 @@ class DoctorScreen(Screen[None]):
 
     def _show(self, report: Report) -> None:
         if not self.is_attached:
-            return  # left while the machine was being looked at
+            return  # the screen was closed during the check
         box = self.query_one("#report", VerticalScroll)
         box.remove_children()
         rows: list[Static | Horizontal] = [_header_row(name, value) for name, value in report.header]

@@ -1,4 +1,4 @@
-"""What every key does and what every figure means, for people who have not trained on a TPU before."""
+"""Explains every key and every figure, for users who are new to TPUs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The live screen: one run, drawn from its journal, whether it goes on or has ended."""
+"""The live screen: shows a running or finished run from its journal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _TURNS_A_SECOND = 4
 
 
 class LiveScreen(PanedScreen):
-    """Shows a run and takes the few orders a run understands.
+    """Shows a run, and can ask it to stop.
 
     Args:
         run: The run; its files need not exist yet.
@@ -62,7 +62,7 @@ class LiveScreen(PanedScreen):
     BINDINGS: ClassVar[list[BindingType]] = KEYS
 
     class Updated(Message):
-        """The watcher has news; of several that wait only the last counts.
+        """The watcher has an update; only the newest of several pending ones is handled.
 
         Args:
             update: The news.
@@ -73,14 +73,14 @@ class LiveScreen(PanedScreen):
             self.update = update
 
         def can_replace(self, message: Message) -> bool:
-            """Take the place of earlier news."""
+            """Replace an earlier update."""
             return isinstance(message, LiveScreen.Updated)
 
     class MarkerChosen(Message):
-        """A person chose what to draw with.
+        """The user chose a marker.
 
         Args:
-            marker: It.
+            marker: The marker.
         """
 
         def __init__(self, marker: Marker) -> None:
@@ -133,12 +133,12 @@ class LiveScreen(PanedScreen):
         self._watcher.stop()
 
     def _tell(self, update: WatchUpdate) -> None:
-        """Pass the watcher's news on; called from its thread."""
+        """Post the watcher's update; called from its thread."""
         self.post_message(self.Updated(update))
 
     @property
     def snapshot(self) -> Snapshot:
-        """What is known of the run."""
+        """The latest snapshot of the run."""
         return self.latest.snapshot
 
     @property
@@ -148,7 +148,7 @@ class LiveScreen(PanedScreen):
 
     @property
     def farewell(self) -> str:
-        """What the terminal says of this run after the console has closed."""
+        """The lines printed about this run after the console has closed."""
         return farewell_to(self.run_directory, self.snapshot)
 
     def on_live_screen_updated(self, message: Updated) -> None:
@@ -160,13 +160,13 @@ class LiveScreen(PanedScreen):
         if self.is_over and not was_over:
             self.refresh_bindings()
             if not isinstance(self.snapshot.state.end, RunFinished):
-                # What happened takes precedence over curves, above all over those that never began.
+                # The outcome takes precedence over curves, above all over empty ones.
                 self.add_class("-failed")
                 self.set_class(not self.snapshot.state.train, "-curveless")
-                self.bottom_pane = "log"  # where there is room for one pane only, it is the one that explains
+                self.bottom_pane = "log"  # if there is room for only one pane, the log explains the failure
 
     def _draw(self) -> None:
-        """Hand every part its share of the latest snapshot."""
+        """Pass every widget its part of the latest snapshot."""
         snapshot, state = self.snapshot, self.snapshot.state
         header = self.query_one(RunHeader)
         header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading)
@@ -218,13 +218,13 @@ class LiveScreen(PanedScreen):
             header.turn()
 
     def watch_marker(self, marker: Marker) -> None:
-        """Draw everything with it."""
+        """Redraw everything with the new marker."""
         super().watch_marker(marker)
         if self.query(LogPane):  # the innermost: without it, the screen is not complete yet, or being closed
             self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There is nothing to stop once the run is over, and no scores of the classes before."""
+        """Disable stopping once the run is over, and class scores before that."""
         if action == "stop" and self.is_over:
             return None
         if action == "classes" and not has_classes(self.snapshot.state):
@@ -248,11 +248,11 @@ class LiveScreen(PanedScreen):
             system.choose(self._host)
 
     def action_details(self) -> None:
-        """Show what has no place of its own."""
+        """Show the details of the run."""
         self.app.push_screen(details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest)))
 
     def action_classes(self) -> None:
-        """Show how well each class is told from the others."""
+        """Show the class report."""
         try:
             report = read_report(self.run_directory)
             if report is None:
@@ -273,7 +273,7 @@ class LiveScreen(PanedScreen):
         self.app.push_screen(question, self.stop_if)
 
     def stop_if(self, is_sure: bool | None) -> None:
-        """Ask the run to stop when a person said so."""
+        """Ask the run to stop if the user confirmed."""
         if not is_sure or self.is_over:
             return
         try:

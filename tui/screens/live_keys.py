@@ -1,4 +1,4 @@
-"""The keys of the live screen, and what each of them goes through."""
+"""The keys of the live screen, and the values that each one cycles through."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SYSTEM, SAMPLES = "system", "samples"
 """Lower panes that come with the first figures of a host and the first samples, behind the others."""
 PANES = (*CHARTS, *BOTTOM_PANES, SYSTEM, SAMPLES)
 LEFT_PANES = ("epochs", SYSTEM)
-"""The lower panes under the loss; the others stand on the right where there is room for all."""
+"""The lower panes under the loss chart; the others are on the right if there is room for all."""
 
 KEYS: list[BindingType] = [
     Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),

@@ -29,7 +29,7 @@ _FOOTER_WITH_PALETTE = 112  # columns
 
 
 class PanedScreen(Screen[None]):
-    """Arranges charts above and panes below, as size and keys ask; what is in them is another's business.
+    """Arranges charts above and panes below, by size and keys; a subclass fills them.
 
     Args:
         marker: What charts are drawn with.
@@ -70,36 +70,36 @@ class PanedScreen(Screen[None]):
         return list(self.query(ChartPane))
 
     def watch_smoothing(self, smoothing: float) -> None:
-        """Hand it to the charts."""
+        """Pass the new value to the charts."""
         for chart in self._charts():
             chart.smoothing = smoothing
 
     def watch_log_scale(self, log_scale: bool) -> None:
-        """Hand it to the charts."""
+        """Pass the new value to the charts."""
         for chart in self._charts():
             chart.log_scale = log_scale
 
     def watch_axis(self, axis: Axis) -> None:
-        """Hand it to the charts."""
+        """Pass the new value to the charts."""
         for chart in self._charts():
             chart.axis = axis
         for pane in self.query(SystemPane):
             pane.along(axis)
 
     def watch_marker(self, marker: Marker) -> None:
-        """Hand it to the charts."""
+        """Pass the new value to the charts."""
         for chart in self._charts():
             chart.marker = marker
 
     def watch_bottom_pane(self, name: str) -> None:
-        """Show it, where one is seen at a time."""
+        """Show the pane, if only one is visible at a time."""
         for other in self._bottom_panes:
             self.set_class(other == name, f"-pane-{other}")
         for tabs in self.query(PaneTabs):
             tabs.current = name
 
     def watch_zoomed(self, name: str) -> None:
-        """Give one pane the room of all, or share it again."""
+        """Zoom one pane, or show all panes again."""
         self.set_class(bool(name), "-zoomed")
         for pane in self.query(".pane"):
             pane.set_class(pane.id == name, "-zoom")
@@ -109,7 +109,7 @@ class PanedScreen(Screen[None]):
         self.query("#side").set_class(name in self._bottom_panes and name not in LEFT_PANES, "-holds")
 
     def action_smooth(self) -> None:
-        """Smooth more, or not at all after the most."""
+        """Increase smoothing; after the maximum, turn it off."""
         self.smoothing = after(SMOOTHINGS, self.smoothing)
 
     def action_log_scale(self) -> None:

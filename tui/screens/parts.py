@@ -1,4 +1,4 @@
-"""What several screens share: the title line, and the keys that mean the same on each of them."""
+"""Parts shared by several screens: the title line and common keys."""
 
 from __future__ import annotations
 

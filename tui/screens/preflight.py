@@ -1,4 +1,4 @@
-"""The preflight in the console: choices side by side, judged in the background, and one of them for the form."""
+"""The preflight screen: compares choices in the background and can apply one to the form."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _WAITING = "enter or f5: check with the TPU compiler (needs no TPU)"
 
 
 class PreflightScreen(Screen["tuple[int, str] | None"]):
-    """Judges a configuration for TPUs; returns the batch and the precision that were taken over, or nothing.
+    """Judges a configuration for TPUs; returns the chosen batch and precision, or None.
 
     Args:
-        config: What the run form says.
+        config: The configuration in the run form.
         name: What `tpu-console inspect` can be given for its data.
         start: Starts the job's process; `tui.jobs.job_process.start_job` by default.
     """
@@ -90,7 +90,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         self._progress = ""
 
     def compose(self) -> ComposeResult:
-        """Lay out the choices, how far things are, the verdicts and the words about one of them."""
+        """Lay out the choices, the progress, the verdicts and the details of one of them."""
         yield Title(f"preflight: {self._config.name}")
         yield ChoiceForm(self._config.batch_size, self._config.precision)
         yield Static(_WAITING, id="status", markup=False)
@@ -102,17 +102,17 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Say what is known at once, and tell the time while something is compiled."""
+        """Start the clock for compilations, and show the advice after the first frame."""
         self.set_interval(_TICK_S, self._tick, name="elapsed")
         self.call_after_refresh(self._show_words)
 
     def on_unmount(self) -> None:
-        """Leave nothing at work behind."""
+        """Stop the job."""
         if self._job is not None:
             self._job.kill()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
-        """Offer to cancel only what goes on, and to use only what there is."""
+        """Enable cancelling only while a job runs, and using only if there is a verdict."""
         if action == "cancel":
             return self._job is not None
         return action != "use" or self.query_one(VerdictTable).chosen is not None
@@ -213,16 +213,16 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         status.set_class(is_bad, "-bad")
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Tell everything about the choice under the cursor."""
+        """Show the details of the choice under the cursor."""
         event.stop()
         self._show_words()
 
     def on_resize(self) -> None:
-        """Wrap anew for another width."""
+        """Wrap the text again for the new width."""
         self.call_after_refresh(self._show_words)
 
     def _show_words(self, error: ConsoleError | None = None) -> None:
-        """Tell everything about the marked verdict, or what is known without one."""
+        """Show the details of the selected verdict, or the advice if there is none."""
         room = max(40, self.query_one("#detail").content_size.width - 1)
         verdict = self.query_one(VerdictTable).chosen
         if verdict is not None and error is None:

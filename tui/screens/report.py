@@ -1,4 +1,4 @@
-"""Class by class how well a run's model does: scores, confusion matrix, most frequent mistakes."""
+"""The class report of a run: scores, confusion matrix, most frequent mistakes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class ReportScreen(Screen[None]):
         self._report = report
 
     def compose(self) -> ComposeResult:
-        """Lay the panes out; where there is little room one is seen at a time."""
+        """Lay out the panes; in little space, one is visible at a time."""
         text = f"\n{headline(self._report)}"
         yield Static(Content.assemble((self._run_name, "bold $text-accent"), text), id="title")
         yield PaneTabs(_PANES, first_number=1)

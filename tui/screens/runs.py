@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOOK_S = 3.0
 """Seconds between two looks at the heartbeats of running runs."""
 
-# Key, title and width: fixed, so that rows which are still being read do not move those that stand.
+# Key, title and width: fixed, so that rows that are still being read do not shift the others.
 _COLUMNS = (
     ("state", "State", 16),
     ("preset", "Preset", 19),
@@ -115,7 +115,7 @@ class RunsScreen(Screen[None]):
         """List the runs at once, then read one after the other: a long journal takes its time."""
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
-        # The journal's reader brings numpy: not before the table stands, and not in the way of a key press.
+        # The journal reader imports NumPy: wait until the table is shown, and do not block key presses.
         from tpu_console.engine.runs.liveness import watch_once
 
         from ..following.overview import OverviewReader
@@ -165,7 +165,7 @@ class RunsScreen(Screen[None]):
                 self.app.call_from_thread(self._show, [(watch, replace(before, life=life))])
 
     def _list(self, runs: list[RunDirectory]) -> None:
-        """Show which runs there are; rows that stand already keep what they say until they are read again."""
+        """Show the list of runs; existing rows keep their content until they are read again."""
         if not self.is_attached:
             return  # left while the folder was being read
         table = self._table
@@ -200,7 +200,7 @@ class RunsScreen(Screen[None]):
         return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Say where the run under the cursor lies, and what its row has no room for."""
+        """Show the folder of the run under the cursor, and remarks that do not fit into its row."""
         run = self._runs.get(str(event.row_key.value))
         if run is not None:
             self._describe(run)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 class SetupScreen(Screen[None]):
-    """Choose, check, start.
+    """Chooses, checks and starts a run.
 
     The keys are control keys and function keys because a cursor in a text field takes the letters; those that
     a browser, tmux or a text field keeps for itself (ctrl+a, ctrl+b, ctrl+n, ctrl+t, ctrl+w) are left alone.
 
     Args:
-        preset_files: Preset files beside those of the package and of the person.
+        preset_files: Preset files besides those of the package and the user.
         detect: Looks for accelerators; called once, in a thread.
     """
 
@@ -70,7 +70,7 @@ class SetupScreen(Screen[None]):
 
     @dataclass
     class StartRequested(Message):
-        """A run is to be started.
+        """The user asked to start a run.
 
         Args:
             config: Its configuration.
@@ -152,12 +152,12 @@ class SetupScreen(Screen[None]):
         self.query_one(RunForm).focus_first()
 
     def on_run_form_edited(self, event: RunForm.Edited) -> None:
-        """Bring the plan in line."""
+        """Update the plan."""
         event.stop()
         self._replan()
 
     def _replan(self) -> None:
-        """Check the form, mark its problems and show what it amounts to."""
+        """Check the form, mark its problems and show the plan."""
         if (draft := self._draft) is None:
             return
         panel, form = self.query_one(PlanPanel), self.query_one(RunForm)
@@ -177,7 +177,7 @@ class SetupScreen(Screen[None]):
         form.show_problems(self._problems)
 
     async def action_start(self) -> None:
-        """Start, or say what stands in the way and go there."""
+        """Start, or show the first problem and focus its field."""
         self._replan()
         if self._config is not None and not self._problems:
             self.post_message(self.StartRequested(self._config))

@@ -1,4 +1,4 @@
-"""Draws every screen with ASCII characters only, for fonts and locales that have nothing else."""
+"""Draws every screen with ASCII characters only, for fonts and locales that lack others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AsciiOnly(LineFilter):
-    """Puts an ASCII character that looks alike, or a question mark, in place of every other one."""
+    """Replaces every other character by a similar ASCII character or a question mark."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:  # noqa: ARG002  Textual's signature
         """Return a line's segments in ASCII, as wide as before."""

@@ -1,4 +1,4 @@
-"""ASCII characters that look like the others this program draws, one cell for one cell."""
+"""ASCII replacements for the other characters that this program draws, each as wide as the original."""
 
 LOOKALIKES = {
     **dict.fromkeys("─", "-"),

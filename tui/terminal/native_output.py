@@ -1,7 +1,7 @@
-"""Keeps what native code prints off the screen while the console itself trains.
+"""Keeps the output of native code off the screen while the console itself trains.
 
 TensorFlow, XLA and CUDA write to file descriptors 1 and 2, and Textual draws on descriptor 2. So the terminal
-moves to a descriptor of its own, which only Textual knows, and 1 and 2 lead into a file.
+moves to another descriptor, which only Textual knows, and 1 and 2 are redirected to a file.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _OUTPUTS = (1, 2)
-_diverted: list[int] = []  # the descriptor that 1 and 2 lead to, while they are diverted
+_diverted: list[int] = []  # the descriptor that 1 and 2 are redirected to, if they are
 
 
 @contextmanager
 def native_output_diverted() -> Iterator[None]:
-    """Lead descriptors 1 and 2 into a private temporary file, and the console's own drawing to the terminal.
+    """Redirect descriptors 1 and 2 to a private temporary file, while the console draws on the terminal.
 
     Use it around `ConsoleApp(in_process=True).run()`; the app then calls `send_native_output_to` with the
-    log of the run. What was printed before there was a run is copied into that log. Everything is put back
-    at the end.
+    log of the run. Earlier output is copied into that log. Everything is restored at the end.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -35,7 +34,7 @@ def native_output_diverted() -> Iterator[None]:
     drawing = os.fdopen(os.dup(2), "w", encoding="utf-8", errors="replace", newline="")
     originals = sys.__stdout__, sys.__stderr__
     # Textual draws on sys.__stderr__ and asks sys.__stdout__ how large the terminal is.
-    sys.__stdout__ = sys.__stderr__ = drawing  # type: ignore[misc]  # constants for everyone else
+    sys.__stdout__ = sys.__stderr__ = drawing  # type: ignore[misc]  # typed as constants
     for descriptor in _OUTPUTS:
         os.dup2(file.fileno(), descriptor)
     _diverted.append(file.fileno())
@@ -54,7 +53,7 @@ def native_output_diverted() -> Iterator[None]:
 
 
 def send_native_output_to(log: Path) -> None:
-    """Lead descriptors 1 and 2 to a run's log from now on; does nothing while they are not diverted.
+    """Redirect descriptors 1 and 2 to a run's log; does nothing unless they are already redirected.
 
     Args:
         log: The file; made private to the user, and appended to.
@@ -66,7 +65,7 @@ def send_native_output_to(log: Path) -> None:
         return
     target = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
-        with suppress(OSError):  # a full disk: what was printed before is no reason not to train
+        with suppress(OSError):  # a full disk: losing earlier output must not prevent training
             _copy_earlier_output(_diverted[0], target)
         for descriptor in _OUTPUTS:
             os.dup2(target, descriptor)

@@ -1,4 +1,4 @@
-"""Standard output and standard error of the commands: whole lines, no escape codes, every encoding."""
+"""Writes the commands' output: whole lines, no escape codes, in any encoding."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ASCII = str.maketrans({**LOOKALIKES, "…": "...", "→": "->"})
 
 
 def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell whether the locale is a UTF-8 one.
+    """Return whether the locale uses UTF-8.
 
     No locale at all, as in most containers, counts as UTF-8: Python itself then coerces it, and the terminal
     at the other end almost always is.
@@ -32,14 +32,14 @@ def speaks_utf8(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
-    """Write lines and flush them, so that a pipe's reader sees them at once.
+    """Write lines and flush them, so that a pipe's reader sees them immediately.
 
     Args:
         lines: Lines without their line feeds.
-        stream: Where to; standard output by default.
+        stream: The stream; standard output by default.
 
     Raises:
-        BrokenPipeError: The reader has gone.
+        BrokenPipeError: The reader is gone.
     """
     stream = stream or sys.stdout
     text = "".join(f"{line}\n" for line in lines)
@@ -58,7 +58,7 @@ def encodable(text: str, stream: TextIO) -> str:
 
 
 def complain(lines: Iterable[str]) -> None:
-    """Write lines to standard error; a standard error that is closed takes nothing along."""
+    """Write lines to standard error; ignores a closed standard error."""
     try:
         say(lines, sys.stderr)
     except OSError:
@@ -74,12 +74,12 @@ def complain_about(error: ConsoleError) -> None:
 
 
 def width_of_output() -> int | None:
-    """Return the cells of a line when standard output is a terminal, else None."""
+    """Return the width of standard output in cells if it is a terminal, else None."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def abandon_output() -> None:
-    """Let further output, that of the interpreter's exit included, go nowhere: its reader has gone."""
+    """Discard further output, also at the interpreter's exit, because its reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

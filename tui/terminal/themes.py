@@ -1,4 +1,4 @@
-"""The console's own two themes: quiet backgrounds, so that the curves are what one looks at."""
+"""The console's two themes, with quiet backgrounds so that the curves stand out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the program says, as plain text: numbers, tables, plans, runs, verdicts. No module here draws a widget.
+"""Formats numbers, tables, plans, runs and verdicts as plain text. No module here draws a widget.
 
-Numbers, sizes and durations are written by `numbers` alone.
+Only `numbers` formats numbers, sizes and durations.
 """

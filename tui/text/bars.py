@@ -1,4 +1,4 @@
-"""Bar charts in plain text: a label, figures in aligned columns, and a bar that fills what is left of the line."""
+"""Bar charts in plain text: a label, figures in aligned columns, and a bar that fills the rest of the line."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Bar:
     """One bar.
 
     Args:
-        label: What it stands for.
+        label: What the bar shows.
         value: Its length, not negative.
-        figures: What stands in the columns beside the label.
+        figures: The texts in the columns beside the label.
     """
 
     label: str
@@ -32,12 +32,12 @@ class Bar:
 
 
 def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:
-    """Draw a chart whose longest bar stands for the largest value.
+    """Draw a bar chart; the longest bar is the largest value.
 
     Args:
         bars: The bars, in order.
-        headings: Of the labels, and of each column of figures.
-        width: Cells of a line.
+        headings: The headings of the labels and of each column of figures.
+        width: Width of a line in cells.
     """
     figures = [_aligned([headings[column + 1], *(bar.figures[column] for bar in bars)])
                for column in range(len(headings) - 1)]  # fmt: skip
@@ -63,7 +63,7 @@ def _fitted(text: str, cells: int) -> str:
 
 
 def _bar(share: float, cells: int) -> str:
-    """Draw a bar; one of a value that is not nothing is never invisible."""
+    """Draw a bar; the bar of a value above 0 is always visible."""
     if not share:
         return ""
     whole, eighths = divmod(max(1, round(share * cells * 8)), 8)

@@ -1,4 +1,4 @@
-"""Scores of each class and the confusion matrix as text: what stands in which cell, whatever draws it."""
+"""Lays out class scores and the confusion matrix as text, for plain output and for the screen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.class_report import ClassReport, ClassScore, Mistake
 
 LARGEST_MATRIX = 20
-"""Classes up to which plain text holds the matrix, and every class in the order of their numbers."""
+"""Most classes for which plain text shows the matrix, and every class in numerical order."""
 
 _LONGEST_NAME, _SHORTEST_NAME = 24, 6
 _LONGEST_HEAD = 12
@@ -24,7 +24,7 @@ READING = "rows: true class; columns: predicted class"
 
 
 def cell_len(text: str) -> int:
-    """Return the cells that a text takes: two for a character of East Asia, none for an accent on the one before."""
+    """Return a text's width in cells: two for an East Asian character, none for a combining accent."""
     # As rich counts them; but rich alone takes longer to import than everything else that `show` needs.
     return len(text) if text.isascii() else sum(_width(character) for character in text)
 
@@ -34,25 +34,25 @@ def _width(character: str) -> int:
 
 
 def set_cell_size(text: str, cells: int) -> str:
-    """Cut a text off or fill it up to so many cells."""
+    """Cut off or pad a text to a number of cells."""
     while cell_len(text) > cells:
         text = text[:-1]
     return text + " " * (cells - cell_len(text))
 
 
 def clean(name: str, cells: int = _LONGEST_NAME) -> str:
-    """Write a class's name in so many cells at most."""
+    """Write a class's name in at most `cells` cells."""
     text = name.strip() or "(no name)"
     return text if cell_len(text) <= cells else set_cell_size(text, cells - 1).rstrip() + "…"
 
 
 def share(value: float | None) -> str:
-    """Write a share with three decimals; a dash where there is none."""
+    """Write a share with three decimals; a dash for None."""
     return "–" if value is None else f"{value:.3f}"
 
 
 def headline(report: ClassReport) -> str:
-    """Say how many examples were looked at and how many were told right."""
+    """Say how many examples were scored and how many predictions were correct."""
     first = "the first " if report.is_partial else ""
     lost = f", {report.not_numbers:,} with NaN predictions" if report.not_numbers else ""
     examples = plural(report.examples, "validation example")
@@ -63,14 +63,14 @@ def headline(report: ClassReport) -> str:
 
 
 def ordered(report: ClassReport) -> list[ClassScore]:
-    """Return the classes by number, or the worst first when they are many; those without any examples come last."""
+    """Return the classes by number, or the worst first if there are many; classes without examples come last."""
     if len(report.classes) <= LARGEST_MATRIX:
         return list(report.classes)
     return sorted(report.classes, key=lambda one: (not one.examples, 1.0 if one.f1 is None else one.f1))
 
 
 def score_lines(report: ClassReport, width: int | None) -> list[str]:
-    """Lay out a row a class; of many classes only the worst.
+    """Lay out one row per class; if there are many classes, only the worst.
 
     Args:
         report: The report.
@@ -95,20 +95,20 @@ def score_lines(report: ClassReport, width: int | None) -> list[str]:
 
 
 def mistake_text(mistake: Mistake) -> str:
-    """Say which class was mistaken for which: how often, and in what share of its examples."""
+    """Say which class was confused with which, how often, and for what share of its examples."""
     return f"{clean(mistake.label)} → {clean(mistake.taken_for)} ({mistake.count:,}×, {mistake.share:.0%} of them)"
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixLayout:
-    """How a confusion matrix is laid out.
+    """The layout of a confusion matrix.
 
     Args:
-        report: What it shows.
-        label: Cells of a row's name.
-        cell: Cells of a column, the gap before it included.
-        is_numbered: Whether columns are headed by the numbers of the classes instead of their names.
-        is_share: Whether cells hold hundredths of their row instead of counts.
+        report: The class report to show.
+        label: Width of a row's name in cells.
+        cell: Width of a column in cells, including the gap before it.
+        is_numbered: Whether column headings are class numbers instead of names.
+        is_share: Whether cells show percent of their row instead of counts.
     """
 
     report: ClassReport
@@ -119,35 +119,35 @@ class MatrixLayout:
 
     @property
     def width(self) -> int:
-        """Cells of a line."""
+        """Width of a line in cells."""
         return self.label + self.cell * len(self.report.matrix)
 
     def head(self) -> str:
-        """The line above the rows."""
+        """Return the heading above the rows."""
         names = (
             str(n) if self.is_numbered else clean(one.name, _LONGEST_HEAD) for n, one in enumerate(self.report.classes)
         )
         return " " * self.label + "".join(" " * (self.cell - cell_len(name)) + name for name in names)
 
     def row_name(self, row: int) -> str:
-        """The name at a row's beginning, with its number where columns are headed by numbers."""
+        """Return the name at the start of a row, with its number if the columns are numbered."""
         name = self.report.classes[row].name
         text = f"{row} {name}" if self.is_numbered and name != str(row) else name
         return set_cell_size(clean(text, self.label), self.label)
 
     def cells(self, row: int) -> Iterator[tuple[str, float]]:
-        """Go through a row's cells: the text, and its share of the row's examples."""
+        """Yield each cell of a row: its text, and its share of the row's examples."""
         total = self.report.classes[row].examples
         for column, count in enumerate(self.report.matrix[row]):
             part = count / total if total else 0.0
             number = f"{100 * part:.0f}" if self.is_share else str(count)
-            # Nothing is a dot, so that what is there stands out; also on the diagonal, where a 0 says that it is bad.
+            # An empty cell is a dot, so that counts stand out; on the diagonal too, where 0 is a bad result.
             text = number if count or row == column else "·"
             yield text.rjust(self.cell), part
 
 
 def fitting_layout(report: ClassReport, width: int | None) -> MatrixLayout | None:
-    """Choose the layout that says most in the width there is; None where there is too little for any.
+    """Choose the most detailed layout that fits the width; None if none fits.
 
     Args:
         report: The report.
@@ -164,7 +164,7 @@ def fitting_layout(report: ClassReport, width: int | None) -> MatrixLayout | Non
 
 
 def scrolling_layout(report: ClassReport, width: int) -> MatrixLayout:
-    """Choose the layout for a pane that scrolls sideways: counts in any case, names where they fit."""
+    """Choose the layout for a pane that scrolls sideways: always counts, names if they fit."""
     named, counts, _ = _layouts(report)
     if named.width <= width:
         return named
@@ -174,7 +174,7 @@ def scrolling_layout(report: ClassReport, width: int) -> MatrixLayout:
 
 
 def _layouts(report: ClassReport) -> tuple[MatrixLayout, MatrixLayout, MatrixLayout]:
-    """Return the layouts with names and counts, numbers and counts, numbers and shares, each narrower."""
+    """Return the layouts from widest to narrowest: names and counts, numbers and counts, numbers and shares."""
     longest = max(cell_len(clean(one.name)) for one in report.classes)
     heads = max(cell_len(clean(one.name, _LONGEST_HEAD)) for one in report.classes)
     digits = len(str(max(map(max, report.matrix))))
@@ -188,7 +188,7 @@ def _layouts(report: ClassReport) -> tuple[MatrixLayout, MatrixLayout, MatrixLay
 
 
 def matrix_lines(report: ClassReport, width: int | None) -> list[str]:
-    """Lay out the matrix of a few classes; nothing where there are many, or no room for it."""
+    """Lay out the matrix; empty if there are too many classes or too little room."""
     layout = fitting_layout(report, width) if len(report.classes) <= LARGEST_MATRIX else None
     if layout is None:
         return []

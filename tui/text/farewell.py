@@ -1,4 +1,4 @@
-"""What the terminal says after the console has closed."""
+"""The lines printed on the terminal after the console has closed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 def goes_on(run_id: str) -> str:
-    """Return the line on a run that trains without a console."""
+    """Return the line about a run that continues without a console."""
     return f"{run_id} is still training. To come back: tpu-console attach {run_id}"
 
 
 def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
-    """Return one or two lines on a run that a console leaves.
+    """Return one or two lines about the run that was open when the console closed.
 
     Args:
         run: The run.
-        snapshot: What was known of it.
+        snapshot: Its last snapshot.
     """
-    # Imported here because the app asks for `goes_on` before its first frame.
+    # Imported here because the app imports `goes_on` before its first frame.
     from tpu_console.engine.runs.events import RunFailed, RunFinished
 
     from .outcome import best_text, outcome_of

@@ -1,4 +1,4 @@
-"""The figures of a host that the system pane draws over time, and why those are missing that are."""
+"""The figures of a host that the system pane plots over time, and why any are missing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Gauge:
     """One figure over time.
 
     Args:
-        name: What it is.
-        value: The newest value as text; empty where it is missing.
-        why_not: Why it is missing; empty where it is not.
-        curves: Where its past is.
-        metric: Its name there.
-        written: Writes the value of a full bar; None where a full bar is 100 percent.
+        name: The figure's name.
+        value: The newest value as text; empty if it is missing.
+        why_not: Why it is missing; empty if it is not.
+        curves: The curves that contain its history.
+        metric: Its name in those curves.
+        written: Formats the value of a full bar; None if a full bar is 100 percent.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Gauge:
 
 
 def gauges_of(state: RunState, process: int) -> list[Gauge]:
-    """Return the share of the time that training waits for its input, and the figures of one host.
+    """Return the share of time that training waits for input, and the figures of one host.
 
     Args:
         state: The run.

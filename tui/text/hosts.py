@@ -1,6 +1,6 @@
-"""What a run's hosts, replicas and input are doing, in figures and words: for the screen, plain lines and `show`.
+"""Describes a run's hosts, replicas and input for the screen, plain lines and `show`.
 
-A figure that was not measured is None, and beside it stands why.
+A figure that was not measured is None and comes with a reason.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 SLOW = 0.10
-"""A host is marked from this share below the median of the hosts on."""
+"""A host is marked as slow if it is at least this share below the median of all hosts."""
 
 LOST = "the host is lost"
-"""Why a lost host has no figures: its last ones say nothing of now."""
+"""Why a lost host has no figures: its last ones are out of date."""
 
-_RECENT = 10  # samples, one a second: a single one says little where an execution takes a third of that
+_RECENT = 10  # samples, one per second: a single one says little if an execution takes a third of that time
 _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host of a run and what its replicas do.
+    """One host of a run, and the speed of its replicas.
 
     Args:
         process: Its number, from 0.
         name: Name of the machine.
         replicas: The replicas it drives.
-        images_per_s: Examples a second of all its replicas over the last seconds, or None.
-        why_not: Why that is missing; empty when it is not.
-        behind: How far it is below the median of the hosts, as a share; 0 unless that is worth a mark.
-        lost: When it was lost, or None.
+        images_per_s: Examples per second of all its replicas over the last seconds, or None.
+        why_not: Why `images_per_s` is missing; empty if it is not.
+        behind: The share by which it is below the median of the hosts; 0 if that is too small to mark.
+        lost: The event that reported it lost, or None.
     """
 
     process: int
@@ -57,14 +57,14 @@ class Host:
 
     @property
     def images_a_replica(self) -> float | None:
-        """Examples a second of each of its replicas, which all take the same share of a batch."""
+        """Examples per second and replica; all replicas take the same share of a batch."""
         if self.images_per_s is None or not self.replicas:
             return None
         return self.images_per_s / len(self.replicas)
 
 
 def hosts_of(state: RunState) -> dict[int, Host]:
-    """Return the hosts of a run by their number, those that are slower than the others marked."""
+    """Return the hosts of a run by number, with slow hosts marked."""
     drives: dict[int, list[Replica]] = {process: [] for process in state.hosts}
     for replica in state.accelerator.replicas if state.accelerator is not None else ():
         drives.setdefault(replica.process, []).append(replica)
@@ -90,7 +90,7 @@ def _name(state: RunState, process: int, replicas: list[Replica]) -> str:
 
 
 def _rate(state: RunState, process: int, is_only: bool) -> float | None:
-    """Take the mean of a host's last samples; of an only host without one, the last epoch's."""
+    """Return the mean of a host's last samples; for a single host without samples, the last epoch's rate."""
     curves = state.host_curves.get(process)
     if curves is not None:
         recent = curves.metrics["examples_per_s"].values[-_RECENT:]
@@ -112,7 +112,7 @@ def _why_no_rate(state: RunState, process: int, *, is_lost: bool) -> str:
 
 
 def silence(state: RunState) -> str:
-    """Say that a figure has not come; of a run that has ended, that it never will."""
+    """Say that a figure has not been reported yet, or, if the run has ended, that it never was."""
     return _NOT_YET if state.end is None else _NEVER
 
 
@@ -125,30 +125,30 @@ def _behind(rates: Mapping[int, float]) -> dict[int, float]:
 
 
 def slow_text(host: Host) -> str:
-    """Say how far a host is behind the others."""
+    """Say which host is slow and by how much."""
     rate = "" if host.images_per_s is None else f"{host.images_per_s:,.0f} images/s, "
     return f"host {host.process} ({host.name}) is slow: {rate}{behind_text(host)}"
 
 
 def behind_text(host: Host) -> str:
-    """Say by how much a slow host is behind."""
+    """Say how far a slow host is behind the others."""
     return f"{percent(100 * host.behind)} below the median host"
 
 
 def lost_text(event: HostLost) -> str:
-    """Say that a host is gone."""
+    """Say that a host was lost."""
     return f"host {event.process} ({event.host}) is lost: no heartbeat for {event.silent_s:.0f} s"
 
 
 def no_batch(state: RunState) -> str:
-    """Say why no batch size is known; empty when one is."""
+    """Say why the batch size is unknown; empty if it is known."""
     if state.fit is None:
         return "known once training begins"
     return "" if state.fit.replica_batch else "unknown for this dataset"
 
 
 def no_memory(state: RunState, told: ReplicaMemory | None) -> str:
-    """Say why a replica's memory is not known, or only a part of it; empty when all is."""
+    """Say why a replica's memory is unknown or only partly known; empty if it is known."""
     if told is None:
         return silence(state)
     if told.used_bytes is None or told.limit_bytes is None:
@@ -157,37 +157,37 @@ def no_memory(state: RunState, told: ReplicaMemory | None) -> str:
 
 
 def no_duty(state: RunState, told: ReplicaMemory | None) -> str:
-    """Say why a replica's duty cycle is not known; empty when it is."""
+    """Say why a replica's duty cycle is unknown; empty if it is known."""
     if told is None:
         return silence(state)
     return "" if told.duty_percent is not None else told.duty_why_not or "not reported by the runtime"
 
 
 def mean_duty(told: Iterable[ReplicaMemory]) -> float | None:
-    """Return the mean duty cycle of those replicas that tell theirs, in percent, or None."""
+    """Return the mean duty cycle in percent of the replicas that report one; None if none does."""
     known = [memory.duty_percent for memory in told if memory.duty_percent is not None]
     return fmean(known) if known else None
 
 
 def fullest(told: Iterable[ReplicaMemory]) -> ReplicaMemory | None:
-    """Return the replica with the least room left, as far as they tell, or None."""
+    """Return the replica with the least free memory among those that report it; None if none does."""
     known = [memory for memory in told if memory.used_bytes is not None]
     return max(known, key=lambda memory: (memory.used_bytes or 0) / (memory.limit_bytes or math.inf), default=None)
 
 
 def backend_name(ready: AcceleratorReady) -> str:
-    """Write the backend's name as its makers do."""
+    """Return the backend's official name."""
     return _NAMES.get(ready.backend, ready.backend)
 
 
 def topology_text(ready: AcceleratorReady) -> str:
-    """Say what computes and why, how replicas share the work, and how they lie, in one line."""
+    """Describe the accelerator and why it was chosen, the distribution strategy and the topology, in one line."""
     reason = f" ({ready.backend_reason.rstrip('.')})" if ready.backend_reason else ""
     return "; ".join(part for part in (f"{backend_name(ready)}{reason}", ready.strategy, ready.topology) if part)
 
 
 def kinds_text(ready: AcceleratorReady) -> str:
-    """Say what the replicas are and where, such as ``8 × TPU v5 lite on tpu-vm-0``; many hosts are counted."""
+    """Describe the replicas, such as ``8 × TPU v5 lite on tpu-vm-0``; if there are many hosts, with their number."""
     kinds = dict.fromkeys(replica.kind for replica in ready.replicas)
     hosts = dict.fromkeys(replica.host for replica in ready.replicas)
     counted = (f"{sum(replica.kind == kind for replica in ready.replicas)} × {kind}" for kind in kinds)
@@ -195,7 +195,7 @@ def kinds_text(ready: AcceleratorReady) -> str:
 
 
 def waited_percent(measured: InputMeasured) -> float | None:
-    """Return the share of the time that training waited for its input, in percent; None where no time passed."""
+    """Return the percentage of time that training waited for its input; None if no time passed."""
     return 100 * measured.wait_s / measured.span_s if measured.span_s > 0 else None
 
 
@@ -204,7 +204,7 @@ def input_verdict(measured: InputMeasured, *, is_short: bool = False) -> str:
 
     Args:
         measured: The measurement.
-        is_short: Leave the remedy out.
+        is_short: Omit the remedy.
     """
     share = waited_percent(measured)
     waits = "not measured" if share is None else f"{percent(share)} waiting for data"

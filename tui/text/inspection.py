@@ -1,4 +1,4 @@
-"""What was found out about a dataset, as lines of text."""
+"""Formats what `inspect` found in a dataset as lines of text."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 _MOST_CLASSES = 24
-_ENDS = 10  # of the largest and of the smallest classes, where there are more
+_ENDS = 10  # how many of the largest and of the smallest classes are listed if there are more
 _UNEVEN = 2.0
-_INDENT = 13  # where `labelled` puts its text
+_INDENT = 13  # the column in which `labelled` starts its text
 
 
 class Page:
-    """The lines about one dataset.
+    """Writes the lines about one dataset.
 
     Args:
-        width: Cells of a line.
-        depth: What pictures are drawn with.
+        width: Width of a line in cells.
+        depth: How many colours pictures are drawn with.
     """
 
     def __init__(self, width: int, depth: Depth) -> None:
@@ -41,7 +41,7 @@ class Page:
         Args:
             dataset: Name of the dataset.
             options: Its options.
-            found: What the job `inspect` returned.
+            found: The result of the job `inspect`.
         """
         parts = [
             [*self._what(dataset, options), *self._counts(found), *self._images(found), *self._notices(found)],
@@ -55,7 +55,7 @@ class Page:
         return [line for number, part in enumerate(filter(None, parts)) for line in ([""] if number else []) + part]
 
     def _fact(self, name: str, text: str) -> list[str]:
-        """Write a fact; what does not fit goes on below itself."""
+        """Write a fact; a long text wraps with a hanging indent."""
         room = max(20, self._width - _INDENT)
         first, *others = textwrap.wrap(text, room, break_on_hyphens=False) or [""]
         return [labelled(name, first), *(labelled("", line) for line in others)]
@@ -106,7 +106,7 @@ class Page:
         ]
 
     def _notices(self, found: Mapping[str, Any]) -> list[str]:
-        # Files that are left out have a list of their own below.
+        # Skipped files are listed separately below.
         has_list = bool(found.get("bad", {}).get("count"))
         notices = [text for text in found.get("notices", ()) if not (has_list and " are left out: " in text)]
         return [line for text in notices for line in self._fact("note", text)]
@@ -207,7 +207,7 @@ _SPREAD = (("smallest", "min"), ("median", "median"), ("largest", "max"))
 
 
 def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str:
-    """Say how many classes there are, and how uneven they are."""
+    """Say how many classes there are, and how imbalanced they are."""
     names = [entry["name"] for entry in classes]
     least, most = min(totals), max(totals)
     text = f"{len(names):,}"
@@ -225,7 +225,7 @@ def _sample_lines(sample: Mapping[str, str]) -> list[str]:
 
 
 def _each(per_s: float) -> str:
-    """Write the time for one, which may be far below a millisecond."""
+    """Write the time per example, which may be far below a millisecond."""
     micros = 1e6 / per_s if per_s else float("inf")
     return f"{micros / 1000:,.1f} ms" if micros >= 1000 else f"{micros:,.1f} µs"
 

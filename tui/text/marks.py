@@ -1,12 +1,12 @@
-"""The characters that stand for things on a screen. `tui.terminal.ascii` replaces them where a font lacks them."""
+"""Symbols used on the screens. `tui.terminal.ascii` replaces them if a font lacks them."""
 
 BAR, BAR_LEFT = "━", "─"
-"""The done part of a bar, and what is left of it."""
+"""The full and the empty part of a progress bar."""
 
 BEST, NOW, DONE, FAILED, WARNING, STOPPED = "★", "▸", "✓", "✗", "▲", "■"
 
 SPINNER = "▖▘▝▗"
-"""Frames of something that moves. Not braille: some fonts lack it."""
+"""Frames of the spinner. Not braille, because some fonts lack it."""
 
 LEVELS = "▁▂▃▄▅▆▇█"
-"""Bars of a sparkline, the lowest first."""
+"""Bars of a sparkline, lowest first."""

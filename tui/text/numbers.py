@@ -1,4 +1,4 @@
-"""Numbers, sizes, durations and lists as text, for every screen and every plain line."""
+"""Formats numbers, sizes, durations and lists as text, for screens and plain lines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 NONE = "–"
-"""Stands where there is no figure."""
+"""Shown in place of a missing figure."""
 
 
 def duration(seconds: float | None) -> str:
@@ -103,7 +103,7 @@ def input_speed(speed: Speed) -> str:
 
 
 def time_ahead(plan: Plan, config: RunConfig) -> str:
-    """Say how long a run will take, and how that is known; empty if it is not."""
+    """Say how long a run will take and what the estimate is based on; empty if there is no estimate."""
     if plan.seconds is None or plan.took is None:
         return ""
     about = f"{max(1, round(plan.seconds))} s" if plan.seconds < 59.5 else duration(plan.seconds)

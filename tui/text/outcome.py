@@ -1,4 +1,4 @@
-"""How a run ended, in words: what happened, why, what to do next. The screen and plain lines use the same sentences."""
+"""Describes how a run ended: what happened, why, what to do next. The screen and plain lines share the sentences."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
 
 
 def has_classes(state: RunState) -> bool:
-    """Say whether the run left a class report."""
+    """Return whether the run has a class report."""
     return isinstance(state.end, RunFinished) and isinstance(state.end.summary.get("classes"), dict)
 
 
@@ -138,13 +138,13 @@ def _efficiency(end: RunFinished) -> str:
 
 
 def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) -> str:
-    """Compare a run on a TPU with its best case, which a preflight found.
+    """Compare a TPU run with the best case that a preflight computed.
 
     Args:
         tpu: The TPU, such as ``v5e-8``.
         measured_ms: Time of a step.
         best_ms: Time of a step in the best case.
-        share: The part of the best case that was reached.
+        share: The share of the best case that was reached.
     """
     return f"{percent(100 * share)} of the best case for {tpu}: {measured_ms:.3g} ms/step, {best_ms:.3g} at best"
 

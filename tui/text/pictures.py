@@ -1,4 +1,4 @@
-"""Draws small pictures with a terminal's characters: two pixels a cell in colour, one in shades of grey without.
+"""Draws small pictures as terminal characters: two pixels per cell in colour, or one in shades of grey.
 
 The upper half block ``▀`` shows one pixel in its foreground and the one below in its background.
 """
@@ -19,9 +19,9 @@ Pixel = tuple[int, int, int]
 """Red, green and blue, from 0 to 255."""
 
 _GAP = 2
-_SHADES = " .:-=+*#%@"  # from black to white on a dark ground
+_SHADES = " .:-=+*#%@"  # from black to white on a dark background
 _RESET = "\x1b[0m"
-_CUBE = (0, 95, 135, 175, 215, 255)  # what xterm's 6×6×6 colours are made of
+_CUBE = (0, 95, 135, 175, 215, 255)  # the levels of xterm's 6×6×6 colour cube
 
 
 class Depth(StrEnum):
@@ -37,10 +37,10 @@ class Picture:
     """A picture.
 
     Args:
-        caption: What it shows.
+        caption: The text below the picture.
         height: Its rows of pixels.
         width: Its columns of pixels.
-        rgb: Three bytes a pixel, row by row.
+        rgb: Three bytes per pixel, row by row.
     """
 
     caption: str
@@ -50,12 +50,12 @@ class Picture:
 
 
 def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool) -> Depth:
-    """Tell how pictures can be drawn.
+    """Return how many colours pictures can be drawn with.
 
     Args:
-        environment: The environment's variables; `NO_COLOR` is honoured (https://no-color.org).
-        is_terminal: Whether a terminal will show them.
-        is_utf8: Whether it takes half blocks.
+        environment: The environment variables; `NO_COLOR` is honoured (https://no-color.org).
+        is_terminal: Whether the output is a terminal.
+        is_utf8: Whether it can show half blocks.
     """
     term = environment.get("TERM", "")
     if not is_terminal or not is_utf8 or environment.get("NO_COLOR") or term in {"", "dumb"}:
@@ -68,12 +68,12 @@ def gallery(pictures: Sequence[Picture], width: int, depth: Depth, rows: int = 2
     """Draw pictures side by side, each above its caption.
 
     Args:
-        pictures: The pictures; those for which there is no room are left out.
-        width: Cells of a line.
-        depth: How many colours there are.
-        rows: Most rows of pictures.
+        pictures: The pictures; those that do not fit are dropped.
+        width: Width of a line in cells.
+        depth: How many colours the terminal shows.
+        rows: Maximum number of rows of pictures.
     """
-    side = min(28 if width >= 120 else 16, width)  # cells; as many pixels, as two lie above one another
+    side = min(28 if width >= 120 else 16, width)  # in cells, and in pixels, because a cell is twice as high as wide
     each = max(1, (width + _GAP) // (side + _GAP))
     lines: list[str] = []
     for start in range(0, min(len(pictures), rows * each), each):
@@ -93,7 +93,7 @@ def _clipped(text: str, cells: int) -> str:
 
 
 def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:
-    """Draw one picture, as large as a square of so many cells' width allows; every line fills them."""
+    """Draw one picture as large as fits into a square `side` cells wide; pad every line to that width."""
     scale = side / max(picture.height, picture.width)
     width = max(1, round(picture.width * scale))
     height = max(2, 2 * round(picture.height * scale / 2))
@@ -105,7 +105,7 @@ def _drawn(picture: Picture, side: int, depth: Depth) -> list[str]:
 
 
 def _scaled(picture: Picture, height: int, width: int) -> list[list[Pixel]]:
-    """Scale a picture: each pixel is the mean of those it covers, or the one it lies in."""
+    """Scale a picture: each new pixel is the mean of the pixels it covers, or the one it lies in."""
     rows = [_span(row, picture.height, height) for row in range(height)]
     columns = [_span(column, picture.width, width) for column in range(width)]
     return [[_mean(picture, row, column) for column in columns] for row in rows]
@@ -140,7 +140,7 @@ def _color(pixel: Pixel, depth: Depth) -> str:
 
 @lru_cache(4096)
 def _index(pixel: Pixel) -> int:
-    """Return the nearest of xterm's 256 colours: one of its cube, or one of its 24 greys."""
+    """Return the nearest of xterm's 256 colours, from its cube or its 24 greys."""
     steps = [min(range(6), key=lambda step: abs(_CUBE[step] - part)) for part in pixel]
     grey = min(max(round((sum(pixel) / 3 - 8) / 10), 0), 23)
     cube_distance = sum((_CUBE[step] - part) ** 2 for step, part in zip(steps, pixel, strict=True))
@@ -151,7 +151,7 @@ def _index(pixel: Pixel) -> int:
 
 
 def _shades(pixels: Sequence[Sequence[Pixel]]) -> list[str]:
-    """Draw by luminance (ITU-R BT.601), from the picture's darkest spot to its brightest: there are few shades."""
+    """Draw in shades by luminance (ITU-R BT.601), stretched to the picture's range because there are few shades."""
     light = [[299 * red + 587 * green + 114 * blue for red, green, blue in row] for row in pixels]
     least, most = min(map(min, light)), max(map(max, light))
     if least == most:

@@ -1,4 +1,4 @@
-"""The plan in words: what a configuration will do, as lines of a given width. Knows no Textual widget."""
+"""Formats a plan as lines of a given width. Does not depend on Textual widgets."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from tpu_console.engine.planning.plan import Plan
 
 MARKS = {Severity.ERROR: "✗", Severity.WARNING: "!", Severity.INFO: "i"}
-"""What stands before a piece of advice, so that its weight does not hang on colour."""
+"""The mark before each piece of advice, so that its severity does not depend on colour."""
 
 _STYLES = {Severity.ERROR: "bold $text-error", Severity.WARNING: "bold $text-warning", Severity.INFO: "$text-accent"}
 _BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX"}
 _LABEL = 14
-_NARROW = 32  # columns below which a text begins beside its lead and goes on under it
+_NARROW = 32  # columns; below this, a text wraps under its lead instead of beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Entry:
     """A lead and a text that wraps beside it.
 
     Args:
-        lead: What stands at the left of the first line.
-        text: What wraps.
+        lead: The text at the left of the first line.
+        text: The text that wraps.
         lead_style: Style of the lead.
         text_style: Style of the text.
     """
@@ -46,7 +46,7 @@ class Entry:
 
 
 def figures(plan: Plan, config: RunConfig) -> list[Entry]:
-    """Return what the run will do, one entry a figure."""
+    """Return what the run will do, one entry per figure."""
     pairs = [
         ("Device", plan.accelerator),
         ("Backend", f"{_BACKENDS[plan.backend]} ({plan.backend_reason})"),
@@ -67,19 +67,19 @@ def advice_entries(advice: Iterable[Finding]) -> list[Entry]:
 
 
 def problem_entries(problems: Sequence[Problem]) -> list[Entry]:
-    """Return what is wrong with the form, each with its key."""
+    """Return the problems of the form, each with its key."""
     style = _STYLES[Severity.ERROR]
     return [Entry(f"{MARKS[Severity.ERROR]} ", str(problem), style) for problem in problems]
 
 
 def counts(advice: Iterable[Finding]) -> str:
-    """Return how much advice of each weight there is, such as ``! 1  i 2``."""
+    """Return the number of pieces of advice by severity, such as ``! 1  i 2``."""
     severities = [item.severity for item in advice]
     return "  ".join(f"{mark} {count}" for kind, mark in MARKS.items() if (count := severities.count(kind)))
 
 
 def laid_out(entries: Iterable[Entry], width: int) -> Content:
-    """Wrap entries to a width, the text of each hanging beside its lead.
+    """Wrap entries to a width, with each text indented beside its lead.
 
     Args:
         entries: The entries.

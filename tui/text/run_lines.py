@@ -1,6 +1,6 @@
-"""What plain output says of a run, one pure function a kind of line.
+"""The lines that plain output prints about a run; one pure function per kind of line.
 
-Nothing here knows the clock or the terminal: a run's state and its events go in, lines come out.
+Nothing here reads the clock or the terminal: functions take a run's state and events and return lines.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
-"""Phases that come once, before training; each gets a line of its own when it ends."""
+"""Phases that come once, before training; each gets a line when it ends."""
 
 _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
-"""Lines that TensorFlow prints at every start and that explain no failure."""
+"""Lines that TensorFlow prints at every start and that never explain a failure."""
 
 
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
-    """Say what a run will do, and what to know before it starts."""
+    """Describe what a run will do, with advice."""
     steps = "one epoch = the whole dataset"
     if plan.steps_per_epoch is not None and plan.images_per_epoch is not None:
         steps = f"{plural(plan.steps_per_epoch, 'step')} per epoch ({plan.images_per_epoch:,} examples)"
@@ -61,7 +61,7 @@ def phase_line(phase: str, seconds: float, state: RunState) -> str:
 
 
 def found(phase: str, state: RunState) -> str:
-    """Say what a phase found: devices, data, the model; empty where it finds nothing."""
+    """Describe what a phase found: devices, data or the model; empty if it finds nothing."""
     if phase == Phase.CONNECTING and state.accelerator is not None:
         return _devices(state.accelerator)
     if phase == Phase.LOADING and state.data is not None:
@@ -82,7 +82,7 @@ def _devices(ready: AcceleratorReady) -> str:
 
 
 def _data(data: DataReady) -> str:
-    # Several inputs have no single shape, and not everything that is learnt has classes.
+    # Several inputs have no single shape, and not every task has classes.
     parts = [shape(data.input_shape)] if data.input_shape else []
     if data.classes:
         parts.append(plural(data.classes, "class", "classes"))
@@ -94,7 +94,7 @@ def _data(data: DataReady) -> str:
 
 
 def settled(fit: FitStarted) -> str:
-    """Say how training is laid out: epochs, steps, batch, and steps sent to the device at once."""
+    """Describe the setup of training: epochs, steps, batch and steps per execution."""
     steps = "" if fit.steps_per_epoch is None else f" of {plural(fit.steps_per_epoch, 'step')}"
     batch = "" if fit.global_batch is None else f", batch {fit.global_batch:,}"
     reason = f": {fit.execution_reason}" if fit.execution_reason else ""
@@ -103,13 +103,13 @@ def settled(fit: FitStarted) -> str:
 
 
 def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, waited_percent: float | None = None) -> str:
-    """Say how an epoch went; its time leaves compilation out.
+    """Describe an ended epoch; its time does not include compilation.
 
     Args:
         event: The epoch.
-        fit: The run's layout, when it is known.
+        fit: The event that began training; None if there was none.
         is_best: Whether it is the best so far.
-        waited_percent: Share of its training that was spent waiting for input; None where it was not measured.
+        waited_percent: Percentage of its time spent waiting for input; None if it was not measured.
     """
     epochs = fit.epochs if fit is not None else event.epoch
     step = "–" if event.step_ms is None else f"{event.step_ms:.1f}"
@@ -130,7 +130,7 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
 
 
 def backend_lines(ready: AcceleratorReady) -> list[str]:
-    """Say what computes and why, and how a TPU's devices lie, where a run tells."""
+    """Name the backend and why it was chosen, and a TPU's topology, if the run reports them."""
     reason = f": {ready.backend_reason}" if ready.backend_reason else ""
     return [
         *([labelled("backend", f"{backend_name(ready)}{reason}")] if reason else []),
@@ -139,12 +139,12 @@ def backend_lines(ready: AcceleratorReady) -> list[str]:
 
 
 def sample_line(sample: Sample) -> str:
-    """Say how a held-out sentence was translated, and what was expected."""
+    """Show a validation sentence, its translation and the expected one."""
     return labelled("sample", f"{sample.source} → {sample.predicted or '…'}  (expected: {sample.expected})")
 
 
 def _metrics(logs: dict[str, float]) -> list[str]:
-    """Write each metric once, the loss first, with its validation value behind it."""
+    """Write each metric once, loss first, followed by its validation value."""
     parts = []
     for name, value in sorted(logs.items(), key=lambda item: item[0] != "loss"):
         if name.startswith("val_") and name.removeprefix("val_") in logs:
@@ -155,7 +155,7 @@ def _metrics(logs: dict[str, float]) -> list[str]:
 
 
 def progress_line(state: RunState) -> str:
-    """Say where training stands; empty before the first progress."""
+    """Describe the progress of training; empty before the first progress event."""
     if state.progress is None:
         return ""
     progress, speed = state.progress, pace(state)
@@ -178,7 +178,7 @@ def progress_line(state: RunState) -> str:
 
 
 def waiting_line(state: RunState, now: float) -> str:
-    """Say what a run is busy with when there is no progress to tell.
+    """Describe what a run is doing while it reports no progress.
 
     Args:
         state: The run.
@@ -193,7 +193,7 @@ def waiting_line(state: RunState, now: float) -> str:
 def efficiency_line(state: RunState) -> str:
     """Compare a TPU run with the best case of its preflight; empty if there was none."""
     from tpu_console.engine.preflight.efficiency import (
-        efficiency_of,  # looks for versions of packages: not before a first frame
+        efficiency_of,  # looks up package versions, which must not delay the first frame
     )
 
     found = efficiency_of(state)
@@ -206,7 +206,7 @@ def phases_text(state: RunState) -> str:
 
 
 def output_places(run: RunDirectory) -> dict[str, Path]:
-    """Name what a run left behind and where, as far as it is there."""
+    """Return the paths of the run's outputs that exist, by name."""
     places = {
         "model": run.model,
         "best model": run.checkpoints / "best.keras",
@@ -220,12 +220,12 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
 
 
 def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
-    """Name what a run left behind, with its place as a person writes it."""
+    """Return the names of the run's outputs and their paths, shortened for display."""
     return [(name, user_path(path)) for name, path in output_places(run).items()]
 
 
 def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str) -> list[str]:
-    """Say how a run that was saved ended, what it reached, and what to do next."""
+    """Describe how a saved run ended, its result, and what to do next."""
     took = duration(state.last_at - state.started_at)
     best = best_text(state)
     return [
@@ -250,7 +250,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
 
 
 def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
-    """Say that what trained is gone without a last word, with the end of its log.
+    """Say that the training process ended without a last event, and show the end of its log.
 
     Args:
         run: The run.

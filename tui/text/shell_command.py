@@ -1,4 +1,4 @@
-"""The command that does without the console what the form does in it."""
+"""Builds the shell command that starts the same run as the form."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shell_command(config: RunConfig, preset: Preset) -> str:
 
     Args:
         config: The configuration.
-        preset: The preset it was made from; a file named on the way has to be named again.
+        preset: The preset it was made from; if it came from ``--preset-file``, the command names that file too.
     """
     command = run_command(config, preset.config, preset.name)
     if preset.is_builtin or preset.path.parent == user_presets_folder():

@@ -1,4 +1,4 @@
-"""How every view says that a run does not respond or does not move. One place, so that they use the same words."""
+"""The words for a run that does not respond or has stalled, shared by all views."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def silent_text(seconds: int) -> str:
 
 
 def stall_text(stall: Stall) -> str:
-    """Say how long training has not moved, such as ``no step for 2m 05s (usually 0.30 s)``."""
+    """Say how long training has stalled, such as ``no step for 2m 05s (usually 0.30 s)``."""
     return f"no step for {_whole(stall.seconds)} (usually {duration(stall.usual_s)})"
 
 

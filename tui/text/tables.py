@@ -29,7 +29,7 @@ class Column:
     width: int = 0
 
     def cell(self, text: str) -> str:
-        """Fill a text up, or cut it off, to the column's width."""
+        """Pad a text or cut it off to the column's width."""
         text = text[: self.width]
         return text.rjust(self.width) if self.right else text.ljust(self.width)
 
@@ -38,7 +38,7 @@ ColumnT = TypeVar("ColumnT", bound=Column)
 
 
 def fitting(columns: Sequence[ColumnT], width: int | None, gap: int = len(_GAP)) -> list[ColumnT]:
-    """Return the columns that fit next to each other, the most important ones first served.
+    """Return the columns that fit side by side, preferring the most important ones.
 
     Args:
         columns: The columns with their widths; at least one is kept.

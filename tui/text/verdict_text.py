@@ -1,4 +1,4 @@
-"""The figures of a verdict in words, each a text that fits into a sentence or a cell."""
+"""Formats the figures of a verdict as short texts for sentences and table cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the 
 
 
 def pace_text(bound: Bound, unit: str) -> str:
-    """Say what a run could be at best."""
+    """Say the best-case speed of a run."""
     parts = [f"{bound.images_per_s:,.0f} {unit}s/s"]
     parts += [] if bound.epoch_s is None else [f"{duration(bound.epoch_s)} per epoch"]
     parts += [] if bound.run_s is None else [f"{duration(bound.run_s)} for the run"]
@@ -24,7 +24,7 @@ def pace_text(bound: Bound, unit: str) -> str:
 
 
 def feeding_text(verdict: Verdict, feeding: InputThroughput) -> str:
-    """Say what the input gave here and what a TPU could take."""
+    """Compare the input speed measured here with what the TPU could take."""
     have = f"{feeding.measured_per_s:,.0f}/s measured on {plural(feeding.cores, 'core')}"
     wants = f"{choice_text(verdict)} needs up to {feeding.wanted_per_s:,.0f}/s"
     if feeding.keeps_up:
@@ -39,7 +39,7 @@ def choice_text(verdict: Verdict) -> str:
 
 
 def headroom(memory: Memory) -> str:
-    """Write what stays free in percent, or how much is missing; a dash if only a lower bound of the peak is known."""
+    """Write the free memory in percent, or how much is missing; a dash if only a lower bound of the peak is known."""
     percent = round(100 * memory.headroom)
     if memory.is_lower_bound and percent >= 0:
         return "–"
@@ -47,7 +47,7 @@ def headroom(memory: Memory) -> str:
 
 
 def share_text(share: Share) -> str:
-    """Write a share of Kaggle's week."""
+    """Write a share of Kaggle's weekly quota."""
     percent = 100 * share.week
     if percent < 0.05:
         return "<0.1%"
@@ -60,7 +60,7 @@ def peak_text(memory: Memory) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """Say what the memory of a device is filled with."""
+    """List what uses the memory of a device."""
     parts = {"parameters": memory.parameters, "optimizer": memory.optimizer, "batch": memory.batch}
     if not memory.is_lower_bound:
         parts["activations and the rest of a step"] = memory.temporaries
@@ -72,7 +72,7 @@ def memory_text(memory: Memory) -> str:
 
 
 def bound_text(bound: Bound) -> str:
-    """Say what a step does and what limits it."""
+    """Say how much a step computes, moves in memory and exchanges, and what limits it."""
     return (
         f"{flop(bound.flops)}, {size(round(bound.hbm_bytes))} moved in memory and "
         f"{size(round(bound.all_reduce_bytes))} exchanged per device and step; "
@@ -81,7 +81,7 @@ def bound_text(bound: Bound) -> str:
 
 
 def largest_text(verdict: Verdict) -> str:
-    """Say the largest batch that fits, with the multiples that suit the matrix unit; empty when not searched."""
+    """Say the largest batch that fits, rounded to multiples that suit the matrix unit; empty if not searched."""
     if verdict.largest_batch is None:
         return ""
     largest = verdict.largest_batch
@@ -92,7 +92,7 @@ def largest_text(verdict: Verdict) -> str:
 
 
 def quota_text(share: Share) -> str:
-    """Say what part of Kaggle's free time the run takes."""
+    """Say what share of Kaggle's free quota the run takes."""
     text = f"at best {share_text(share)} of Kaggle's 20 free hours per week"
     if share.session <= 1:
         return f"{text}, in one session of 9 hours"

@@ -1,4 +1,4 @@
-"""The verdicts of a preflight as lines of plain text: tables of every choice, then what is to be known of them."""
+"""Formats the verdicts of a preflight as plain text: tables of all choices, then notes on them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_INDENT = 13  # where `labelled` puts its text
+_INDENT = 13  # the column in which `labelled` starts its text
 _PIPE_CELLS = 100
 _MOST_WASTES = 8
-_MOST_SAID = 6  # lines of the compiler's own words
-_NAMED = 4  # choices that a sentence names
+_MOST_SAID = 6  # lines of the compiler's message
+_NAMED = 4  # most choices that a sentence lists
 _LOWER_BOUND = (
     "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install tpu-console[tpu]."
 )
@@ -48,12 +48,12 @@ _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: 
 
 
 def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "image") -> list[str]:
-    """Write every verdict, and what to know of them.
+    """Write all verdicts, with notes.
 
     Args:
-        verdicts: One a choice.
-        width: Cells of a line; None for no limit on tables, as in a pipe.
-        unit: What an example is called.
+        verdicts: One per choice.
+        width: Width of a line in cells; None for no limit on tables, as in a pipe.
+        unit: The word for an example, such as ``image``.
     """
     room = width or _PIPE_CELLS
     parts = [
@@ -68,14 +68,14 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "i
 
 
 def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, unit: str) -> list[str]:
-    """Write everything about one verdict but its row in the tables.
+    """Write everything about one verdict except its row in the tables.
 
     Args:
-        config: What was judged.
+        config: The configuration that was judged.
         verdict: The verdict.
-        name: What `tpu-console inspect` is to be given for measuring the input.
+        name: The argument of `tpu-console inspect` that measures the input.
         width: Cells of a line.
-        unit: What an example is called.
+        unit: The word for an example, such as ``image``.
     """
     alone = [verdict]
     bound = verdict.bound
@@ -86,23 +86,23 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
 
 
 def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
-    """Write what is known of a configuration without the compiler.
+    """Write the advice on a configuration that needs no compiler.
 
     Args:
         advice: The advice.
-        width: Cells of a line; None in a pipe.
+        width: Width of a line in cells; None in a pipe.
     """
     return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
 
 
 def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, width: int | None) -> list[str]:
-    """Say whether the input pipeline could keep up with what the TPU could take at best.
+    """Say whether the input pipeline can keep up with the TPU's best-case speed.
 
     Args:
-        config: The configuration whose pipeline it is.
+        config: The configuration of the pipeline.
         verdicts: The verdicts.
-        name: What `tpu-console inspect` is to be given for measuring it.
-        width: Cells of a line; None in a pipe.
+        name: The argument of `tpu-console inspect` that measures it.
+        width: Width of a line in cells; None in a pipe.
     """
     room = width or _PIPE_CELLS
     fastest: dict[str, tuple[Verdict, InputThroughput | None]] = {}
@@ -122,19 +122,19 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
 
 
 def wrapped(name: str, text: str, room: int) -> list[str]:
-    """Write a text that begins with a name; what does not fit goes on below itself.
+    """Write a text that begins with a name, wrapped with a hanging indent.
 
     Args:
         name: The name.
         text: The text.
-        room: Cells of a line.
+        room: Width of a line in cells.
     """
     first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]
     return [labelled(name, first), *(labelled("", line) for line in others)]
 
 
 def shared(verdicts: Sequence[Verdict], parts: Callable[[Verdict], Iterable[T]]) -> list[tuple[T, list[Verdict]]]:
-    """Return what verdicts say, each thing once, with the verdicts that say it."""
+    """Return each distinct part of the verdicts once, with the verdicts that contain it."""
     said: list[tuple[T, list[Verdict]]] = []
     for verdict in verdicts:
         for part in parts(verdict):
@@ -212,7 +212,7 @@ def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> li
 
 
 def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
-    """Say why, for every choice; where nothing is wrong, for the first one only what it is made of."""
+    """Explain each choice that does not fit; for a single choice, also its memory, step and quota."""
     is_alone = len(verdicts) == 1
     lines = []
     for verdict in verdicts:
@@ -245,7 +245,7 @@ def _words(text: str, room: int) -> list[str]:
 
 
 def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:
-    """Say the largest batch once for each TPU and precision: it does not depend on the batch that was asked for."""
+    """Say the largest batch once per TPU and precision: it does not depend on the requested batch."""
     searched = [v for v in verdicts if v.largest_batch is not None and _place(v) == _place(verdict)]
     if not searched or verdict is not searched[0]:
         return []
@@ -279,7 +279,7 @@ def _named(verdicts: Sequence[Verdict]) -> str:
 
 
 def _wastes(verdicts: Sequence[Verdict], width: int | None) -> list[list[str]]:
-    """Show padding layer by layer, once for all choices that have the same."""
+    """Show wasted padding per layer, once for all choices with the same waste."""
     groups = shared(verdicts, lambda verdict: [_parts(verdict.wastes)] if verdict.wastes else [])
     sections = []
     for parts, sayers in groups:
@@ -303,7 +303,7 @@ _WASTE_COLUMNS = [
 
 
 def _parts(wastes: Sequence[Waste]) -> tuple[tuple[str, ...], ...]:
-    """Write wastes as rows; operations, which differ by batch, are left to ``--json``."""
+    """Write wastes as rows; operations differ by batch and are only in ``--json``."""
     return tuple(
         (
             waste.layer,

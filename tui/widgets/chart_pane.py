@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 _SHARE_OF_A_CORE = 0.015
-"""For each of the two charts; with everything else the console is to stay near 3 % of a core."""
+"""For each of the two charts; the whole console should stay near 3 % of a core."""
 
 
 class ChartPane(MetricChart, can_focus=True):
-    """A chart that can be focused, so that it can be zoomed by keys.
+    """A chart that takes focus, so that keys can zoom it.
 
     Args:
         number: The key that zooms it.
@@ -33,7 +33,7 @@ class ChartPane(MetricChart, can_focus=True):
 def curves_of(state: RunState) -> tuple[list[Curve], list[Curve]]:
     """Return the curves of a run for the loss chart and for the chart of everything else.
 
-    Training and validation curves alternate, so that a metric's two stand next to each other in the legend.
+    Training and validation curves alternate, so that both curves of a metric are side by side in the legend.
     """
     names = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
     loss: list[Curve] = []
@@ -59,6 +59,6 @@ def _curve(metric: str, name: str, curves: Curves, *, is_validation: bool) -> Cu
 
 
 def title_of(others: list[Curve]) -> str:
-    """Name the second chart: by its metric when there is just one."""
+    """Return the second chart's title: its metric's name if there is only one."""
     names = {curve.name.removeprefix("val_") for curve in others}
     return names.pop() if len(names) == 1 else "metrics"

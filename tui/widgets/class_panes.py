@@ -1,4 +1,4 @@
-"""The panes of the class report: a row a class, the confusion matrix as a heat map, the most frequent mistakes."""
+"""The panes of the class report: scores per class, the confusion matrix as a heat map, the most frequent mistakes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _POOR = 0.5
 
 
 class ScoresPane(RowsPane):
-    """A row a class: its F1 as a bar, precision, recall, F1 and the number of its examples.
+    """One row per class: its F1 as a bar, precision, recall, F1 and the number of examples.
 
     Args:
-        report: What to show.
+        report: The class report.
     """
 
     follows_newest = False
@@ -42,7 +42,7 @@ class ScoresPane(RowsPane):
         self._names_cells = max(len("class"), *(cell_len(clean(one.name)) for one in self._scores))
 
     def widest(self) -> int:
-        """Cells of a row without its bar."""
+        """Return the width of a row without its bar, in cells."""
         return self._names_cells + _FIGURES_WIDTH
 
     def head(self) -> list[Row]:
@@ -75,12 +75,12 @@ class ScoresPane(RowsPane):
 
 
 class MatrixPane(RowsPane):
-    """The confusion matrix: counts on colours that grow stronger with their share of the row.
+    """The confusion matrix: counts on colours that get stronger with their share of the row.
 
-    The names of the rows stay where they are when it scrolls sideways.
+    The row names stay in place when it scrolls sideways.
 
     Args:
-        report: What to show.
+        report: The class report.
     """
 
     follows_newest = False
@@ -111,7 +111,7 @@ class MatrixPane(RowsPane):
 
     @property
     def _plan(self) -> MatrixLayout:
-        """The layout for the width there is; the tightest one with counts scrolls where none fits."""
+        """Choose the layout for the pane's width; if none fits, the tightest one with counts, which scrolls."""
         width = self.size.width
         if self._planned is None or self._planned[0] != width:
             self._planned = (width, scrolling_layout(self._report, width))
@@ -130,7 +130,7 @@ class MatrixPane(RowsPane):
         return len(self._report.matrix)
 
     def row(self, index: int) -> Row:
-        """One class: what its examples were taken for."""
+        """Return one class: what its examples were predicted as."""
         plan = self._plan
         cells: list[tuple[str, str]] = [(plan.row_name(index), "head")]
         for column, (text, part) in enumerate(plan.cells(index)):
@@ -142,17 +142,17 @@ class MatrixPane(RowsPane):
         return cells
 
     def render_line(self, y: int) -> Strip:
-        """Draw one line: the names of the rows stay, the rest scrolls."""
+        """Draw one line: the row names stay in place, the rest scrolls."""
         scroll_x = round(self.scroll_offset.x)
         if not scroll_x:
             return super().render_line(y)
         label, cell = self._plan.label, self._plan.cell
-        first = label + -(-scroll_x // cell) * cell  # no half numbers
+        first = label + -(-scroll_x // cell) * cell  # never cut a number in half
         whole = self.line_at(y)
         return Strip.join([whole.crop(0, label), whole.crop(first, first + self.size.width - label)])
 
     def line_at(self, y: int) -> Strip:
-        """Return a whole line, however wide."""
+        """Return a whole line, even if it is wider than the pane."""
         head = self.head()
         index = round(self.scroll_offset.y) + y - len(head)
         row: Row = head[y] if y < len(head) else self.row(index) if index < self.row_count() else []
@@ -164,7 +164,7 @@ class MistakesPane(RowsPane):
     """The most frequent mistakes.
 
     Args:
-        report: What to show.
+        report: The class report.
     """
 
     follows_newest = False

@@ -25,7 +25,7 @@ class EpochColumn(Column):
     """One column of the table.
 
     Attributes:
-        value: Its text for an ended epoch.
+        value: Returns the text for an ended epoch.
         heading: The lines of its name.
     """
 
@@ -39,7 +39,7 @@ _METRIC = 9
 
 
 def _metric_order(name: str) -> tuple[bool, bool]:
-    """Training before validation, and the loss first in each; the rest as Keras orders it."""
+    """Sort training before validation and the loss first in each; keep Keras's order otherwise."""
     return name.startswith("val_"), not name.endswith("loss")
 
 
@@ -91,7 +91,7 @@ def _broken(name: str) -> str:
 
 
 class EpochTable(RowsPane):
-    """One row an epoch, and the epoch that runs as the last row."""
+    """One row per epoch; the last row is the current epoch."""
 
     def __init__(self) -> None:
         super().__init__("3 epochs", "epochs")
@@ -122,7 +122,7 @@ class EpochTable(RowsPane):
             self.rows_changed()
 
     def rows_changed(self) -> None:
-        """Lay the columns out for the width there is."""
+        """Lay out the columns for the pane's width."""
         self._columns = columns_for(self._metrics, self.room)
         super().rows_changed()
 
@@ -144,7 +144,7 @@ class EpochTable(RowsPane):
 
     @property
     def _current(self) -> Progress | None:
-        """Where the epoch that runs stands; None between epochs and after the end."""
+        """The progress of the current epoch; None between epochs and after the end."""
         if self._state is None or self._state.end is not None:
             return None
         progress = self._state.progress
@@ -152,7 +152,7 @@ class EpochTable(RowsPane):
         return progress if progress is not None and progress.epoch > ended else None
 
     def row_count(self) -> int:
-        """Ended epochs and the one that runs, or one remark when there is none."""
+        """Return the number of ended epochs plus the current one, or 1 for a remark if there are none."""
         return max(1, len(self._epochs) + (self._current is not None))
 
     def row(self, index: int) -> Row:

@@ -1,4 +1,4 @@
-"""What the run's native code and tracebacks printed: the end of ``console.log``."""
+"""Shows the end of ``console.log``: the output of native code, and tracebacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ALARMS = ("error", "traceback", "exception", "fatal", "failed")
 
 
 class LogPane(RowsPane):
-    """The log's last lines, as they are."""
+    """Shows the last lines of the log, unchanged."""
 
     def __init__(self) -> None:
         super().__init__("5 log", "log")
@@ -25,14 +25,14 @@ class LogPane(RowsPane):
         self._widest = 0
 
     def show(self, lines: Sequence[str]) -> None:
-        """Show the log's last lines; draws only when there are new ones."""
+        """Show the log's last lines; redraws only if they changed."""
         if lines is not self._lines:
             self._lines = lines
             self._widest = max((cell_len(line) for line in lines), default=0)
             self.rows_changed()
 
     def row_count(self) -> int:
-        """Lines, or one remark when there are none."""
+        """Return the number of lines, or 1 for a remark if there are none."""
         return max(1, len(self._lines))
 
     def widest(self) -> int:

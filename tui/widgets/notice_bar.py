@@ -1,4 +1,4 @@
-"""What a person should know while a run goes on, newest first, in as few rows as possible."""
+"""Shows notices about the run, newest first, in as few rows as possible."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, ...]:
-    """Return everything worth a notice, the most pressing first.
+    """Return all notices, the most urgent first.
 
     Args:
-        update: What is known of the run.
+        update: The watcher's latest update.
         is_stopping: Whether this console has asked the run to stop.
     """
     notices = [update.trouble] if update.trouble else []
@@ -49,7 +49,7 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, 
 
 
 class NoticeBar(Static):
-    """The first notice, and how many more there are; no room at all while there is none."""
+    """The first notice, and the number of others; takes no space if there is none."""
 
     DEFAULT_CSS = """
     NoticeBar {

@@ -1,4 +1,4 @@
-"""The row that says which of the lower panes is seen when there is room for one only."""
+"""The row of tabs that shows which lower pane is visible if there is room for only one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PaneTabs(Widget):
-    """Names of panes in a row, the one that is seen in reverse.
+    """A row of pane names; the visible pane's name is reversed.
 
     Args:
         names: The panes.
@@ -48,7 +48,7 @@ class PaneTabs(Widget):
         self.set_reactive(PaneTabs.current, names[0])
 
     def add(self, name: str, number: int) -> None:
-        """Put another name where its number belongs.
+        """Add a name, in the order of the numbers.
 
         Args:
             name: The pane.
@@ -59,7 +59,7 @@ class PaneTabs(Widget):
         self.refresh()
 
     def render(self) -> Content:
-        """The names; brackets would be read as markup by people, so the chosen one is reversed."""
+        """Render the names; the chosen one is reversed, because people would read brackets as markup."""
         return Content.assemble(
             *((label, "bold reverse" if name == self.current else "dim") for name, label in self._labels.items())
         )

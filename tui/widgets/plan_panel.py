@@ -1,4 +1,4 @@
-"""The plan panel: what the form amounts to, what to know before starting, and the same run as a command."""
+"""The plan panel: what the run will do, advice before starting, and the same run as a command."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PlanPanel(VerticalScroll):
-    """The plan. While the form has problems it keeps the last good plan, dimmed, under their list."""
+    """Shows the plan. While the form has problems, it lists them above the last good plan, dimmed."""
 
     DEFAULT_CSS = """
     PlanPanel {
@@ -55,7 +55,7 @@ class PlanPanel(VerticalScroll):
         yield Static("", id="plan-advice")
 
     def allow_focus(self) -> bool:
-        """Take part in the tab order only while there is something to scroll to."""
+        """Allow focus only if there is something to scroll."""
         return self.max_scroll_y > 0
 
     def show_plan(self, plan: Plan, config: RunConfig, command: str) -> None:
@@ -63,7 +63,7 @@ class PlanPanel(VerticalScroll):
 
         Args:
             plan: The plan.
-            config: What it was made of.
+            config: The configuration it was made from.
             command: The command that runs it.
         """
         self._plan, self.command = plan, command
@@ -84,12 +84,12 @@ class PlanPanel(VerticalScroll):
         self._draw()
 
     def on_resize(self) -> None:
-        """Wrap anew for another width."""
+        """Wrap the text again for the new width."""
         if self.content_size.width != self._width:
             self._draw()
 
     def _draw(self) -> None:
-        # One column is kept for the scroll bar, so that its coming does not wrap the text anew.
+        # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
         self._width = self.content_size.width
         width = max(20, self._width - 1)
         advice = () if self._plan is None else self._plan.advice

@@ -1,4 +1,4 @@
-"""What the chosen preset is: its data and model, what it reproduces, and the score and time to expect."""
+"""Describes the chosen preset: its data and model, what it reproduces, and the expected score and time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class PresetDetail(VerticalScroll):
-    """The detail beside the list."""
+    """The description beside the list of presets."""
 
     DEFAULT_CSS = """
     PresetDetail {
@@ -42,24 +42,24 @@ class PresetDetail(VerticalScroll):
         yield Static("")
 
     def allow_focus(self) -> bool:
-        """Take part in the tab order only while there is something to scroll to."""
+        """Allow focus only if there is something to scroll."""
         return self.max_scroll_y > 0
 
     def show(self, entry: Preset | ConfigError) -> None:
-        """Show a preset, or the mistakes of a file that is none."""
+        """Show a preset, or the errors of a file that is not a valid preset."""
         self._entry = entry
         self.border_title = Content("Errors" if isinstance(entry, ConfigError) else entry.name).markup
         self.scroll_home(animate=False)
         self._draw()
 
     def on_resize(self) -> None:
-        """Wrap anew for another width."""
+        """Wrap the text again for the new width."""
         self._draw()
 
     def _draw(self) -> None:
         if self._entry is None:
             return
-        # One column is kept for the scroll bar, so that its coming does not wrap the text anew.
+        # One column is reserved for the scroll bar, so that the text does not wrap again when it appears.
         width = max(16, self.content_size.width - 1)
         if isinstance(self._entry, ConfigError):
             entries = [Entry("", self._entry.source), *problem_entries(self._entry.problems)]
@@ -69,7 +69,7 @@ class PresetDetail(VerticalScroll):
 
 
 def describe(preset: Preset) -> list[Entry]:
-    """Return what a preset is, one entry a fact."""
+    """Describe a preset, one entry per fact."""
     facts = [
         ("Score", preset.about.expected_score),
         ("Time", preset.about.expected_time),
@@ -100,7 +100,7 @@ def _data(preset: Preset) -> list[tuple[str, str]]:
 
 
 def _files(preset: Preset) -> list[tuple[str, str]]:
-    """Describe a dataset of files: what they are, what is there of them, and where they come from."""
+    """Describe a dataset of files: what they are, which of them exist, and where to get them."""
     config = preset.config
     found = survey(config)
     if found is None:

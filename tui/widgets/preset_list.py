@@ -1,4 +1,4 @@
-"""The list of presets: name and title of each, and those whose files have mistakes."""
+"""The list of presets with their names and titles, including files with errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PresetList(OptionList):
         """Another entry is highlighted.
 
         Args:
-            entry: A preset, or the mistakes of a file that is none.
+            entry: A preset, or the errors of a file that is not a valid preset.
         """
 
         entry: Preset | ConfigError
@@ -44,8 +44,8 @@ class PresetList(OptionList):
         """Show presets.
 
         Args:
-            presets: Those that can be used.
-            broken: What is wrong with the other files.
+            presets: The valid presets.
+            broken: The errors of the other files.
             chosen: Name of the preset to highlight; the first by default.
         """
         self._entries = [*presets, *broken]
@@ -55,11 +55,11 @@ class PresetList(OptionList):
             self.highlighted = names.index(chosen) if chosen in names else 0
 
     def mark_edited(self, name: str, *, is_edited: bool) -> None:
-        """Mark a preset whose form differs from it, or take the mark away.
+        """Mark a preset as edited in the form, or remove the mark.
 
         Args:
             name: The preset's name.
-            is_edited: Whether it differs.
+            is_edited: Whether the form differs from the preset.
         """
         edited = self._edited | {name} if is_edited else self._edited - {name}
         if edited == self._edited:
@@ -70,12 +70,12 @@ class PresetList(OptionList):
                 self.replace_option_prompt_at_index(index, self._prompt(entry))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """Report the entry."""
+        """Report the highlighted entry."""
         event.stop()
         self.post_message(self.Chosen(self._entries[event.option_index]))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Report that the entry is settled."""
+        """Report that the entry was confirmed."""
         event.stop()
         self.post_message(self.Confirmed())
 

@@ -1,4 +1,4 @@
-"""The replicas: which devices train, how fast and with how much memory, or why that is not known."""
+"""Shows the replicas: their devices, speed and memory, or why a figure is unknown."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _LONGEST_BAR = 24
 _SHORTEST_BAR = 8
-_PEAK_FROM = 38  # cells for a bar and its figures, before the most that was ever used is told too
+_PEAK_FROM = 38  # cells for a bar and its figures, from which the peak memory is shown too
 _ALERTS = 2
 _NEARLY_FULL = 0.95
 
 
 class ReplicaPanel(RowsPane):
-    """One row a replica, or a host where there are many, and below them what is missing and why."""
+    """One row per replica, or per host if there are many, followed by what is missing and why."""
 
     follows_newest = False
 
@@ -45,18 +45,18 @@ class ReplicaPanel(RowsPane):
         self._remarks: list[Row] = []
 
     def show(self, state: RunState) -> None:
-        """Show the replicas of a state; draws only when something about them changed."""
+        """Show the replicas of a state; redraws only if something about them changed."""
         old, self._state = self._state, state
         if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
             self.rows_changed()
 
     def choose(self, process: int) -> None:
-        """Show the replicas of another host, where there is a row a host."""
+        """Show the replicas of another host, if rows are hosts."""
         self._chosen = process
         self.rows_changed()
 
     def rows_changed(self) -> None:
-        """Lay the rows out for the width there is."""
+        """Lay out the rows for the pane's width."""
         self._lay_out()
         lines = len(self._head) + self.row_count()
         is_other_height = lines != self.virtual_size.height
@@ -65,15 +65,15 @@ class ReplicaPanel(RowsPane):
             self.refresh(layout=True)  # its height is that of its rows
 
     def head(self) -> list[Row]:
-        """What computes, which hosts are lost or slow, and the names of the columns."""
+        """Return the topology, the lost and slow hosts, and the column names."""
         return self._head
 
     def row_count(self) -> int:
-        """Replicas, hosts and remarks."""
+        """Return the number of replicas, hosts and remarks."""
         return (len(self._table.items) if self._table is not None else 0) + len(self._remarks)
 
     def row(self, index: int) -> Row:
-        """One replica, host or remark."""
+        """Return one replica, host or remark."""
         items = self._table.items if self._table is not None else ()
         return self._item_row(index) if index < len(items) else self._remarks[index - len(items)]
 
@@ -95,16 +95,16 @@ class ReplicaPanel(RowsPane):
         ]
 
     def _alerts(self, hosts: Sequence[Host]) -> list[tuple[str, str]]:
-        """Say which hosts are lost and which are slow, each with its look."""
+        """Return a text and a look for each host that is lost or slow."""
         said = [(f"{FAILED} {lost_text(host.lost)}", "bad") for host in hosts if host.lost is not None]
         return said + [(f"{WARNING} {slow_text(host)}", "warn") for host in hosts if host.behind]
 
     def _unsaid(self, alerts: Sequence[tuple[str, str]]) -> list[str]:
-        """Return what the head has no room for."""
+        """Return the texts that do not fit into the head."""
         return [text for index, (text, _) in enumerate(alerts) if index >= _ALERTS or len(text) > self.room]
 
     def _alert_rows(self, said: Sequence[tuple[str, str]]) -> list[Row]:
-        """Two of them at the top, in a line each; the others are counted there and stand below the rows."""
+        """Return two of them for the head, one per line; the others are counted there and listed below the rows."""
         rows: list[Row] = [[(self._cut(text), look)] for text, look in said[:_ALERTS]]
         if len(said) > _ALERTS:
             last, look = said[_ALERTS - 1]
@@ -113,7 +113,7 @@ class ReplicaPanel(RowsPane):
         return rows
 
     def _cut(self, text: str, less: int = 0) -> str:
-        """Shorten a line to the width there is, less some cells."""
+        """Shorten a line to the pane's width minus `less` cells."""
         width = max(1, self.room - less)
         return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -159,5 +159,5 @@ class ReplicaPanel(RowsPane):
 
 
 def _seen(state: RunState) -> tuple[object, ...]:
-    """The parts of a state that the panel shows; compared by identity, for they may be large."""
+    """Return the parts of a state that the panel shows; compared by identity, because they may be large."""
     return (state.accelerator, state.memory, state.fit, state.hosts, state.lost, state.epochs, state.end)

@@ -1,6 +1,6 @@
-"""What the replica panel shows: its rows, the columns there is room for, and why figures are missing.
+"""The content of the replica panel: its rows, the columns that fit, and why figures are missing.
 
-Nothing here draws. Many replicas on several hosts are one row a host, and the chosen host's replicas under it.
+Nothing here draws. Many replicas on several hosts get one row per host, with the chosen host's replicas below it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
 GROUPED_FROM = 32
-"""Replicas from which on several hosts get a row each."""
+"""From this many replicas on, several hosts get one row each."""
 
 TOPOLOGY_FROM = 60
-"""Cells from which on what computes, and why, stands above the rows and not below them."""
+"""From this width in cells on, the topology is above the rows instead of below them."""
 
 Item: TypeAlias = Replica | Host
 
@@ -46,12 +46,12 @@ _BATCH, _IMAGES, _DUTY, _MEMORY = "batch", "images/s", "duty", "memory"
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What is told of one replica, or of one host's, and what is missing.
+    """The figures of one replica, or of one host's replicas, and what is missing.
 
     Args:
-        texts: Each figure as text, by its column; empty where nothing is known.
-        whys: Why it is missing or not whole, by its column; empty where it is not.
-        told: The memory that a bar stands for.
+        texts: Each figure as text, by its column; empty if it is unknown.
+        whys: Why it is missing or incomplete, by its column; empty if it is complete.
+        told: The memory that the bar shows.
     """
 
     texts: Mapping[str, str]
@@ -66,11 +66,11 @@ class ReplicaTable:
     Args:
         state: The run.
         hosts: Its hosts by number.
-        items: A replica or a host a row.
-        figures: What is told of each.
-        columns: The columns that are shown.
+        items: The replica or host of each row.
+        figures: The figures of each row.
+        columns: The visible columns.
         notes: Numbers of the reasons that rows refer to.
-        remarks: What stands below the rows.
+        remarks: The lines below the rows.
     """
 
     state: RunState
@@ -82,7 +82,7 @@ class ReplicaTable:
     remarks: Sequence[str] = ()
 
     def cell(self, column: Column, index: int) -> str:
-        """Return the text of one cell, with the number of the reason where a figure is missing."""
+        """Return the text of one cell, with the number of the reason if the figure is missing."""
         if column.title in _NAMED:
             return _named(column.title, self.items[index], self.hosts)
         figures = self.figures[index]
@@ -95,12 +95,12 @@ _NAMED = {"#", "device", "kind", "coords", "core", "host"}
 
 
 def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
-    """Lay the replicas of a run out.
+    """Lay out the replicas of a run.
 
     Args:
         state: The run, with its devices connected.
-        width: Cells there are.
-        chosen: Number of the host whose replicas are shown where there are too many.
+        width: Width in cells.
+        chosen: Number of the host whose replicas are shown if there are too many replicas.
     """
     replicas = state.accelerator.replicas if state.accelerator is not None else ()
     hosts = hosts_of(state)
@@ -117,13 +117,13 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
     columns = fitting(_columns(whole, known), width - _SIGN)
     if any(name not in {column.title for column in columns} for name in known if name != _BATCH):
-        # A figure is worth more than the bar beside another one.
+        # A figure is more useful than the bar beside another one.
         columns = fitting(_columns(whole, known, bar=0), width - _SIGN)
     return replace(whole, columns=columns, remarks=[*_unseen(whole, columns, width, is_grouped), *remarks])
 
 
 def _reasons(told: Sequence[Figures], names: Sequence[str]) -> dict[str, list[str]]:
-    """Return why figures are missing, with the names of those that are."""
+    """Return the reasons for missing figures, each with the names of its rows."""
     reasons: dict[str, list[str]] = {}
     for name in names:
         for why in dict.fromkeys(figures.whys[name] for figures in told):
@@ -143,7 +143,7 @@ def _grouped(hosts: Mapping[int, Host], chosen: int) -> list[Item]:
 
 
 def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_grouped: bool) -> list[str]:
-    """Say once what has no column or no room above, and what a host's row holds."""
+    """Return what has no column or no room above, and explain what a host's row contains."""
     ready = table.state.accelerator
     if ready is None or not ready.replicas:
         return []
@@ -161,7 +161,7 @@ def _unseen(table: ReplicaTable, columns: Sequence[Column], width: int, is_group
 
 
 def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figures:
-    """Return what is known of a replica, or of a host's replicas together."""
+    """Return the figures of a replica, or of all replicas of a host."""
     replica_batch = state.fit.replica_batch if state.fit is not None else None
     batch = count(replica_batch) if replica_batch else ""
     if isinstance(item, Host):
@@ -188,7 +188,7 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
 
 
 def _told(state: RunState, host: Host, replica: Replica) -> ReplicaMemory | None:
-    """Return what a replica's runtime told last; what a lost host told says nothing of now."""
+    """Return the last memory figures of a replica; those of a lost host are out of date and not shown."""
     return state.memory.get(replica.index) if host.lost is None else None
 
 
@@ -216,18 +216,18 @@ def _named(name: str, item: Item, hosts: Mapping[int, Host]) -> str:
 
 
 def _marked(host: Host) -> str:
-    """A host's name with the word for what is wrong with it, before what a narrow column cuts off."""
+    """Return a host's name after the word for what is wrong with it, so that a narrow column keeps the word."""
     word = "lost " if host.lost is not None else "slow " if host.behind else ""
     return word + host.name
 
 
 def short_device(device: str) -> str:
-    """Leave out what every device's name begins with: ``/device:GPU:0`` is ``GPU:0``."""
+    """Remove the prefix of every device's name: ``/device:GPU:0`` becomes ``GPU:0``."""
     return device.rpartition("device:")[2] or device
 
 
 def _columns(table: ReplicaTable, known: Sequence[str], bar: int = _BAR) -> list[Column]:
-    """Return every column that has something to say, as wide as its widest text."""
+    """Return every column that is not empty, as wide as its widest text."""
     replicas = [item for item in table.items if isinstance(item, Replica)]
     has_coordinates = any(replica.coordinates for replica in replicas)
     has_cores = len({replica.core for replica in replicas}) > 1

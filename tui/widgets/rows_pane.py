@@ -1,4 +1,4 @@
-"""A pane of rows that draws only the rows that are seen, however many there are."""
+"""A pane of rows that draws only the visible rows, however many there are."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from textual.events import Resize
 
 Row: TypeAlias = "Sequence[tuple[str, str]]"
-"""Pieces of text with the name of their look: empty, ``head``, ``faint``, ``best``, ``now`` or ``bad``."""
+"""Pieces of text, each with the name of its look: empty, ``head``, ``faint``, ``best``, ``now`` or ``bad``."""
 
 
 class RowsPane(ScrollView, can_focus=True):
-    """Rows under a head that stays in place; it follows the newest row until a person scrolls up.
+    """Rows under a fixed head; follows the newest row until the user scrolls up.
 
-    A subclass says what its rows are and calls `rows_changed`. Text is drawn as it is, never as markup.
+    A subclass defines its rows and calls `rows_changed`. Text is drawn as plain text, never as markup.
 
     Args:
         title: The pane's title.
@@ -69,35 +69,35 @@ class RowsPane(ScrollView, can_focus=True):
         raise NotImplementedError
 
     def row(self, index: int) -> Row:
-        """Return one row; asked only for rows that are seen."""
+        """Return one row; called only for visible rows."""
         raise NotImplementedError
 
     def widest(self) -> int:
-        """Cells of the widest row, which decides whether the pane scrolls sideways."""
+        """Return the width of the widest row in cells, which decides whether the pane scrolls sideways."""
         return 0
 
     @property
     def room(self) -> int:
-        """Cells of a row beside the scroll bar, whether it is there or not."""
+        """The width of a row in cells, always without the scroll bar."""
         return max(0, self.size.width - self.styles.scrollbar_size_vertical)
 
     @property
     def max_scroll_y(self) -> int:
         """The row at the top when the last one is at the bottom.
 
-        Textual works it out from a size that it takes before a border is known, so that the last rows stay hidden.
+        Textual computes it from a size measured before the border is known, which would hide the last rows.
         """
         return max(0, self.virtual_size.height - (self.size.height - self.scrollbar_size_horizontal))
 
     def rows_changed(self) -> None:
-        """Draw anew, at the newest row unless a person has scrolled away from it."""
+        """Redraw, at the newest row unless the user has scrolled away from it."""
         self.virtual_size = Size(self.widest(), len(self.head()) + self.row_count())
         if self._is_following:
             self.scroll_to(y=self.max_scroll_y, animate=False, immediate=True, force=True)
         self.refresh()
 
     def last_row_changed(self) -> None:
-        """Draw the last row anew, and only that."""
+        """Redraw only the last row."""
         self.refresh_line(len(self.head()) + self.row_count() - 1)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
@@ -107,12 +107,12 @@ class RowsPane(ScrollView, can_focus=True):
             self._is_following = new_value >= self.max_scroll_y
 
     def watch_show_vertical_scrollbar(self, is_shown: bool) -> None:
-        """Tell a bar that comes into sight where the pane stands: Textual tells only one that is already there."""
+        """Set the position of a scroll bar that appears: Textual updates only a bar that is already visible."""
         if is_shown:
             self.vertical_scrollbar.position = self.scroll_y
 
     def on_resize(self, event: Resize) -> None:
-        """Rows may depend on the width; and the newest stays in sight."""
+        """Lay out again, because rows may depend on the width, and keep the newest row visible."""
         event.prevent_default()
         self.rows_changed()
 
@@ -136,7 +136,7 @@ class RowsPane(ScrollView, can_focus=True):
         super().notify_style_update()
 
     def _style(self, look: str) -> Style:
-        """Keep styles: making one goes through every parent, for each piece of each line."""
+        """Return a cached style: computing one goes through every parent, for each piece of each line."""
         style = self._looks.get(look)
         if style is None:
             style = self.get_component_rich_style(f"rows--{look}") if look else self.rich_style
@@ -145,5 +145,5 @@ class RowsPane(ScrollView, can_focus=True):
 
 
 def _by_look(row: Row) -> Iterator[tuple[str, Iterator[tuple[str, str]]]]:
-    """Join neighbours of one look: fewer segments are faster to crop and to write."""
+    """Join neighbours with the same look: fewer segments are faster to crop and to write."""
     return groupby(row, key=itemgetter(1))

@@ -30,7 +30,7 @@ def run_cells(overview: Overview) -> dict[str, Content]:
     """Return a run's row by column.
 
     Args:
-        overview: The run at a glance.
+        overview: The run's overview.
     """
     mark, style = _STATES[overview.status]
     best, seconds = overview.best, overview.seconds()

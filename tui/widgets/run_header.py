@@ -1,4 +1,4 @@
-"""The top of the live screen: what runs, on what, in which phase, how far it is and how long it still takes."""
+"""The header of the live screen: the run, its devices, phase, progress and remaining time."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _ENDINGS: dict[str, str] = {RunOutcome.EARLY: "stopped early", RunOutcome.STOPPE
 
 @dataclass(frozen=True, slots=True)
 class HeaderView:
-    """Everything the header's rows depend on.
+    """Everything that the header's rows depend on.
 
     Attributes:
         run_id: Name of the run's folder.
-        snapshot: What is known of the run.
+        snapshot: The latest snapshot of the run.
         now: Unix time in seconds.
         opened_at: Unix time of the run's folder, for the time before the first event.
         spin: Number of the spinner's frame.
         is_stopping: Whether this console has asked the run to stop.
-        is_reading: Whether the journal has not been read to its end yet.
+        is_reading: Whether the journal is still being read.
         pace: Speed and remaining time.
     """
 
@@ -56,17 +56,17 @@ class HeaderView:
 
     @property
     def state(self) -> RunState:
-        """What is known of the run, folded from its journal."""
+        """The run's state, folded from its journal."""
         return self.snapshot.state
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the run does not respond, or its training does not move: no time that is left is known."""
+        """Whether the run does not respond or has stalled, so that the remaining time is unknown."""
         return self.snapshot.is_silent or self.snapshot.stall is not None
 
     @property
     def is_moving(self) -> bool:
-        """Whether something goes on that has no progress bar of its own, so that only a spinner shows life."""
+        """Whether something without a progress bar is in progress, so that only a spinner shows activity."""
         if (self.snapshot.is_over or self.is_stuck) and not self.is_reading:
             return False
         return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != "training"
@@ -92,7 +92,7 @@ def _fit(content: Content, width: int) -> Content:
 
 
 def _spread(left: Content, right: Content, width: int) -> Content:
-    """Put one part at each end of a row; the left one gives way."""
+    """Put one part at each end of a row; the left one is cut off if both do not fit."""
     room = max(0, width - right.cell_length - 2)
     left = _fit(left, room)
     gap = max(0, width - left.cell_length - right.cell_length)
@@ -109,7 +109,7 @@ def _title_row(view: HeaderView, width: int) -> Content:
 
 
 def status(view: HeaderView) -> Content:
-    """What the run is doing, in a few words, with the time it has been doing it."""
+    """Return what the run is doing and for how long, in a few words."""
     state = view.state
     spinner = SPINNER[view.spin % len(SPINNER)]
     if view.is_reading:
@@ -187,7 +187,7 @@ def _accelerator_row(view: HeaderView, width: int) -> Content:
 
 
 def _phase_rows(view: HeaderView, width: int) -> list[Content]:
-    """Before training: the phases so far with their times, and what the current one is busy with."""
+    """Return the rows shown before training: the past phases with their times, and the current one's detail."""
     state = view.state
     parts: list[tuple[str, str]] = []
     for name, spent in state.phase_s.items():
@@ -196,7 +196,7 @@ def _phase_rows(view: HeaderView, width: int) -> list[Content]:
     spinner = SPINNER[view.spin % len(SPINNER)]
     parts.append((f"{spinner} {phase} {duration(max(0.0, elapsed))}", "$text-accent"))
     row = Content.assemble(*parts)
-    # The end of the row is what matters: earlier phases give way from the left.
+    # The end of the row matters most: earlier phases are cut off at the left.
     excess = row.cell_length - width
     if excess > 0:
         row = Content.assemble(("…", _FAINT), row[excess + 1 :])
@@ -244,7 +244,7 @@ def _left(view: HeaderView, seconds: float | None) -> str:
 
 
 def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, str, str, str]) -> Content:
-    """Lay out one progress row; both rows use the same columns, so that the bars stand under each other."""
+    """Lay out one progress row; both rows use the same columns, so that the bars line up."""
     label, of, fraction, position, left, speed = row
     state = view.state
     total = state.steps_total or (state.progress.step if state.progress is not None else 0)
@@ -263,7 +263,7 @@ def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, st
 
 
 class RunHeader(Widget):
-    """The rows of `header_rows`, redrawn on news and by the clock.
+    """Draws the rows of `header_rows`, for every new snapshot and as time passes.
 
     Args:
         run_id: Name of the run's folder.
@@ -295,11 +295,11 @@ class RunHeader(Widget):
         self._height = rows
 
     def turn(self) -> None:
-        """Move the spinner on and the clock with it; cheap."""
+        """Advance the spinner and the clock; cheap."""
         self.view = replace(self.view, spin=self.view.spin + 1)
         self.refresh()
 
     def render(self) -> Content:
-        """The header as it is now."""
+        """Render the header."""
         self.view = replace(self.view, now=self._now())
         return Content("\n").join(header_rows(self.view, self.content_size.width or 80))

@@ -1,4 +1,4 @@
-"""A few held-out sentences as the model translates them after the newest epoch."""
+"""Shows how the model translates a few validation sentences after the newest epoch."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .rows_pane import Row, RowsPane
 if TYPE_CHECKING:
     from tpu_console.engine.runs.events import Sample, Translated
 
-_LEAST = 16  # cells a line may have at least; a narrower pane scrolls sideways
+_LEAST = 16  # minimum width of a line in cells; a narrower pane scrolls sideways
 
 
 class SamplesPane(RowsPane):
-    """Each sentence, what the model makes of it and, unless that is the same, what the data has."""
+    """Each sentence, the model's translation and, if it differs, the expected one."""
 
     follows_newest = False
 
@@ -26,14 +26,14 @@ class SamplesPane(RowsPane):
         self._rows: list[Row] = []
 
     def show(self, translated: Translated) -> None:
-        """Show the newest translations; draws only when they are others."""
+        """Show the newest translations; redraws only if they changed."""
         if translated is not self._translated:
             self._translated = translated
             self.border_title = f"7 translations after epoch {translated.epoch}"
             self.rows_changed()
 
     def rows_changed(self) -> None:
-        """Lay the rows out for the width there is."""
+        """Lay out the rows for the pane's width."""
         self._rows = self._laid_out()
         is_other_height = self.row_count() + len(self.head()) != self.virtual_size.height
         super().rows_changed()
@@ -41,7 +41,7 @@ class SamplesPane(RowsPane):
             self.refresh(layout=True)  # its height is that of its rows
 
     def head(self) -> list[Row]:
-        """Which epoch it is, where no frame says it."""
+        """Return the epoch, if no frame shows it."""
         if self._translated is None or self.styles.border_top[0]:
             return []
         return [[(f"translations after epoch {self._translated.epoch}", "head")]]
@@ -75,5 +75,5 @@ class SamplesPane(RowsPane):
 
 
 def _words(text: str) -> list[str]:
-    """The words alone: a model says neither capitals nor punctuation."""
+    """Return only the words: a model outputs neither capitals nor punctuation."""
     return re.findall(r"\w+", text.lower())

@@ -1,4 +1,4 @@
-"""What a host does, as sparklines on the loss chart's axis: waiting for input, processor, memory, disk."""
+"""Shows a host's load as sparklines on the loss chart's axis: waiting for input, processor, memory, disk."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTHING = np.empty(0)
 
 
 class SystemPane(RowsPane):
-    """Sparklines of one host, the input's verdict, and why figures are missing.
+    """Sparklines of one host, what limits the run, and why figures are missing.
 
     Args:
         clock: Seconds on a clock that never goes back; redraws are spaced with it.
@@ -55,7 +55,7 @@ class SystemPane(RowsPane):
         self._rows: list[Row] = []
 
     def show(self, state: RunState) -> None:
-        """Show a host of a state, as soon as it is time to."""
+        """Show a host of a state, as soon as the next redraw is due."""
         old, self._state = self._state, state
         if old is None or any(one is not other for one, other in zip(_seen(old), _seen(state), strict=True)):
             self._gate.mark()
@@ -72,7 +72,7 @@ class SystemPane(RowsPane):
         self.rows_changed()
 
     def on_mount(self) -> None:
-        """Draw what was handed over before there was a screen."""
+        """Draw what was passed in before the widget was mounted."""
         self._schedule()
 
     def _schedule(self) -> None:
@@ -90,7 +90,7 @@ class SystemPane(RowsPane):
         self._schedule()
 
     def rows_changed(self) -> None:
-        """Draw the sparklines for the room there is."""
+        """Draw the sparklines for the pane's size."""
         began_s = time.thread_time()
         self._rows = self._drawn(self._state) if self._state is not None else []
         super().rows_changed()
@@ -120,7 +120,7 @@ class SystemPane(RowsPane):
         return [*title, *rows, *below]
 
     def _title(self, state: RunState) -> list[Row]:
-        """Which host it is, where there are several, and what is wrong with it."""
+        """Return the host's name, if there are several, and what is wrong with it."""
         hosts = hosts_of(state)
         host = hosts.get(self._chosen)
         if host is None or len(hosts) == 1:
@@ -133,7 +133,7 @@ class SystemPane(RowsPane):
         return [[(text, look), ("  (h: next)", "faint")]]
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
-        """The input's verdict, and the reason of every figure that is missing."""
+        """Return what limits the run, and the reason for every missing figure."""
         said = [(input_verdict(state.input), "now")] if state.input is not None else []
         reasons: dict[str, list[str]] = {}
         for gauge in gauges:
@@ -155,7 +155,7 @@ class SystemPane(RowsPane):
         return rows + [[(indent, ""), (line, "now")] for line in lines[1:]]
 
     def _updated(self, gauge: Gauge) -> Series:
-        """Take a figure's new samples in; each host has series of its own."""
+        """Append a figure's new samples; each host has separate series."""
         key = (-1 if gauge.metric == WAITS else self._chosen, gauge.metric)
         curves, metric = gauge.curves, gauge.curves.metrics.get(gauge.metric)
         value = metric.values if metric is not None else _NOTHING
@@ -169,7 +169,7 @@ class SystemPane(RowsPane):
 
 
 def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis) -> tuple[float, float] | None:
-    """Return both ends of the loss chart's axis; before there is a loss, of what there is, or None."""
+    """Return both ends of the loss chart's axis; before the first loss, those of the figures, or None."""
     parts = [state.train, state.validation] if len(state.train) else [gauge.curves for gauge in gauges]
     columns = [_along(part, axis) for part in parts if len(part)]
     if not columns:
@@ -183,5 +183,5 @@ def _along(curves: Curves, axis: Axis) -> FloatArray:
 
 
 def _seen(state: RunState) -> tuple[object, ...]:
-    """The parts of a state that the pane shows; compared by identity, for they may be large."""
+    """Return the parts of a state that the pane shows; compared by identity, because they may be large."""
     return (state.accelerator, state.hosts, state.input, state.lost, state.train, state.end)

@@ -1,4 +1,4 @@
-"""Verdicts side by side, one a row, and everything about one of them in words."""
+"""A table of verdicts, one per row, and everything about one of them in words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LABELS = {
 }
 _TEXTS = {"TPU", "Precision", "Verdict", "Limited by"}
 _NAME_CELLS = 13  # as `tui.text.tables.labelled` writes names
-# Title and width; the ones behind the gap are seen where there is room, or by scrolling.
+# Title and width; those after the gap are visible if there is room, or by scrolling.
 _COLUMNS = (
     ("TPU", 6),
     ("Batch", 7),
@@ -54,7 +54,7 @@ _COLUMNS = (
 
 
 class VerdictTable(DataTable[Content]):
-    """The table of verdicts; enter takes the choice under the cursor over."""
+    """The table of verdicts; enter applies the choice under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Use this", show=False, tooltip="Use this batch and precision in the form."),
@@ -72,7 +72,7 @@ class VerdictTable(DataTable[Content]):
         return self.verdicts[self.cursor_row] if self.verdicts else None
 
     def show(self, verdicts: Sequence[Verdict]) -> None:
-        """Show verdicts in place of those before."""
+        """Replace the verdicts."""
         self.verdicts = tuple(verdicts)
         self.clear()
         for verdict in verdicts:
