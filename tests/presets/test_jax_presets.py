@@ -229,7 +229,7 @@ def test_a_transformer_on_eight_replicas_translates_while_it_learns(
 ) -> None:
     run = runs["translation"]
     assert finished(run)[-1].logs["val_accuracy"] > 0.9
-    assert "Validation leaves out 4 of 180 examples" in notices(run)
+    assert "Validation skips 4 of 180 examples" in notices(run)
     *_, last = all_of(run, Translated)
     wrong = [sample for sample in last.samples if sample.predicted != sample.expected.lower().strip(".¿?")]
     assert (last.epoch, len(last.samples)) == (3, 4)
@@ -296,7 +296,7 @@ def test_images_changed_in_the_model_train_in_sixteen_bits_and_are_predicted_by_
 def test_functions_of_one_s_own_train(runs: dict[str, RunDirectory]) -> None:
     run = runs["own"]
     assert len(finished(run)) == 2
-    assert "Validation leaves out 1 of 29 examples" in notices(run)
+    assert "Validation skips 1 of 29 examples" in notices(run)
 
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:

@@ -74,7 +74,7 @@ def _columns(metrics: list[str], *, is_broken: bool) -> list[EpochColumn]:
         column("ms/step", "ms\n/step", 5, 5, lambda ended: milliseconds(ended.step_ms)),
         column("images/s", "images\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
         column("lr", "lr", 3, 7, lambda ended: learning_rate(ended.learning_rate)),
-        column("compile", "compile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
+        column("compile", "com-\npile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
     ]
 
 
