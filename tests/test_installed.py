@@ -1,4 +1,4 @@
-"""The installed package beside a person's own files: it takes up one top-level name and leaves all others alone."""
+"""The installed package beside files of the same names: it takes up one top-level name."""
 
 from __future__ import annotations
 

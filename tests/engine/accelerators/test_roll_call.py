@@ -100,7 +100,7 @@ def test_all_come_and_hear_of_each_other(roll: Callable[[int], Roll]) -> None:
     hosts.start(1, host="a")
     for index in range(3):
         assert hosts.result(f"host {index}") == {0: HOST, 1: "a", 2: "b"}
-    assert len(hosts.told) == 2, "it is told when it changes, not at every look"
+    assert len(hosts.told) == 2, "it is reported when it changes, not at every look"
 
 
 def test_a_host_that_never_comes_is_named_after_the_limit(roll: Callable[[int], Roll]) -> None:

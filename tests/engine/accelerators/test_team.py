@@ -194,7 +194,7 @@ def test_several_steps_at_once_count_as_many() -> None:
 
 def test_a_second_phase_goes_on_counting() -> None:
     stop = AgreedStop()
-    for _ in range(2):  # fine-tuning compiles the model anew
+    for _ in range(2):  # fine-tuning compiles the model again
         model = Model()
         stop.attach(model)
         model.train_function(0, None)

@@ -237,7 +237,7 @@ def test_facts_that_are_accepted_can_be_shown(facts: Facts) -> None:
 def test_an_index_that_cannot_be_written_is_no_reason_to_fail() -> None:
     run = make_run(START, DONE)
     cache_folder().parent.mkdir(exist_ok=True)
-    cache_folder().write_text("a file in the place of the folder")
+    cache_folder().write_text("a file instead of the folder")
     assert listed()[run.run_id]["state"] == "finished"
 
 
