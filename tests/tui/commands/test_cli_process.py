@@ -58,7 +58,8 @@ class Runner:
         return run
 
     def journal_has(self, text: str) -> bool:
-        return any(text in run.journal.read_text() for run in list_runs(self.home / "runs"))
+        journals = [run.journal for run in list_runs(self.home / "runs") if run.journal.exists()]
+        return any(text in journal.read_text() for journal in journals)
 
     def train_until(self, text: str, *args: str) -> subprocess.Popen[str]:
         """Start training and wait until the journal holds a text."""

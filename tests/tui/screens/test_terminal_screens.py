@@ -109,7 +109,7 @@ def test_each_size_of_the_storm_is_drawn_whole(open_terminal: Opener) -> None:
 @pytest.mark.parametrize(
     ("size", "panes"),
     [
-        ((80, 24), ["3 epochs", "4 replicas", "5 log", "val_", "compile"]),
+        ((80, 24), ["3 epochs", "4 replicas", "5 log", "val_", "com-"]),
         (
             (200, 50),
             ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "absl", "palette"],
