@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
-"""Phases that come once, before training; each gets a line when it ends."""
-
 _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
 """Lines that TensorFlow prints at every start and that never explain a failure."""
 
