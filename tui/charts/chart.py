@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rich.style import Style
 from rich.text import Text
+from textual.message import Message
 from textual.reactive import reactive
 from textual_plotext import PlotextPlot
 
@@ -20,11 +21,16 @@ from .pens import Pen, Tone, alarm_color, pen_for
 from .raster import Marker
 from .scene import Scene, Trace, View, build_scene
 from .series import Series
+from .window import Window
+from .y_range import YRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from textual.timer import Timer
+
+    from .cursor import Cursor
+    from .marks import Mark
 
 _MAX_SMOOTHING = 0.99
 _HEADER_ROWS = 2
@@ -51,13 +57,41 @@ class MetricChart(PlotextPlot):
             are few and stay as measured.
         log_scale: Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
         marker: `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
+        window: The part of the horizontal axis that is shown.
+        cursor: Where the crosshair stands, or None.
+        y_range: How the vertical range is chosen.
     """
+
+    class CursorMoved(Message):
+        """The mouse moved the crosshair, which is for the screen to pass to all its charts as it is.
+
+        Args:
+            x: The sample below the pointer, in the axis's unit; None to remove the crosshair.
+        """
+
+        def __init__(self, x: float | None) -> None:
+            super().__init__()
+            self.x = x
+
+    class WindowChanged(Message):
+        """The mouse zoomed or panned, which is for the screen to pass to all its charts.
+
+        Args:
+            window: What to show.
+        """
+
+        def __init__(self, window: Window) -> None:
+            super().__init__()
+            self.window = window
 
     title: reactive[str] = reactive("")
     axis: reactive[Axis] = reactive(Axis.STEP)
     smoothing: reactive[float] = reactive(0.0)
     log_scale: reactive[bool] = reactive(False)
     marker: reactive[Marker] = reactive[Marker]("braille")
+    window: reactive[Window] = reactive(Window())
+    cursor: reactive[Cursor | None] = reactive(None)
+    y_range: reactive[YRange] = reactive(YRange.AUTO)
 
     def __init__(
         self,
@@ -89,17 +123,22 @@ class MetricChart(PlotextPlot):
         self._gate = RedrawGate(clock, max_share=max_share)
         self._timer: Timer | None = None
         self._curves: tuple[Curve, ...] = ()
+        self._marks: tuple[Mark, ...] = ()
+        self._ruler: tuple[Curve, ...] = ()
         self._series: dict[str, Series] = {}
         self._slots: dict[bool, dict[str, int]] = {False: {}, True: {}}
         self._picture = Text()
         self._drawn_look: _Look | None = None
 
-    def show(self, curves: Sequence[Curve]) -> None:
+    def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
 
         Args:
             curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
+            marks: What to mark on the horizontal axis.
+            ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
         """
+        self._marks, self._ruler = tuple(marks), tuple(ruler)
         was_empty = not self._has_samples
         self._curves = tuple(curves)
         self._gate.mark()

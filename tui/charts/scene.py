@@ -252,9 +252,9 @@ def _place_x(window: _Window, axis: Axis) -> list[tuple[int, str]]:
 
 def _stand_apart(placed: Sequence[tuple[int, str]]) -> bool:
     """Whether labels centred on their cells leave gaps, the last one pushed left by half its width."""
-    widest = max((len(label) for _, label in placed), default=0)
+    densest = max((len(label) for _, label in placed), default=0)
     columns = [column for column, _ in placed]
-    return all(b - a >= 1.5 * widest + 2 for a, b in itertools.pairwise(columns))
+    return all(b - a >= 1.5 * densest + 2 for a, b in itertools.pairwise(columns))
 
 
 def _place_y(ticks: Sequence[Tick], window: _Window, marker: Marker) -> list[tuple[int, str]]:
