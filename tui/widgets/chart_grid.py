@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.containers import Container
 from textual.message import Message
 
+from ..charts.marks import marks_of
 from .chart_pane import ChartPane, curves_of, titles_of
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Callable, Sequence
 
     from textual.events import Resize
 
     from tpu_console.engine.runs.state import RunState
+
+    from ..charts.marks import Mark
 
 _SHARE_OF_A_CORE = 0.03
 """All charts of a page together."""
@@ -45,15 +48,16 @@ class ChartGrid(Container):
     """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
 
     Args:
-        new_chart: Returns a chart for a number and a title, with the look of the others.
+        dress: Gives a chart the look that the user has chosen.
     """
 
     class Rearranged(Message):
         """Other charts are shown, or the charts have changed places."""
 
-    def __init__(self, new_chart: Callable[[int, str], ChartPane]) -> None:
+    def __init__(self, dress: Callable[[ChartPane], None]) -> None:
         super().__init__(id="charts")
-        self._new_chart = new_chart
+        self._dress = dress
+        self._marked: tuple[object, list[Mark]] = (None, [])
         self._state: RunState | None = None
         self._titles: list[str] = []
         self._charts: dict[str, ChartPane] = {}
@@ -68,6 +72,11 @@ class ChartGrid(Container):
     def visible(self) -> list[ChartPane]:
         """The charts on the page, in order."""
         return [self._charts[title] for title in self._page()]
+
+    def title_at(self, place: int) -> str:
+        """Return the title of the chart at a place of the page, from 1, zoomed or not; empty if there is none."""
+        titles = self._matching()[self._first : self._first + self._capacity]
+        return titles[place - 1] if place <= len(titles) else ""
 
     def show(self, state: RunState) -> None:
         """Show a state: new metrics get a chart, visible charts their samples."""
@@ -150,7 +159,7 @@ class ChartGrid(Container):
         page = self._page()
         new = [title for title in page if title not in self._charts]
         for title in new:
-            self._charts[title] = self._new_chart(len(self._charts) + 1, title)
+            self._charts[title] = ChartPane(len(self._charts) + 1, title)
         if new:
             self.mount_all([self._charts[title] for title in new])
         for title, chart in self._charts.items():
@@ -160,7 +169,8 @@ class ChartGrid(Container):
         self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
         for place, title in enumerate(page):
             chart = self._charts[title]
-            chart.max_share = _SHARE_OF_A_CORE / len(page)
+            chart.take_share(_SHARE_OF_A_CORE / len(page))
+            self._dress(chart)
             chart.border_title = str(place + 1) if place < 2 else None
         titles = self._matching()
         first = titles.index(page[0]) + 1 if page else 0
@@ -169,6 +179,10 @@ class ChartGrid(Container):
         self.post_message(self.Rearranged())
 
     def _feed(self) -> None:
-        if self._state is not None:
-            for title in self._page():
-                self._charts[title].show(curves_of(self._state, title))
+        if (state := self._state) is None or not self._titles:
+            return
+        if self._marked[0] is not state.epochs:
+            self._marked = (state.epochs, marks_of(state))
+        ruler = curves_of(state, self._titles[0])
+        for title in self._page():
+            self._charts[title].show(curves_of(state, title), marks=self._marked[1], ruler=ruler)

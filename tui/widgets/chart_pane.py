@@ -34,6 +34,10 @@ class ChartPane(MetricChart, can_focus=True):
     def __init__(self, number: int, title: str) -> None:
         super().__init__(title, id=f"chart-{number}", classes="pane")
 
+    def take_share(self, share: float) -> None:
+        """Draw on this share of one core at most."""
+        self._gate.max_share = share
+
 
 def titles_of(state: RunState) -> list[str]:
     """Return the titles of all charts that a run has samples for: the loss, the other metrics, then speeds."""
@@ -57,6 +61,11 @@ def curves_of(state: RunState, title: str) -> list[Curve]:
         name, column = _FIGURES[title]
         curves.append(_curve(name, _source(state, title), column, is_validation=False, is_gapless=True))
     return curves
+
+
+def all_curves(state: RunState) -> list[Curve]:
+    """Return the curves of all charts."""
+    return [curve for title in titles_of(state) for curve in curves_of(state, title)]
 
 
 def _source(state: RunState, title: str) -> Curves:
