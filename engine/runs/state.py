@@ -37,6 +37,7 @@ from .events import (
     Translated,
     ValidationProgress,
 )
+from .interval_means import Intervals
 from .journal import decode
 from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
 from .series import GrowingSequence
@@ -70,7 +71,7 @@ class RunState:
         progress: The newest progress.
         progress_at: Unix time of the newest progress.
         validating: How far the current validation is; None outside of one.
-        train: Training metrics, one point per progress event.
+        train: Training metrics, one point per progress event: means since the point before, if they can be recovered.
         validation: Validation metrics, named without ``val_``, one point per validated epoch.
         epochs: The epochs that ended.
         speed: Learning rate, ``examples_per_s`` and ``step_ms``, one point per epoch; NaN if one is missing.
@@ -261,7 +262,15 @@ def _with_points(
     place = np.asarray(epoch, dtype=np.float64) - 1.0
     if steps:
         place += np.minimum(np.asarray(epoch_step, dtype=np.float64) / steps, 1.0)
-    return replace(state, train=state.train.extended(step, place, elapsed_s, logs))
+    intervals = _intervals(state, epoch, epoch_step)
+    return replace(state, train=state.train.extended(step, place, elapsed_s, logs, intervals))
+
+
+def _intervals(
+    state: RunState, epoch: Sequence[int] | NDArray[Any], epoch_step: Sequence[int] | NDArray[Any]
+) -> Intervals:
+    last = state.progress
+    return Intervals(epoch, epoch_step, (last.epoch, last.epoch_step, last.logs) if last is not None else None)
 
 
 def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
@@ -270,7 +279,8 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     if state.train.step.last != event.step:
         # The last progress event was written before the epoch's last step: the epoch ends the curve.
         means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
-        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means])
+        intervals = _intervals(state, [event.epoch], [event.epoch_steps])
+        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means], intervals)
         state = replace(state, train=train)
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])

@@ -16,7 +16,7 @@ class ChartBar(Static):
     """One line of text."""
 
     DEFAULT_CSS = """
-    ChartBar { width: 1fr; height: 1; padding: 0 1; text-wrap: nowrap; }
+    ChartBar { width: 1fr; height: 1; padding: 0 1; text-wrap: nowrap; text-align: right; &.-reading { text-align: left; } }
     """
 
     def __init__(self) -> None:
@@ -32,13 +32,14 @@ class ChartBar(Static):
         if 0 < shown.last - shown.first + 1 < shown.matching:
             which = f"{shown.first}" if shown.first == shown.last else f"{shown.first}–{shown.last}"
             parts.append(f"chart {which} of {shown.matching} · PgUp PgDn")
-        self._draw(Text("   ".join(parts), Style(dim=True), justify="right", no_wrap=True))
+        self._draw(Text("   ".join(parts), Style(dim=True), no_wrap=True), is_reading=False)
 
     def show_reading(self, line: Text | None) -> None:
         """Show the values at the cursor."""
-        self._draw(line or Text())
+        self._draw(line or Text(), is_reading=True)
 
-    def _draw(self, line: Text) -> None:
+    def _draw(self, line: Text, *, is_reading: bool) -> None:
+        self.set_class(is_reading, "-reading")
         if line != self._drawn:
             self._drawn = line
             self.set_class(not line.plain, "-blank")

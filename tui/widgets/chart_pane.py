@@ -81,4 +81,4 @@ def _curve(name: str, curves: Curves, column: str, *, is_validation: bool, is_ga
     columns = (curves.step.values, curves.epoch.values, curves.elapsed_s.values, _column(curves, column))
     if is_gapless and not (known := np.isfinite(columns[3])).all():
         columns = tuple(values[known] for values in columns)
-    return Curve(name, *columns, is_validation=is_validation)
+    return Curve(name, *columns, is_validation=is_validation, running=column in curves.running)

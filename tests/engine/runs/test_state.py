@@ -156,7 +156,7 @@ def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
     assert state.train.step == Series([2, 4, 6])
     assert state.train.epoch == Series([0.5, 1.0, 1.5])
     assert state.train.elapsed_s == Series([1.0, 1.0, 3.0])
-    assert state.train.metrics == {"loss": Series([2.0, 1.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
+    assert state.train.metrics == {"loss": Series([2.0, 0.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
     assert state.validation.metrics == {"loss": Series([1.5])}
     assert (state.validation.step, state.validation.epoch) == (Series([4]), Series([1.0]))
 
