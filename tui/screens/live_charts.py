@@ -20,7 +20,7 @@ from ..charts.window import Window, extent_of, following, on_axis, panned, resol
 from ..charts.y_range import YRange
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_grid import ChartGrid
-from ..widgets.chart_pane import ChartPane, all_curves
+from ..widgets.chart_pane import RATE, ChartPane, all_curves
 from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
@@ -72,7 +72,7 @@ class ChartedScreen(Screen[None]):
 
     def _dress_all(self) -> None:
         for grid in self.query(ChartGrid):
-            for chart in grid.visible:
+            for chart in grid.on_page:
                 self.dress(chart)
         for pane in self.query(SystemPane):
             pane.along(self.axis, self.window)
@@ -91,7 +91,8 @@ class ChartedScreen(Screen[None]):
             if self.cursor is None:
                 bar.show_page(self.grid.arrangement, self._filter)
                 continue
-            reading = read_at(all_curves(self.state), self.axis, self.cursor.x)
+            shown = [chart.title for chart in self.grid.on_page]
+            reading = read_at(all_curves(self.state, [*shown, RATE]), self.axis, self.cursor.x)
             bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2))
 
     @on(ChartGrid.Rearranged)
@@ -113,7 +114,7 @@ class ChartedScreen(Screen[None]):
     def action_cursor(self, samples: int) -> None:
         """Move the cursor by samples, at least by one dot so that every press is seen."""
         left, right = resolved(self.window, self._extent)
-        charts = self.grid.visible
+        charts = self.grid.on_page
         cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
         least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
         self.cursor = moved(self.cursor, all_curves(self.state), self.axis, samples, least=least)
@@ -202,7 +203,7 @@ class ChartedScreen(Screen[None]):
             self._filter = ""
             self.grid.filter(None)
         self.remove_class("-filtering")
-        self.set_focus(next(iter(self.grid.visible), None))
+        self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
         self.keep_view()
 

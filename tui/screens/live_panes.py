@@ -85,7 +85,8 @@ class PanedScreen(ChartedScreen):
         """Show and enter the next lower pane."""
         panes = self._bottom_panes
         if self.zoomed:
-            self.action_zoom(panes[0] if self.zoomed == "charts" else after(panes, self.zoomed))
+            name = after(("charts", *panes), self.zoomed)
+            self.action_zoom(name) if name != "charts" else self.action_zoom_chart(1)
             return
         here = self.focused.id if self.focused is not None else ""
         is_single = self.query_one(PaneTabs).display
@@ -122,7 +123,7 @@ class PanedScreen(ChartedScreen):
     def _zoom_chart(self, title: str) -> None:
         self.grid.zoom(title)
         self.zoomed = "charts"
-        for chart in self.grid.visible:
+        for chart in self.grid.on_page:
             chart.focus()
 
     def action_back(self) -> None:
@@ -141,10 +142,11 @@ class PanedScreen(ChartedScreen):
     @on(ChartGrid.Rearranged)
     def _keep_focus(self) -> None:
         """Focus a chart of the new page if the focused one is not on it."""
-        charts = self.grid.visible
+        charts = self.grid.on_page
         if isinstance(self.focused, ChartPane) and self.focused not in charts:
             self.set_focus(next(iter(charts), None))
 
     @on(PaneTabs.Chosen)
     def _choose_pane(self, message: PaneTabs.Chosen) -> None:
         self.bottom_pane = message.name
+        self.query_one(f"#{message.name}").focus()

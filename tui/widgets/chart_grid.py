@@ -24,7 +24,7 @@ _SHARE_OF_A_CORE = 0.03
 """All charts of a page together."""
 
 _WIDTHS = ((150, 3), (76, 2), (0, 1))
-_ROWS_OF_A_CHART = 11
+_ROWS_OF_A_CHART = 10
 _MOST_ROWS = 2
 
 
@@ -69,8 +69,8 @@ class ChartGrid(Container):
         self.arrangement = Arrangement()
 
     @property
-    def visible(self) -> list[ChartPane]:
-        """The charts on the page, in order."""
+    def on_page(self) -> list[ChartPane]:
+        """The visible charts, in order."""
         return [self._charts[title] for title in self._page()]
 
     def title_at(self, place: int) -> str:
@@ -165,7 +165,7 @@ class ChartGrid(Container):
         for title, chart in self._charts.items():
             chart.display = title in page
         places = {self._charts[title]: place for place, title in enumerate(page)}
-        self.sort_children(key=lambda chart: places.get(chart, len(places)))  # type: ignore[arg-type, call-overload]  # charts only
+        self.sort_children(key=lambda chart: places.get(chart, len(places)))  # type: ignore[call-overload]  # charts only
         self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
         for place, title in enumerate(page):
             chart = self._charts[title]

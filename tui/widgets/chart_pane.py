@@ -10,6 +10,8 @@ from ..charts.chart import MetricChart
 from ..charts.curve import Curve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.runs.curves import Curves
     from tpu_console.engine.runs.state import RunState
 
@@ -63,9 +65,10 @@ def curves_of(state: RunState, title: str) -> list[Curve]:
     return curves
 
 
-def all_curves(state: RunState) -> list[Curve]:
-    """Return the curves of all charts."""
-    return [curve for title in titles_of(state) for curve in curves_of(state, title)]
+def all_curves(state: RunState, first: Sequence[str] = ()) -> list[Curve]:
+    """Return the curves of all charts, those of some titles first."""
+    titles = dict.fromkeys([*first, *titles_of(state)])
+    return [curve for title in titles for curve in curves_of(state, title)]
 
 
 def _source(state: RunState, title: str) -> Curves:

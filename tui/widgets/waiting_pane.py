@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from textual.content import Content
@@ -17,7 +18,7 @@ from .run_header import HeaderView, phase_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NAME_WIDTH, _TIME_WIDTH, _USUAL_WIDTH = 14, 8, 17
+_NAME_WIDTH, _TIME_WIDTH, _USUAL_WIDTH = 13, 8, 17
 _EXPLAINED = {
     "starting": "Starting the training process.",
     "importing": "Importing Keras and its backend.",
@@ -28,40 +29,50 @@ _EXPLAINED = {
 }
 
 
-def waiting_rows(view: HeaderView, usual: Mapping[str, float], now: float, width: int) -> list[Content]:
+def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, height: int) -> list[Content]:
     """Return a checklist of the phases before training.
 
     Args:
         view: The run.
         usual: Seconds that each phase usually takes, if known.
-        now: Unix time in seconds.
         width: Cells of a row.
+        height: Rows of the pane: what a phase found is wrapped if there is room, else cut off.
     """
     state = view.state
-    phase, spent = phase_of(view)
-    names = dict.fromkeys([*([] if state.phase else [phase]), *PREPARATION, *state.phase_s, phase])
-    rows = [_total_row(view, usual, now)]
+    current, spent = phase_of(view)
+    names = dict.fromkeys([*([] if state.phase else [current]), *PREPARATION, *state.phase_s, current])
+    rows = [[_total_row(view, usual)]]
     for name in names:
-        is_current = name == phase
-        mark = SPINNER[view.spin % len(SPINNER)] if is_current else DONE if name in state.phase_s else "·"
-        time = duration(spent) if is_current else duration(state.phase_s[name]) if name in state.phase_s else ""
+        is_current, is_done = name == current, name in state.phase_s
+        mark = SPINNER[view.spin % len(SPINNER)] if is_current else DONE if is_done else "·"
+        seconds = spent if is_current else state.phase_s.get(name)
+        time = "" if seconds is None else duration(seconds)
         expected = f"usually {duration(usual[name])}" if name in usual else ""
-        figures = f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}   "
-        said = found(name, state) if name in state.phase_s else ""
-        if is_current:
-            said = state.phase_detail or _EXPLAINED.get(name, "")
-        look = "$text-accent" if is_current else "" if name in state.phase_s else "dim"
-        row = Content.assemble((figures, look), (f"{expected:<{_USUAL_WIDTH}}" if usual else "", "dim"), (said, "dim"))
-        rows.append(row if row.cell_length <= width else Content.assemble(row.truncate(max(0, width - 1)), "…"))
-    return rows
+        lead = Content.assemble(
+            (
+                f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  ",
+                "$text-accent" if is_current else "" if is_done else "dim",
+            ),
+            (f"{expected:<{_USUAL_WIDTH}}" if usual else "", "dim"),
+        )
+        said = (state.phase_detail or _EXPLAINED.get(name, "")) if is_current else found(name, state) if is_done else ""
+        room = max(10, width - lead.cell_length)
+        first, *others = textwrap.wrap(said, room, break_on_hyphens=False) or [""]
+        beside = " " * lead.cell_length
+        rows.append(
+            [Content.assemble(lead, (first, "dim")), *(Content.styled(beside + line, "dim") for line in others)]
+        )
+    if sum(map(len, rows)) <= height:
+        return [line for lines in rows for line in lines]
+    return [Content.assemble(lines[0], ("…", "dim")) if len(lines) > 1 else lines[0] for lines in rows]
 
 
-def _total_row(view: HeaderView, usual: Mapping[str, float], now: float) -> Content:
+def _total_row(view: HeaderView, usual: Mapping[str, float]) -> Content:
     began = view.state.started_at or view.opened_at
     total = sum(usual.get(name, 0.0) for name in PREPARATION)
     # Only if every phase is known: a part of them would promise too much.
     expected = f", usually {clock(total + 0.5)} until the first step" if {*PREPARATION} <= usual.keys() else ""
-    return Content.assemble((f"{clock(now - began)} elapsed", "bold"), (expected, "dim"))
+    return Content.assemble((f"{clock(view.now - began)} elapsed", "bold"), (expected, "dim"))
 
 
 class WaitingPane(Widget):
@@ -89,5 +100,5 @@ class WaitingPane(Widget):
 
     def render(self) -> Content:
         """Render the checklist."""
-        view = self._view
-        return Content("\n").join(waiting_rows(view, self._usual, view.now, self.content_size.width or 80))
+        size = self.content_size
+        return Content("\n").join(waiting_rows(self._view, self._usual, size.width or 80, size.height))
