@@ -55,6 +55,7 @@ def _curve(metric: str, name: str, curves: Curves, *, is_validation: bool) -> Cu
         elapsed_s=curves.elapsed_s.values,
         value=curves.metrics[metric].values,
         is_validation=is_validation,
+        running=metric in curves.running,
     )
 
 
