@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 class MarkKind(enum.Enum):
-    """What is marked; the most important first."""
+    """What is marked; later ones are drawn over earlier ones."""
 
-    ALERT = "alert"
+    VALIDATION = "validation"
+    COMPILE = "compile"
+    LEARNING_RATE = "learning rate"
     PAUSE = "pause"
     RESUME = "resume"
-    LEARNING_RATE = "learning rate"
-    COMPILE = "compile"
-    VALIDATION = "validation"
+    ALERT = "alert"
+    NAN = "NaN"
 
 
 @dataclass(frozen=True, slots=True)

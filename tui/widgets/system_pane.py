@@ -148,9 +148,9 @@ class SystemPane(RowsPane):
         value = gauge.value or "n/a"
         head = [(f"{gauge.name:<{_NAME_WIDTH}}", ""), (f"{value:<{_VALUE_WIDTH}}", "" if gauge.value else "faint")]
         series = self._updated(gauge)
-        if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.raw.maximum):
+        if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.highest):
             return [head]
-        top = 100.0 if gauge.written is None else max(series.raw.maximum, 0.0)
+        top = 100.0 if gauge.written is None else max(series.highest, 0.0)
         is_cut = self._window.mode is Mode.FIXED
         lines = spark_rows(cells_of(series, self._axis, *ends, spark, is_cut=is_cut), top, height, LEVELS)
         scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
@@ -166,7 +166,7 @@ class SystemPane(RowsPane):
         place = (curves.step.values, curves.epoch.values, curves.elapsed_s.values) if len(value) else (_NOTHING,) * 3
         curve = Curve(gauge.name, *place, value, is_validation=False)
         series = self._series.get(key)
-        if series is None or len(value) < series.raw.count:
+        if series is None or len(value) < series.count:
             series = self._series[key] = Series(curve)
         series.update(curve, 0.0)
         return series
