@@ -20,7 +20,7 @@ from ..charts.window import Window, extent_of, following, on_axis, panned, resol
 from ..charts.y_range import YRange
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_grid import ChartGrid
-from ..widgets.chart_pane import RATE, ChartPane, all_curves
+from ..widgets.chart_pane import ChartPane, all_curves, read_curves
 from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
@@ -91,8 +91,8 @@ class ChartedScreen(Screen[None]):
             if self.cursor is None:
                 bar.show_page(self.grid.arrangement, self._filter)
                 continue
-            shown = [chart.title for chart in self.grid.on_page]
-            reading = read_at(all_curves(self.state, [*shown, RATE]), self.axis, self.cursor.x)
+            curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
+            reading = read_at(curves, self.axis, self.cursor.x)
             bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2))
 
     @on(ChartGrid.Rearranged)

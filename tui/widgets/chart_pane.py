@@ -65,9 +65,14 @@ def curves_of(state: RunState, title: str) -> list[Curve]:
     return curves
 
 
-def all_curves(state: RunState, first: Sequence[str] = ()) -> list[Curve]:
-    """Return the curves of all charts, those of some titles first."""
-    titles = dict.fromkeys([*first, *titles_of(state)])
+def all_curves(state: RunState) -> list[Curve]:
+    """Return the curves of all charts."""
+    return [curve for title in titles_of(state) for curve in curves_of(state, title)]
+
+
+def read_curves(state: RunState, on_page: Sequence[str]) -> list[Curve]:
+    """Return the curves to read at the cursor: those on the page, the other metrics and the learning rate."""
+    titles = dict.fromkeys([*on_page, *(title for title in titles_of(state) if title not in _FIGURES), RATE])
     return [curve for title in titles for curve in curves_of(state, title)]
 
 

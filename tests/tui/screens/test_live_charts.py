@@ -14,7 +14,7 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live_view import VIEWS, ChartView
-from tpu_console.tui.widgets.chart_pane import all_curves, curves_of, titles_of
+from tpu_console.tui.widgets.chart_pane import curves_of, read_curves, titles_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +66,8 @@ def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> Non
     (speed,) = curves_of(state, "speed")
     assert (speed.name, speed.step.tolist(), speed.value.tolist()) == ("examples/s", [40.0], [640.0])
     assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
-    assert [curve.name for curve in all_curves(state, ["f1"])][:2] == ["val_f1", "loss"]
+    names = [curve.name for curve in read_curves(state, ["f1", "step time"])]
+    assert names == ["val_f1", "ms/step", "loss", "val_loss", "accuracy", "lr"]
 
 
 @pytest.mark.parametrize(("size", "count"), [((60, 24), 1), ((80, 24), 2), ((120, 40), 2), ((200, 50), 5)])
