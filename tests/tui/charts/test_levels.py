@@ -49,9 +49,7 @@ def test_the_choice_does_not_depend_on_how_samples_came(
 
 
 @given(ys=SERIES, shares=SHARES, most=LIMITS)
-def test_a_part_keeps_its_ends_and_the_extremes_of_every_bucket(
-    ys: FloatArray, shares: list[float], most: int
-) -> None:
+def test_a_part_keeps_its_ends_and_the_extremes_of_every_bucket(ys: FloatArray, shares: list[float], most: int) -> None:
     first, last = part_of(ys, shares)
     chosen, nan = extremes_of(ys).within(ys, first, last, most)
     part = ys[first:last]
