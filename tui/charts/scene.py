@@ -320,8 +320,7 @@ def _raw(line: Line, pen: Pen, canvas: _Canvas) -> Layer:
 def _cells_with(dots: DotGrid, canvas: _Canvas) -> DotGrid:
     """Return which cells hold dots."""
     fine = FINENESS[canvas.marker]
-    cells: DotGrid = dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3))
-    return cells
+    return np.asarray(dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3)))
 
 
 def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
