@@ -318,8 +318,8 @@ class MetricChart(PlotextPlot):
         for series in self._started():
             curve = series.curve
             at = series.best(lowest=lower_is_better(curve.name)) if curve.is_validation else None
-            best = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
-            entries.append(Entry(curve.name, self._pen(curve), series.latest, *best, running=curve.running))
+            best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
+            entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
         return legend_line(entries, self.title, width)
 
     def _draw_plot(self, width: int, height: int) -> Text:

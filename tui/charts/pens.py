@@ -86,9 +86,9 @@ def slot_of(name: str, title: str, taken: dict[str, int]) -> int:
     """
     bare = name.removeprefix("val_")
     if bare not in taken:
-        wish = 0 if bare == title else zlib.crc32(bare.encode()) % SLOTS
-        free = [slot % SLOTS for slot in range(wish, wish + SLOTS) if slot % SLOTS not in taken.values()]
-        taken[bare] = free[0] if free else wish
+        others, wish = SLOTS - 1, zlib.crc32(bare.encode())
+        order = [0] if bare == title else [*(1 + (wish + i) % others for i in range(others)), 0]
+        taken[bare] = next((slot for slot in order if slot not in taken.values()), order[0])
     return taken[bare]
 
 

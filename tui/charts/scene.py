@@ -27,6 +27,7 @@ _FLAT = 1e-5
 _CELLS_BETWEEN_BEADS = 12
 _CELLS_BETWEEN_GRID_DOTS = 4
 _CELLS_A_POINT = 4
+_CELLS_A_TURN = 2
 _DASH, _GAP = 4, 2  # in dots
 _ROWS_WITH_ROOM = 6
 _SMALLEST_CANVAS = (6, 2)
@@ -319,7 +320,7 @@ def _raw(line: Line, pen: Pen, canvas: _Canvas) -> Layer:
 def _cells_with(dots: DotGrid, canvas: _Canvas) -> DotGrid:
     """Return which cells hold dots."""
     fine = FINENESS[canvas.marker]
-    return dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3))
+    return np.asarray(dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3)))
 
 
 def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
@@ -328,7 +329,7 @@ def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
         return []
     number = np.cumsum(cells, axis=0)
     together = np.maximum(number[-1], 1)
-    turn = np.arange(cells[0].shape[1]) % together
+    turn = np.arange(cells[0].shape[1]) // _CELLS_A_TURN % together
     return [mine & (order - 1 == turn) for mine, order in zip(cells, number, strict=True)]
 
 
