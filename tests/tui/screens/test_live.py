@@ -19,7 +19,6 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.setup import SetupScreen
-from tpu_console.tui.widgets.chart_pane import ChartPane
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.outcome_box import OutcomeBox
 from tpu_console.tui.widgets.rows_pane import RowsPane
@@ -109,7 +108,7 @@ async def test_chart_keys(engine: FakeEngine) -> None:
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "★     1")
-        charts = live(pilot).query(ChartPane)
+        charts = live(pilot).grid.on_page
         await pilot.press("s", "l", "x", "m")
         for chart in charts:
             assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.5, True, Axis.EPOCH, "block")
