@@ -20,7 +20,17 @@ from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
-from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunOutcome, RunStarted
+from ..runs.events import (
+    DataReady,
+    EpochEnded,
+    InputMeasured,
+    Phase,
+    Progress,
+    RunFinished,
+    RunOutcome,
+    RunStarted,
+    ValidationProgress,
+)
 from ..runs.failures import explain
 from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Recorder
@@ -178,7 +188,7 @@ def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None
     from ..accelerators.hosts.team import join
 
     if membership.index:
-        recorder.leaves_out = (Progress, EpochEnded, InputMeasured)
+        recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
     recorder.team = join(membership, config, recorder)
 
 

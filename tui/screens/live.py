@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from textual import work
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.widgets import Footer
+from textual.widgets import Footer, Input
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.run_history import usual_phases
 
+from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import has_classes, outcome_of
-from ..widgets.chart_pane import ChartPane, curves_of, title_of
+from ..widgets.chart_bar import ChartBar
+from ..widgets.chart_grid import ChartGrid
 from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
 from ..widgets.notice_bar import NoticeBar, notices_of
@@ -28,14 +32,18 @@ from ..widgets.pane_tabs import PaneTabs
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
 from ..widgets.samples_pane import SamplesPane
+from ..widgets.settings_pane import SettingsPane
 from ..widgets.system_pane import SystemPane
+from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
 from .dialogs import Question, error_dialog
-from .live_keys import BOTTOM_PANES, KEYS, MARKERS, SAMPLES, SYSTEM, after
+from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTEM, after
 from .live_panes import PanedScreen
 from .report import ReportScreen
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.timer import Timer
@@ -44,6 +52,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
+    from ..text.settings import Setting
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
@@ -97,16 +106,21 @@ class LiveScreen(PanedScreen):
         self._turns = 0
         self._drawn_state: RunState | None = None
         self._host = 0
+        self._settings: Sequence[Setting] = ()
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
         yield RunHeader(self.run_directory.run_id, self._opened_at())
         yield OutcomeBox()
         yield NoticeBar()
-        with Horizontal(id="charts"):
-            yield ChartPane(1, "loss", "loss")
-            yield ChartPane(2, "metrics", "metrics")
-        yield PaneTabs(BOTTOM_PANES, first_number=3)
+        with Horizontal(id="top"):
+            yield WaitingPane()
+            yield ChartGrid(self.dress)
+            yield SettingsPane()
+        with Horizontal(id="between"):
+            yield PaneTabs(BOTTOM_PANES, FIRST_NUMBER)
+            yield ChartBar()
+            yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Container(id="bottom"):
             with Container(id="left"):
                 yield EpochTable()
@@ -123,14 +137,31 @@ class LiveScreen(PanedScreen):
 
     def on_mount(self) -> None:
         """Begin to follow the run."""
-        self.watch_marker(self.marker)
         self._clock = self.set_interval(_SPIN_S, self._turn, name="live screen clock")
         # After the first frame: reading takes the processor from drawing.
         self.call_after_refresh(self._watcher.start)
+        self.call_after_refresh(self._read_files)
 
     def on_unmount(self) -> None:
         """Stop following it."""
         self._watcher.stop()
+
+    @work(thread=True, name="read settings")
+    def _read_files(self) -> None:
+        """Read the settings of the run outside the event loop."""
+        settings = read_settings(self.run_directory)
+        self.app.call_from_thread(self._take_settings, settings)
+
+    def _take_settings(self, settings: Sequence[Setting]) -> None:
+        self._settings = settings
+        for pane in self.query(SettingsPane):
+            pane.show(settings)
+            self.set_class(bool(settings), "-has-settings")
+
+    @work(thread=True, name="read usual times")
+    def _read_usual_times(self, config: Mapping[str, Any]) -> None:
+        usual = usual_phases(config)
+        self.app.call_from_thread(self.query_one(WaitingPane).expect, usual)
 
     def _tell(self, update: WatchUpdate) -> None:
         """Post the watcher's update; called from its thread."""
@@ -153,16 +184,20 @@ class LiveScreen(PanedScreen):
 
     def on_live_screen_updated(self, message: Updated) -> None:
         """Draw the news."""
-        was_over = self.is_over
+        was_over, was_known = self.is_over, self.snapshot.state.started is not None
         self.latest = message.update
+        if (started := self.snapshot.state.started) is not None and not was_known:
+            self.use_view(started.label)
+            if self.is_waiting:
+                self._read_usual_times(started.config)
         with self.app.batch_update():
             self._draw()
         if self.is_over and not was_over:
             self.refresh_bindings()
+            self.set_class(not self.snapshot.state.train, "-curveless")
             if not isinstance(self.snapshot.state.end, RunFinished):
                 # The outcome takes precedence over curves, above all over empty ones.
                 self.add_class("-failed")
-                self.set_class(not self.snapshot.state.train, "-curveless")
                 self.bottom_pane = "log"  # if there is room for only one pane, the log explains the failure
 
     def _draw(self) -> None:
@@ -174,21 +209,23 @@ class LiveScreen(PanedScreen):
         self.query_one(OutcomeBox).show(outcome)
         self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping))
         self.query_one(LogPane).show(snapshot.log)
+        self.set_class(self.is_waiting, "-waiting")
+        if self.is_waiting:
+            self.query_one(WaitingPane).show(header.view)
         if state is not self._drawn_state:
             self._drawn_state = state
             self.query_one(EpochTable).show(state, header.view.pace)
             self.query_one(ReplicaPanel).show(state)
             self._draw_system(state)
             self._draw_samples(state)
-            self._draw_charts(state)
+            self.state = state
+            self.grid.show(state)
+            self.draw_bar()
 
-    def _draw_charts(self, state: RunState) -> None:
-        loss, others = curves_of(state)
-        self.query_one("#loss", ChartPane).show(loss)
-        metrics = self.query_one("#metrics", ChartPane)
-        metrics.title = title_of(others)
-        metrics.show(others)
-        metrics.set_class(bool(loss) and not others, "-empty")
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the first step is still to come."""
+        return not self.is_over and not self.latest.is_reading and self.snapshot.state.progress is None
 
     def _draw_samples(self, state: RunState) -> None:
         """Show translations; their pane comes with the first ones."""
@@ -206,7 +243,7 @@ class LiveScreen(PanedScreen):
             return
         if SYSTEM not in self._bottom_panes:
             pane = SystemPane()
-            pane.along(self.axis)
+            pane.along(self.axis, self.window)
             self.query_one("#left").mount(self._new_pane(pane))
         self.query_one(SystemPane).show(state)
 
@@ -216,25 +253,26 @@ class LiveScreen(PanedScreen):
         self._turns += 1
         if header.view.is_moving or (self._turns % _TURNS_A_SECOND == 0 and not self.is_over):
             header.turn()
+            if self.is_waiting:
+                self.query_one(WaitingPane).show(header.view)
 
-    def watch_marker(self, marker: Marker) -> None:
-        """Redraw everything with the new marker."""
-        super().watch_marker(marker)
-        if self.query(LogPane):  # the innermost: without it, the screen is not complete yet, or being closed
-            self._draw()
+    def choose_marker(self, marker: Marker) -> None:
+        """Draw with a marker here and on all other screens."""
+        self.marker = marker
+        self.post_message(self.MarkerChosen(marker))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable stopping once the run is over, and class scores before that."""
+        """Offer stopping until the run is over, and class scores after that."""
         if action == "stop" and self.is_over:
-            return None
+            return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
         return super().check_action(action, parameters)
 
     def action_marker(self) -> None:
         """Draw with the next marker."""
-        self.marker = after(MARKERS, self.marker)
-        self.post_message(self.MarkerChosen(self.marker))
+        self.choose_marker(after(MARKERS, self.marker))
+        self.keep_view()
 
     def action_host(self) -> None:
         """Show the next of several hosts in the panes that show one."""
@@ -249,7 +287,9 @@ class LiveScreen(PanedScreen):
 
     def action_details(self) -> None:
         """Show the details of the run."""
-        self.app.push_screen(details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest)))
+        self.app.push_screen(
+            details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings)
+        )
 
     def action_classes(self) -> None:
         """Show the class report."""

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
-"""Phases that come once, before training; each gets a line when it ends."""
-
 _SOURCES: dict[str, str] = {
     RunSource.PROCESS: "started by tpu-console",
     RunSource.IN_PROCESS: "inside the console",

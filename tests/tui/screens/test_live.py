@@ -52,21 +52,22 @@ async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> N
         await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
         await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
         await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
-        train, held_out = live(pilot).query_one("#loss", ChartPane)._curves
+        loss, accuracy = live(pilot).grid.on_page[:2]
+        train, held_out = loss._curves
         assert (train.name, held_out.name) == ("loss", "val_loss")
         assert train.value[-1] == pytest.approx(0.4)
         assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
-        assert live(pilot).query_one("#metrics", ChartPane).title == "accuracy"
+        assert accuracy.title == "accuracy"
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
-async def test_with_room_all_five_panes_are_seen(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_with_room_all_panes_are_seen(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.begin()
     engine.train(1)
     engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
     async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "palette")
-        for pane in live(pilot).query(".pane"):
+        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Follow")
+        for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
             assert pane.region.area > 0
 
 
@@ -91,7 +92,7 @@ async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "starting", "connecting")
         engine.begin()
-        await shows(pilot, "compiling", "waiting for the first step", "✓ importing 3.00 s")
+        await shows(pilot, "before the first step", "✓ importing      3.00 s", "· loading data", "Compiling for the")
         engine.train(1)
         await shows(pilot, "1/10", "★     1")
         engine.train(2)
@@ -120,21 +121,22 @@ async def test_zoom(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.train(1)
     async with app_on(engine).run_test(size=size) as pilot:
         await until(pilot, lambda: live(pilot).snapshot.state.epochs)
-        panes = {pane.id: pane for pane in live(pilot).query(".pane")}
-        for number, name in enumerate(("loss", "metrics", "epochs", "replicas", "log"), 1):
+        panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
+        panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
+        for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
             await pilot.press(str(number))
             await until(pilot, lambda name=name: panes[name].region.width >= size[0] - 2)  # type: ignore[misc]  # lambda
             seen = [pane_id for pane_id, pane in panes.items() if pane.region.area and pane.is_on_screen]
             assert seen == [name]
         await pilot.press("5")
         await until(pilot, lambda: panes["loss"].region.area)
-        await pilot.press("z")
-        await until(pilot, lambda: panes["loss"].region.width >= size[0] - 2)
+        await pilot.press("z")  # the pane that was zoomed has the focus
+        await until(pilot, lambda: panes["log"].region.width >= size[0] - 2)
         await pilot.press("escape")
         await until(pilot, lambda: 0 < panes["loss"].region.width < size[0] - 2)
-        panes["metrics"].focus()
+        panes["accuracy"].focus()
         await pilot.press("z")
-        await until(pilot, lambda: panes["metrics"].region.width >= size[0] - 2)
+        await until(pilot, lambda: panes["accuracy"].region.width >= size[0] - 2)
 
 
 async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
