@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.live import LiveScreen
-    from .screens.messages import OpenRun
+    from .screens.messages import NewRunLike, OpenRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -236,6 +236,19 @@ class ConsoleApp(App[int]):
             self.remove_mode(self.DEFAULT_MODE)
         while len(self.screen_stack) > 1:
             self.pop_screen()
+
+    def on_new_run_like(self, message: NewRunLike) -> None:
+        """Go to the form, filled in as a run was."""
+        self.action_new_run()
+        self.call_later(self._fill_form, message.config)
+
+    def _fill_form(self, config: RunConfig) -> None:
+        from .screens.setup import SetupScreen
+
+        if isinstance(form := self.screen, SetupScreen):
+            form.begin_like(config)
+        else:  # the form's mode is not there yet
+            self.call_later(self._fill_form, config)
 
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""

@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from dataclasses import replace
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from tests.bench.report import Section, limit_row
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tpu_console.tui.screens.live import LiveScreen
 
 _EVENTS, _EPOCHS = 1_000_000, 100
-_OPEN_S, _REDRAW_MS = 2.0, 30.0
+_OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.0, 30.0, 20.0
 _REDRAWS = 30
 
 
@@ -58,15 +58,18 @@ def measure(bench: Bench) -> Section:
         whole, pressed = _open(bench, run)
         opened.append(whole)
         keys += pressed
-    redraws = asyncio.run(_redraws(run, state))
+    redraws, looks = asyncio.run(_redraws(run, state))
     return Section(
         "A run with 1,000,000 progress events",
         f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB, opened with `tpu-console attach` in a "
-        "pseudo-terminal of 120×40. Redraw: both charts, after one more point.",
+        "pseudo-terminal of 120×40. Redraw: a chart, after one more point.",
         (
             limit_row("process start to all points on the screen", median(opened), _OPEN_S),
             limit_row("of it, reading and folding the journal alone", median(read)),
             limit_row("redraw", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("zoom", median(looks["zoom_x"]) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("pan", median(looks["pan"]) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("cursor, 95th percentile", quantiles(looks["cursor"], n=20)[-1] * 1e3, _CURSOR_MS, "ms", 1),
             limit_row("key press to repaint", median(keys) * 1e3, 50.0, "ms", 1),
         ),
     )
@@ -122,8 +125,8 @@ def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     return whole, seconds
 
 
-async def _redraws(run: RunDirectory, state: RunState) -> list[float]:
-    """Give both charts one more point again and again, and time their drawing."""
+async def _redraws(run: RunDirectory, state: RunState) -> tuple[list[float], dict[str, list[float]]]:
+    """Give the charts one more point again and again, then zoom, pan and move the cursor; time their drawing."""
     from tpu_console.tui.app import ConsoleApp
 
     app = ConsoleApp(run=run)
@@ -134,7 +137,12 @@ async def _redraws(run: RunDirectory, state: RunState) -> list[float]:
         for number in range(1, _REDRAWS + 1):
             state = reduce(state, _progress(_EVENTS + number, _EVENTS // _EPOCHS), time.time())
             seconds.append(_draw(screen, state))
-        return seconds
+        screen.action_follow()
+        looks = {
+            action: [_look(screen, action, (-1) ** number) for number in range(_REDRAWS)]
+            for action in ("zoom_x", "pan", "cursor")
+        }
+        return seconds, looks
 
 
 async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
@@ -149,12 +157,23 @@ async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
 
 
 def _draw(screen: LiveScreen, state: RunState) -> float:
-    from tpu_console.tui.widgets.chart_pane import ChartPane, curves_of
-
+    """Draw a new state; return the seconds that a chart took."""
     began = time.perf_counter()
-    for pane, curves in zip(screen.query(ChartPane), curves_of(state), strict=True):
+    screen.grid.show(state)
+    return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
+
+
+def _look(screen: LiveScreen, action: str, direction: int) -> float:
+    """Zoom, pan or move the cursor; return the seconds that a chart took."""
+    began = time.perf_counter()
+    getattr(screen, f"action_{action}")(direction)
+    return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
+
+
+def _paint(screen: LiveScreen) -> float:
+    began = time.perf_counter()
+    for pane in screen.grid.on_page:
         pane._gate._next_s = 0.0  # drawn now, however little time has passed since the last time
-        pane.show(curves)
         pane.refresh()
         pane.render_lines(pane.size.region)
     return time.perf_counter() - began

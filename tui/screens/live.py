@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.containers import Container, Horizontal
@@ -12,10 +12,9 @@ from textual.widgets import Footer, Input
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.events import RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import request_stop
-from tpu_console.engine.runs.run_history import usual_phases
 
 from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
@@ -39,6 +38,8 @@ from .details import details_dialog
 from .dialogs import Question, error_dialog
 from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTEM, after
 from .live_panes import PanedScreen
+from .live_view import VIEWS
+from .messages import NewRunLike
 from .report import ReportScreen
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
     from ..charts.raster import Marker
     from ..text.settings import Setting
+    from .live_view import ChartView
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
@@ -107,6 +109,7 @@ class LiveScreen(PanedScreen):
         self._drawn_state: RunState | None = None
         self._host = 0
         self._settings: Sequence[Setting] = ()
+        self._has_read_files = False
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
@@ -140,28 +143,31 @@ class LiveScreen(PanedScreen):
         self._clock = self.set_interval(_SPIN_S, self._turn, name="live screen clock")
         # After the first frame: reading takes the processor from drawing.
         self.call_after_refresh(self._watcher.start)
-        self.call_after_refresh(self._read_files)
 
     def on_unmount(self) -> None:
         """Stop following it."""
         self._watcher.stop()
 
-    @work(thread=True, name="read settings")
-    def _read_files(self) -> None:
-        """Read the settings of the run outside the event loop."""
-        settings = read_settings(self.run_directory)
-        self.app.call_from_thread(self._take_settings, settings)
+    @work(thread=True, name="read files")
+    def _read_files(self, started: RunStarted) -> None:
+        """Read the look of the charts, the run's settings and usual times outside the event loop."""
+        from tpu_console.engine.runs.run_history import usual_phases
 
-    def _take_settings(self, settings: Sequence[Setting]) -> None:
+        view, settings = VIEWS.get(started.label), read_settings(self.run_directory)
+        usual = usual_phases(started.config) if self.is_waiting else {}
+        self.app.call_from_thread(self._take_files, started.label, view, settings, usual)
+
+    def _take_files(
+        self, preset: str, view: ChartView | None, settings: Sequence[Setting], usual: Mapping[str, float]
+    ) -> None:
+        if not self.is_attached:
+            return  # left while they were read
         self._settings = settings
-        for pane in self.query(SettingsPane):
-            pane.show(settings)
-            self.set_class(bool(settings), "-has-settings")
-
-    @work(thread=True, name="read usual times")
-    def _read_usual_times(self, config: Mapping[str, Any]) -> None:
-        usual = usual_phases(config)
-        self.app.call_from_thread(self.query_one(WaitingPane).expect, usual)
+        self.refresh_bindings()
+        self.set_class(bool(settings), "-has-settings")
+        self.query_one(SettingsPane).show(settings)
+        self.query_one(WaitingPane).expect(usual)
+        self.use_view(preset, view)
 
     def _tell(self, update: WatchUpdate) -> None:
         """Post the watcher's update; called from its thread."""
@@ -184,12 +190,12 @@ class LiveScreen(PanedScreen):
 
     def on_live_screen_updated(self, message: Updated) -> None:
         """Draw the news."""
-        was_over, was_known = self.is_over, self.snapshot.state.started is not None
+        was_over = self.is_over
         self.latest = message.update
-        if (started := self.snapshot.state.started) is not None and not was_known:
-            self.use_view(started.label)
-            if self.is_waiting:
-                self._read_usual_times(started.config)
+        started = self.snapshot.state.started
+        if started is not None and not self.latest.is_reading and not self._has_read_files:
+            self._has_read_files = True
+            self._read_files(started)
         with self.app.batch_update():
             self._draw()
         if self.is_over and not was_over:
@@ -262,8 +268,8 @@ class LiveScreen(PanedScreen):
         self.post_message(self.MarkerChosen(marker))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer stopping until the run is over, and class scores after that."""
-        if action == "stop" and self.is_over:
+        """Offer stopping until the run is over, and class scores and a similar run after that."""
+        if (action == "stop" and self.is_over) or (action == "again" and not (self.is_over and self._settings)):
             return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
@@ -301,6 +307,15 @@ class LiveScreen(PanedScreen):
             self.app.push_screen(error_dialog(error))
             return
         self.app.push_screen(ReportScreen(self.run_directory.run_id, report))
+
+    def action_again(self) -> None:
+        """Go to the form, filled in as this run was."""
+        from tpu_console.engine.config.reading import load_config  # slow to import, like everything with pydantic
+
+        try:
+            self.post_message(NewRunLike(load_config(self.run_directory.config)))
+        except ConsoleError as error:
+            self.app.push_screen(error_dialog(error))
 
     def action_stop(self) -> None:
         """Ask, then ask the run to stop."""

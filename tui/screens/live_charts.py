@@ -222,17 +222,11 @@ class ChartedScreen(Screen[None]):
             )
             self.run_worker(lambda: VIEWS.put(self._preset, view), name="keep view", group="view", thread=True)
 
-    def use_view(self, preset: str) -> None:
-        """Look at the charts as at those of the last run of a preset, and keep what the user changes."""
-        if preset and not self._preset:
-            self._preset = preset
-            self.run_worker(lambda: self._found(VIEWS.get(preset)), name="read view", group="view", thread=True)
-
-    def _found(self, view: ChartView | None) -> None:
-        if view is not None:
-            self.app.call_from_thread(self._apply, view)
-
-    def _apply(self, view: ChartView) -> None:
+    def use_view(self, preset: str, view: ChartView | None) -> None:
+        """Look at the charts as at those of the last run of a preset; from now on, keep what the user changes."""
+        self._preset = preset
+        if view is None:
+            return
         try:
             axis, y_range, pattern = Axis(view.axis), YRange(view.y_range), re.compile(view.filter, re.IGNORECASE)
         except (ValueError, re.error):

@@ -19,7 +19,7 @@ from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.planning.plan import Plan, make_plan
-from tpu_console.presets import all_presets
+from tpu_console.presets import all_presets, find_preset
 
 from ..forms.draft import Draft
 from ..forms.run_form import RunForm
@@ -85,6 +85,7 @@ class SetupScreen(Screen[None]):
         self._hardware = Hardware()
         self._drafts: dict[str, Draft] = {}
         self._draft: Draft | None = None
+        self._chosen = OFFLINE_PRESETS[0]
         self._config: RunConfig | None = None
         self._plan: Plan | None = None
         self._problems: tuple[Problem, ...] = ()
@@ -110,8 +111,22 @@ class SetupScreen(Screen[None]):
         """Fill the list; the form and the look at the hardware come after the first frame."""
         self.call_after_refresh(self._fill)
 
-    def _fill(self, chosen: str = OFFLINE_PRESETS[0]) -> None:
+    def begin_like(self, config: RunConfig) -> None:
+        """Fill the form in with a configuration, below its preset."""
+        try:
+            draft = Draft(find_preset(config.name, self._preset_files))
+        except ConfigError as error:
+            self.notify(str(error), title="Not filled in", severity="error", markup=False)
+            return
+        draft.take(config)
+        self._drafts[config.name] = draft
+        self._chosen = config.name
+        if self._draft is not None:
+            self._fill()
+
+    def _fill(self, chosen: str = "") -> None:
         """Show the presets, at first the one that trains without a download."""
+        chosen = chosen or self._chosen
         presets, broken = all_presets(self._preset_files)
         self.query_one(PresetList).show(presets, broken, chosen)
         self._look_for_hardware()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tpu_console.engine.config.run_config import flat_values
-
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
 
@@ -36,6 +34,8 @@ def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
         config: The run's configuration.
         base: The preset's; None if the preset is unknown.
     """
+    from tpu_console.engine.config.run_config import flat_values  # slow to import, like everything with pydantic
+
     after = flat_values(config)
     before = after if base is None else flat_values(base)
     settings = [

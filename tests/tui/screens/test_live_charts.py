@@ -76,7 +76,7 @@ async def test_as_many_charts_as_fit_and_pages_of_the_others(
 ) -> None:
     async with opened(engine, size) as pilot:
         await until(pilot, lambda: shown(pilot) == ALL_TITLES[:count])
-        assert all(chart.region.area for chart in live(pilot).grid.on_page)
+        await until(pilot, lambda: all(chart.region.area for chart in live(pilot).grid.on_page))
         if count == 5:
             assert "PgUp" not in screen_text(pilot)
             return

@@ -67,7 +67,7 @@ def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> Non
 
 def test_the_usual_time_of_all_phases_is_added_up_only_if_it_is_known() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing"))), 12.0)
-    usual = dict.fromkeys(PREPARATION, 2.0)
+    usual = {phase.value: 2.0 for phase in PREPARATION}
     assert waiting_rows(view, usual, 80, 10)[0].plain == "0:02 elapsed, usually 0:10 until the first step"
     del usual[Phase.COMPILING]
     assert waiting_rows(view, usual, 80, 10)[0].plain == "0:02 elapsed"
