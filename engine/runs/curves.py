@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,21 +59,24 @@ class Curves:
         names = dict.fromkeys([*self.metrics, *chain.from_iterable(sorts)])
         if len(names) > MOST_METRICS:
             names = dict.fromkeys([*names][:MOST_METRICS])
-        everywhere = frozenset.intersection(*map(frozenset, sorts)) if sorts else frozenset()
-        nan = math.nan
+        values = _matrix(tuple(names), logs, sorts)
+        running = self.running
+        if intervals is not None:
+            values, running = intervals.recovered(tuple(names), values, running)
         metrics = {}
-        running = set(self.running)
-        for name in names:
+        for name, row in zip(names, values, strict=True):
             column = self.metrics.get(name)
-            if column is None:
-                column = Series([nan] * len(self))
-            there = name in everywhere
-            values = np.array(
-                [*map(itemgetter(name), logs)] if there else [log.get(name, nan) for log in logs], dtype=np.float64
-            )
-            if intervals is not None and name not in running:
-                values, is_running = intervals.recovered(name, values)
-                running |= {name} if is_running else set()
-            metrics[name] = column.extended(values)
+            metrics[name] = (Series([math.nan] * len(self)) if column is None else column).extended(row)
         places = self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s)
-        return Curves(*places, metrics, frozenset(running))
+        return Curves(*places, metrics, running)
+
+
+def _matrix(
+    names: tuple[str, ...], logs: Sequence[Mapping[str, float]], sorts: Mapping[tuple[str, ...], None]
+) -> npt.NDArray[np.float64]:
+    """Return one row per metric and one column per point, NaN where a metric was not reported."""
+    if [*sorts] == [names]:
+        flat = chain.from_iterable(log.values() for log in logs)
+        return np.fromiter(flat, np.float64, len(logs) * len(names)).reshape(len(logs), -1).T
+    rows = [[log.get(name, math.nan) for log in logs] for name in names]
+    return np.array(rows, dtype=np.float64).reshape(len(names), len(logs))

@@ -7,6 +7,7 @@ After `n_j` and `n_k` steps of an epoch with means `m_j` and `m_k`, the mean ove
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ _ROUNDING = 8 * float(np.finfo(np.float32).eps)
 _SLACK = 1e-3
 
 
+@lru_cache(1024)
 def is_mean(name: str) -> bool:
     """Return whether a metric is a mean over examples, by its name; unknown names are not."""
     name = name.lower()
@@ -56,29 +58,47 @@ class Intervals:
         self._steps = np.diff(self._done)
         self._continues = (np.diff(epochs) == 0) & (self._steps > 0)
 
-    def recovered(self, name: str, means: NDArray[np.float64]) -> tuple[NDArray[np.float64], bool]:
-        """Return the mean over each interval, and whether some values cover the epoch so far instead.
+    def recovered(
+        self, names: Sequence[str], means: NDArray[np.float64], running: frozenset[str]
+    ) -> tuple[NDArray[np.float64], frozenset[str]]:
+        """Return the mean over each interval, and the metrics of which some values cover the epoch so far instead.
 
         Args:
-            name: The metric's name.
-            means: Its means since the epoch began, one per report.
+            names: The metrics.
+            means: Their means since the epoch began, one row per metric and one column per report.
+            running: The metrics of which the values before do.
         """
-        earlier = np.concatenate(([self._before.get(name, np.nan)], means[:-1]))
+        before = np.array([[self._before.get(name, np.nan)] for name in names]).reshape(len(names), 1)
+        earlier = np.concatenate((before, means[:, :-1]), axis=1)
         continues = self._continues & np.isfinite(earlier) & np.isfinite(means)
-        if name in _AS_IT_IS or not continues.any():
-            return means, False
-        if not is_mean(name):
-            return means, True
-        values = means.copy()
-        done, steps = self._done[1:][continues], self._steps[continues]
-        values[continues] += (means[continues] - earlier[continues]) * (done - steps) / steps
-        if not _SHARES.search(name.lower()):
-            return values, False
-        # An accuracy lies between 0 and 1 over any steps; if it does not, it is no mean over examples.
-        is_share = continues & (means >= 0.0) & (means <= 1.0) & (earlier >= 0.0) & (earlier <= 1.0)
+        is_recovered = np.array([is_mean(name) and name not in running for name in names], dtype=np.bool_)
+        changes = continues & is_recovered.reshape(len(names), 1)
+        steps = np.where(self._continues, self._steps, 1.0)
+        with np.errstate(invalid="ignore", over="ignore"):
+            values = means + np.where(changes, (means - earlier) * (self._done[1:] - steps) / steps, 0.0)
+        kept = {
+            name
+            for name, row in zip(names, continues.any(axis=1), strict=True)
+            if row and not is_mean(name) and name not in _AS_IT_IS
+        }
+        kept |= {
+            name
+            for row, name in enumerate(names)
+            if _SHARES.search(name.lower()) and self._bound(values[row], means[row], earlier[row], changes[row])
+        }
+        return values, running | kept
+
+    def _bound(
+        self, values: NDArray[Any], means: NDArray[Any], earlier: NDArray[Any], changes: NDArray[np.bool_]
+    ) -> bool:
+        """Keep an accuracy between 0 and 1; return whether it is no mean over examples, because it would leave that.
+
+        From the first such value on, the values are then as reported.
+        """
+        is_share = changes & (means >= 0.0) & (means <= 1.0) & (earlier >= 0.0) & (earlier <= 1.0)
         slack = _SLACK + _ROUNDING * self._done[1:] / np.maximum(self._steps, 1.0)
         impossible = is_share & ((values < -slack) | (values > 1.0 + slack))
         at = int(impossible.argmax()) if impossible.any() else len(values)
         values[is_share] = np.clip(values[is_share], 0.0, 1.0)
         values[at:] = means[at:]
-        return values, at < len(values)
+        return at < len(values)

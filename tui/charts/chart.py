@@ -22,7 +22,7 @@ from .curve import Axis, Curve
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
 from .marks import MarkKind
-from .pens import Pen, Tone, alarm_color, pen_for, slot_of
+from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
 from .scene import Scene, Stretch, Trace, View, build_scene, column_of
 from .series import Series
@@ -247,13 +247,6 @@ class MetricChart(PlotextPlot):
         self._timer = None
         self._schedule()
 
-    @property
-    def _tone(self) -> Tone:
-        theme = self.app.current_theme
-        if (theme.foreground or "").startswith("ansi_"):
-            return "ansi-dark" if theme.dark else "ansi-light"
-        return "dark" if theme.dark else "light"
-
     def _draw(self) -> Text:
         self._update_series()
         width, height = self.size
@@ -279,7 +272,9 @@ class MetricChart(PlotextPlot):
         """Return a curve's pen, which stays the same when other curves come and go."""
         slot = slot_of(curve.name, self.title, self._slots)
         has_color = not self.app.no_color
-        return pen_for(slot, self.marker, self._tone, is_validation=curve.is_validation, has_color=has_color)
+        return pen_for(
+            slot, self.marker, tone_of(self.app.current_theme), is_validation=curve.is_validation, has_color=has_color
+        )
 
     def _started(self) -> list[Series]:
         return [series for series in self._series.values() if series.count]
@@ -295,7 +290,7 @@ class MetricChart(PlotextPlot):
     def _notes(self) -> list[tuple[str, Style]]:
         """Return the notes on the picture, most important first."""
         started = self._started()
-        alarm = style_of(alarm_color(self._tone)) + Style(bold=True)
+        alarm = style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
         notes = []
         if lost := sum(series.nonfinite_count for series in started):
             notes.append((f"! {lost} NaN", alarm))
@@ -329,7 +324,7 @@ class MetricChart(PlotextPlot):
             return _centred(_WAITING, width, height)
         ends = resolved(self.window, extent)
         is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None
-        alarm = alarm_color(self._tone)
+        alarm = alarm_color(tone_of(self.app.current_theme))
         view = View(width, height, self.axis, self._is_log, self.marker, alarm, ends, is_full, fixed)
         self._scene = build_scene([self._trace(series, ends) for series in started], view, self._stretches(ends))
         if self._scene is None:
@@ -389,7 +384,7 @@ class MetricChart(PlotextPlot):
         for column, character in scene.marks.items():
             characters[margin + column] = character
         rows[scene.height] = Text("".join(characters), no_wrap=True)
-        alarm = style_of(alarm_color(self._tone)) + Style(bold=True)
+        alarm = style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
         for column, character in scene.marks.items():
             if character == _ALARM_MARK:
                 rows[scene.height].stylize(alarm, margin + column, margin + column + 1)

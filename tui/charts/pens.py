@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from textual.theme import Theme
+
     from .raster import Marker
 
 Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
@@ -90,6 +92,13 @@ def slot_of(name: str, title: str, taken: dict[str, int]) -> int:
         order = [0] if bare == title else [*(1 + (wish + i) % others for i in range(others)), 0]
         taken[bare] = next((slot for slot in order if slot not in taken.values()), order[0])
     return taken[bare]
+
+
+def tone_of(theme: Theme) -> Tone:
+    """Return the kind of a theme, by which colours are chosen."""
+    if (theme.foreground or "").startswith("ansi_"):
+        return "ansi-dark" if theme.dark else "ansi-light"
+    return "dark" if theme.dark else "light"
 
 
 def alarm_color(tone: Tone) -> PenColor:

@@ -20,7 +20,7 @@ _TRIMMED = 0.01
 # They do if they would make the range larger than this many times; otherwise they fit.
 _STRETCH = 2.0
 _MARGIN = 0.04
-_RATES = frozenset({"learning_rate", "lr", "examples_per_s", "step_ms"})
+_RATES = frozenset({"learning_rate", "lr", "examples/s", "ms/step"})
 
 
 class YRange(enum.Enum):

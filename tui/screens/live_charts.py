@@ -14,6 +14,7 @@ from tpu_console.engine.runs.state import RunState
 from ..charts.chart import MetricChart
 from ..charts.cursor import Cursor, cursor_on_axis, moved, read_at, snapped
 from ..charts.curve import Axis
+from ..charts.pens import tone_of
 from ..charts.raster import Marker
 from ..charts.reading import reading_line
 from ..charts.window import Window, extent_of, following, on_axis, panned, resolved, zoomed
@@ -92,8 +93,8 @@ class ChartedScreen(Screen[None]):
                 bar.show_page(self.grid.arrangement, self._filter)
                 continue
             curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
-            reading = read_at(curves, self.axis, self.cursor.x)
-            bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2))
+            reading, tone = read_at(curves, self.axis, self.cursor.x), tone_of(self.app.current_theme)
+            bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2, tone))
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
