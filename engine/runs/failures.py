@@ -86,7 +86,8 @@ def log_text(error: BaseException) -> str:
     while cause is not None:
         own += _own_frames(cause)
         cause = cause.__cause__
-    return "".join([*traceback.format_list(own), f"Error: {error}\n"])
+    sentences = "\n".join(part for part in (f"Error: {error.what}", error.why, error.remedy) if part)
+    return "".join([*traceback.format_list(own), sentences, "\n"])
 
 
 def own_line(error: BaseException) -> str:

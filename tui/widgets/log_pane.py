@@ -80,7 +80,7 @@ class LogPane(RowsPane):
             return []
         noise = sum(message.count for message in self._messages if message.is_noise)
         errors = f"{FAILED} {plural(len(self._error_rows), 'error')} (e)" if self._error_rows else ""
-        folded = f"{plural(noise, 'usual line')} {'shown' if self._shows_noise else 'folded'} (a)" if noise else ""
+        folded = f"{plural(noise, 'usual line')} (a)" if noise else ""
         others = [part for part in (folded, "search (/)") if part]
         while others and cell_len(" · ".join([errors, *others])) > self.room:
             others.pop()
@@ -182,7 +182,7 @@ def _marked(line: str, look: str, wanted: str) -> Iterator[tuple[str, str]]:
 @lru_cache(4096)
 def _wrapped(text: str, width: int, count: int) -> tuple[str, ...]:
     text += f" (×{count})" if count > 1 else ""
-    if cell_len(text) <= width:
+    if cell_len(text) <= width or not text.strip(" ^~"):  # Python's marks under a line of code
         return (text,)
     lines = textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
     return tuple(part for line in lines for part in chop_cells(line, width))
