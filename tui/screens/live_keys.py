@@ -36,7 +36,7 @@ KEYS: list[BindingType] = [
         tooltip="Go to the next pane: epochs, replicas, log, system, samples.",
     ),
     Binding("k", "stop", "Stop", tooltip="Stop training after the current steps and save the model (asks first)."),
-    Binding("d,q", "app.leave", "Detach", tooltip="Leave the console; training continues."),
+    Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
     Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
     Binding("i", "details", "Info", tooltip="Show details: notices, versions, phases, files."),
     Binding("c", "classes", show=False, tooltip="Show class scores and the confusion matrix (after the run)."),

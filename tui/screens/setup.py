@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, Problem
@@ -27,7 +27,7 @@ from ..text.shell_command import shell_command
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList
-from .parts import HELP_F1, QUIT
+from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,7 +64,8 @@ class SetupScreen(Screen[None]):
         Binding("ctrl+l,f7", "runs", "Runs", tooltip="List runs and open one."),
         Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
-        HELP_F1,
+        Binding("escape", "to_presets", show=False, tooltip="Go back to the list of presets."),
+        HELP,
         QUIT,
     ]
 
@@ -104,7 +105,7 @@ class SetupScreen(Screen[None]):
                 form.border_title = "Run"
                 yield form
                 yield PlanPanel(id="plan")
-        yield Footer(show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the list; the form and the look at the hardware come after the first frame."""
@@ -245,6 +246,10 @@ class SetupScreen(Screen[None]):
                 self._draft.set(spec, str(batch) if spec.key == "batch_size" else precision)
         await self.query_one(RunForm).load(self._draft)
         self._replan()
+
+    def action_to_presets(self) -> None:
+        """Go back to the list of presets."""
+        self.query_one(PresetList).focus()
 
     def action_runs(self) -> None:
         """Show the runs."""

@@ -318,6 +318,20 @@ async def test_presets_turned_over_quickly_end_on_the_last_one() -> None:
         assert app.row("batch_size").text == str(last.config.batch_size)
 
 
+async def test_hiding_the_focused_field_moves_the_focus_to_one_that_stays() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("enter", "ctrl+o", *["down"] * 8, "ctrl+o")
+        await until(pilot, lambda: app.setup.query_one(RunForm).has_class("-only-essential"))
+        row = next(row for row in app.setup.query(FieldRow) if row.has_focus_within)
+        assert row.has_class("-essential")
+        await pilot.press("escape")
+        assert isinstance(app.focused, PresetList)
+        await pilot.press("j", "l")
+        assert isinstance(app.focused, Select | Input)
+
+
 async def test_the_arrow_keys_go_from_field_to_field() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:

@@ -88,7 +88,7 @@ def test_storm_of_sizes_leaves_the_screen_that_a_new_console_draws(open_terminal
         tossed.wait_for(lambda: fresh.lines[HEADER_ROWS:] == tossed.lines[HEADER_ROWS:])
     finally:
         host.resume()
-    tossed.press("q")
+    tossed.press("d")
     assert tossed.wait() == 0
     assert tossed.is_restored
 
@@ -135,7 +135,7 @@ def test_no_color_is_monochrome(open_terminal: Opener) -> None:
     terminal.wait_for("Stop training?")
     terminal.press("n")
     terminal.wait_until_gone("Stop training?")
-    terminal.press("q")
+    terminal.press("d")
     assert terminal.wait() == 0
     assert colours(terminal.raw) == set()
 
