@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +103,12 @@ async def test_q_asks_before_it_quits_on_every_screen(engine: FakeEngine) -> Non
     app = ConsoleApp(run=engine.run)
     async with app.run_test(size=(80, 24)) as pilot:
         for opened, key in ((LiveScreen, "n"), (SetupScreen, "f7"), (RunsScreen, "escape")):
-            await until(pilot, lambda kind=opened: is_on(pilot, kind) and bool(app.screen.query(Static)))
+            is_open = partial(is_on, pilot, opened)
+            await until(pilot, is_open)
             await pilot.press("q")
             await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
             await pilot.press("n")
-            await until(pilot, lambda kind=opened: is_on(pilot, kind))
+            await until(pilot, is_open)
             await pilot.press("question_mark")
             await until(pilot, lambda: "escape: close" in screen_text(pilot))
             await pilot.press("escape", key)
