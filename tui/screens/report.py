@@ -9,12 +9,12 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ..text.confusion import headline
 from ..widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
 from ..widgets.pane_tabs import PaneTabs
-from .parts import HELP, back
+from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -37,13 +37,14 @@ class ReportScreen(Screen[None]):
     AUTO_FOCUS = "#matrix"
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
-        back("escape,c,q"),
+        Binding("escape,b,c", "dismiss", "Back", tooltip="Go back."),
         Binding("p", "pane", "Pane", tooltip="Go to the next pane: matrix, classes, mistakes."),
         *(
             Binding(str(number), f"choose('{name}')", show=False, tooltip=f"Go to the {name}.")
             for number, name in enumerate(_PANES, 1)
         ),
         HELP,
+        QUIT,
     ]
     DEFAULT_CSS = """
     ReportScreen {
@@ -82,7 +83,7 @@ class ReportScreen(Screen[None]):
             yield MatrixPane(self._report)
             yield ScoresPane(self._report)
             yield MistakesPane(self._report)
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def action_pane(self) -> None:
         """Go to the next pane."""

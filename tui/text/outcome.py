@@ -11,6 +11,7 @@ from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
+from .log_text import read_messages
 from .numbers import duration, metric, percent, plural
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
     crash = crash_of(run, snapshot.waiting)
     kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
     facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", user_path(run.log)))
-    log_lines = () if snapshot.waiting is not None else snapshot.log[-_LOG_LINES:]
+    messages = [message.text for message in read_messages(snapshot.log) if not message.is_noise]
+    log_lines = () if snapshot.waiting is not None else tuple(messages[-_LOG_LINES:])
     return RunOutcome("bad", crash.what, _filled(facts), log_lines)
 
 
