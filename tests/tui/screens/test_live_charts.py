@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
-from tpu_console.engine.runs.events import EpochEnded, InputMeasured, Progress
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
@@ -68,6 +68,16 @@ def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> Non
     assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
     names = [curve.name for curve in read_curves(state, ["f1", "step time"])]
     assert names == ["val_f1", "ms/step", "loss", "val_loss", "accuracy", "lr"]
+
+
+def test_the_first_epoch_has_speeds_between_its_reports() -> None:
+    state = reduce(RunState(), FitStarted(2, 100, 32, 32, 1), 0.0)
+    for step, at in ((10, 1.0), (20, 2.0), (40, 3.0)):
+        state = reduce(state, Progress(1, step, step, at, {"loss": 1.0}), at)
+    assert titles_of(state) == ["loss", "speed", "step time"]
+    (speed,), (step_time,) = curves_of(state, "speed"), curves_of(state, "step time")
+    assert step_time.value.tolist() == [100.0, 50.0]
+    assert (speed.step.tolist(), speed.value.tolist()) == ([20.0, 40.0], [320.0, 640.0])
 
 
 @pytest.mark.parametrize(("size", "count"), [((60, 24), 1), ((80, 24), 2), ((120, 40), 2), ((200, 50), 5)])
@@ -160,6 +170,18 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
         await until(pilot, lambda: {chart.y_range for chart in screen.grid.on_page} == {YRange.FULL})
 
 
+async def test_the_window_goes_with_the_cursor(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await pilot.press("f", "home")
+        await until(pilot, lambda: screen.cursor is not None and screen.cursor.x == 44.0)
+        await pilot.press("shift+left")
+        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
+        assert screen.cursor is not None
+        assert screen.window.left <= screen.cursor.x < 42.0
+
+
 async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
     async with opened(engine) as pilot:
         await until_read(pilot)
@@ -214,5 +236,5 @@ async def test_a_run_of_many_metrics_pages_through_all_of_them(tmp_path: Path) -
     async with opened(engine, (200, 50)) as pilot:
         await until(pilot, lambda: shown(pilot) == names[:6])
         await pilot.press("pagedown", "pagedown", "pagedown")
-        await until(pilot, lambda: shown(pilot) == names[18:])
+        await until(pilot, lambda: shown(pilot) == [*names[18:], "speed", "step time"])
         await until(pilot, lambda: "metric [19]" in screen_text(pilot))
