@@ -128,7 +128,7 @@ def _classes(end: RunFinished) -> str:
             text += f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}"
     except (KeyError, TypeError, ValueError):
         return ""
-    return f"{text} · c details"
+    return text
 
 
 def _efficiency(end: RunFinished) -> str:
