@@ -31,7 +31,7 @@ from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -42,14 +42,15 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
     from tpu_console.tui.screens.live import LiveScreen
 
-_EVENTS, _EPOCHS = 1_000_000, 100
+EVENTS, _EPOCHS = 1_000_000, 100
 _OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.0, 30.0, 20.0
 _REDRAWS = 30
+_METRICS = ("loss", "accuracy")
 
 
 def measure(bench: Bench) -> Section:
     """Write the run, open it in turn in a terminal and without one, then redraw it."""
-    run = make_long_run(bench.folder / "home" / "runs")
+    run = make_long_run(bench.folder / "home" / "runs", _METRICS)
     opened, read, keys = [], [], []
     for _ in bench.rounds(5):
         began = time.perf_counter()
@@ -58,7 +59,7 @@ def measure(bench: Bench) -> Section:
         whole, pressed = _open(bench, run)
         opened.append(whole)
         keys += pressed
-    redraws, looks = asyncio.run(_redraws(run, state))
+    redraws, looks = asyncio.run(redraw(run, state, _METRICS))
     return Section(
         "A run with 1,000,000 progress events",
         f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB, opened with `tpu-console attach` in a "
@@ -75,41 +76,44 @@ def measure(bench: Bench) -> Section:
     )
 
 
-def make_long_run(folder: Path) -> RunDirectory:
-    """Write the journal of a finished run that reported a million times."""
+def make_long_run(folder: Path, metrics: Sequence[str]) -> RunDirectory:
+    """Write the journal of a finished run that reported its metrics a million times."""
     run = create_run("long", folder)
     write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
     write_whole(run.heartbeat, json.dumps(beat))
-    began = time.time() - _EVENTS * 0.1
+    began = time.time() - EVENTS * 0.1
     with run.journal.open("wb") as file:
-        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events()))
+        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics)))
     return run
 
 
-def _events() -> Iterator[Event]:
-    steps = _EVENTS // _EPOCHS
+def _events(metrics: Sequence[str]) -> Iterator[Event]:
+    steps = EVENTS // _EPOCHS
     host = socket.gethostname()
     yield RunStarted("long", "host", os.getpid(), host, {"dataset": "digits", "model": "cnn"})
     replica = Replica(0, "/device:CPU:0", "CPU", host)
     yield AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
     yield DataReady(1_437, 360, (8, 8, 1), 10)
     yield FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
-    for step in range(1, _EVENTS + 1):
-        yield _progress(step, steps)
+    for step in range(1, EVENTS + 1):
+        yield progress(step, metrics)
         if step % steps == 0:
-            logs = {**_logs(step), "val_loss": 0.5 + 50 / (step + 100), "val_accuracy": step / (_EVENTS + 1)}
+            logs = _logs(step, metrics)
+            logs |= {f"val_{name}": value + 0.1 for name, value in logs.items()}
             yield EpochEnded(step // steps, step, steps, step * 0.1, steps * 0.1, 0.0, 1.0, 1.0, 32e3, 1e-3, logs)
     yield RunFinished("completed", "all epochs are done", {})
 
 
-def _progress(step: int, steps: int) -> Progress:
-    return Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step))
+def progress(step: int, metrics: Sequence[str]) -> Progress:
+    """Return what a run of these metrics reports after a step."""
+    steps = EVENTS // _EPOCHS
+    return Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step, metrics))
 
 
-def _logs(step: int) -> dict[str, float]:
-    noise = math.sin(step * 12.9898) * 0.1
-    return {"loss": 100 / (step + 50) + 0.2 + noise, "accuracy": 1 - 50 / (step + 60) - abs(noise)}
+def _logs(step: int, metrics: Sequence[str]) -> dict[str, float]:
+    value = 100 / (step + 150) + 0.2 + math.sin(step * 12.9898) * 0.1
+    return {name: value / (number + 1) for number, name in enumerate(metrics)}
 
 
 def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
@@ -125,17 +129,19 @@ def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     return whole, seconds
 
 
-async def _redraws(run: RunDirectory, state: RunState) -> tuple[list[float], dict[str, list[float]]]:
+async def redraw(
+    run: RunDirectory, state: RunState, metrics: Sequence[str]
+) -> tuple[list[float], dict[str, list[float]]]:
     """Give the charts one more point again and again, then zoom, pan and move the cursor; time their drawing."""
     from tpu_console.tui.app import ConsoleApp
 
     app = ConsoleApp(run=run)
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
-        screen = await _read_screen(pilot)
+        screen = await read_screen(pilot)
         seconds = []
         state = replace(state, end=None)
         for number in range(1, _REDRAWS + 1):
-            state = reduce(state, _progress(_EVENTS + number, _EVENTS // _EPOCHS), time.time())
+            state = reduce(state, progress(EVENTS + number, metrics), time.time())
             seconds.append(_draw(screen, state))
         screen.action_follow()
         looks = {
@@ -145,7 +151,8 @@ async def _redraws(run: RunDirectory, state: RunState) -> tuple[list[float], dic
         return seconds, looks
 
 
-async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
+async def read_screen(pilot: Pilot[int]) -> LiveScreen:
+    """Wait until the live screen has read its whole run."""
     from tpu_console.tui.screens.live import LiveScreen
 
     screen = pilot.app.screen
