@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
-from .parts import Reading
+from ..widgets.reading import Reading
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

@@ -11,7 +11,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from .parts import BACK, HELP, QUIT, KeysFooter, Reading, Title
+from ..widgets.reading import Reading
+from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
     from collections.abc import Callable

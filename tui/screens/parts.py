@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
-
 from textual.binding import Binding
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Footer, Static
-
-if TYPE_CHECKING:
-    from textual.binding import BindingType
 
 HELP = Binding("f1,question_mark", "app.help", "Help", tooltip="Explain keys and figures.")
 QUIT = Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit; runs keep training.", priority=True)
 BACK = Binding("escape,b", "dismiss", "Back", tooltip="Go back.")
 
-SCROLL_KEYS = [
-    Binding(key, f"scroll_{way}", show=False, tooltip="Scroll, as the arrow keys do.")
-    for key, way in (("h", "left"), ("j", "down"), ("k", "up"), ("l", "right"))
-]
 _ROOMY = 112  # columns from which the footer has room for gaps and for the key of the palette
 
 
@@ -36,12 +26,6 @@ class KeysFooter(Footer):
             self.compact = not is_roomy
             self.show_command_palette = is_roomy
             self.refresh(recompose=True)
-
-
-class Reading(VerticalScroll):
-    """A text that scrolls with the arrow keys or h, j, k and l."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
 
 class Title(Static):

@@ -22,8 +22,9 @@ from ..jobs.progress import Step
 from ..text.numbers import duration
 from ..text.verdict_text import choice_text
 from ..text.verdicts import advice_lines, detail_lines
+from ..widgets.reading import Reading
 from ..widgets.verdict_table import VerdictTable, coloured
-from .parts import HELP, QUIT, KeysFooter, Reading, Title
+from .parts import HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult

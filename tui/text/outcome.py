@@ -12,7 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import read_messages
-from .numbers import duration, metric, percent, plural
+from .numbers import duration, metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.follower import Snapshot
@@ -148,7 +148,7 @@ def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) 
         best_ms: Time of a step in the best case.
         share: The share of the best case that was reached.
     """
-    return f"{percent(100 * share)} of the best case for {tpu}: {measured_ms:.3g} ms/step, {best_ms:.3g} at best"
+    return f"{percent(100 * share)} of the best case for {tpu}: {milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
 
 
 def best_text(state: RunState) -> str:

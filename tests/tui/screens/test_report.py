@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.report import ReportScreen
-from tpu_console.tui.widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
+from tpu_console.tui.widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,6 +91,29 @@ async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
         await pilot.press("c")
         await shows(pilot, "predicted class", "precision", "→ healthy (10×")
         assert "1 matrix  2 classes" not in screen_text(pilot)
+
+
+PICTURES = [
+    {"caption": f"rust → scab {number}", "height": 2, "width": 2, "rgb": base64.b64encode(bytes(range(12))).decode()}
+    for number in range(3)
+]
+
+
+@pytest.mark.parametrize(
+    ("marker", "mark"), [("braille", "▀"), ("ascii", "@")], ids=["half blocks", "shades without colour"]
+)
+async def test_mistakes_are_seen_as_pictures(engine: FakeEngine, marker: str, mark: str) -> None:
+    finish(engine, even_report(PLANTS))
+    write_whole(engine.run.mistakes, json.dumps(PICTURES))
+    async with ConsoleApp(run=engine.run, marker=marker).run_test(size=(200, 50)) as pilot:
+        await shows(pilot, "c details")
+        await pilot.press("c")
+        await shows(pilot, "predicted class", "worst first", "scab 0", "scab 2", mark)
+        await pilot.press("4")
+        await until(pilot, lambda: pilot.app.screen.query_one(PicturesPane).has_focus)
+        await pilot.resize_terminal(80, 24)  # the focused pane is the one that stays
+        await shows(pilot, "4 pictures", "scab 0")
+        assert pilot.app.screen.query_one(PicturesPane).has_focus
 
 
 async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: FakeEngine) -> None:
