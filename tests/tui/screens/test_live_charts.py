@@ -10,6 +10,7 @@ from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
@@ -150,6 +151,22 @@ async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine
         await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 48 · epoch" in screen_text(pilot))
         await pilot.press("end", "escape")
         await until(pilot, lambda: "step 80 ·" not in screen_text(pilot))
+
+
+async def test_the_mouse_moves_one_cursor_and_one_window_for_all_charts(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await until(pilot, lambda: all(chart.region.area for chart in screen.grid.on_page))
+        await pilot.hover(screen.grid.on_page[0], offset=(30, 8))
+        await until(pilot, lambda: screen.cursor is not None)
+        assert {chart.cursor for chart in screen.grid.on_page} == {screen.cursor}
+        await pilot.click(screen.grid.on_page[1], offset=(30, 8))
+        await pilot.hover("#header")
+        assert screen.cursor is not None, "a click puts it down"
+        window = Window(Mode.FIXED, 20.0, 40.0)
+        screen.grid.on_page[1].post_message(MetricChart.WindowChanged(window))
+        await until(pilot, lambda: {chart.window for chart in screen.grid.on_page} == {window})
 
 
 async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> None:
