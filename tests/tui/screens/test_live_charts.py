@@ -209,6 +209,7 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         await until(pilot, lambda: shown(pilot) == ["learning rate"])
         assert screen.focused is screen.grid.on_page[0]
         await pilot.press("escape")
+        await until(pilot, lambda: "chart 3 of 5 · PgUp PgDn" in screen_text(pilot))
         await until(pilot, lambda: screen.cursor is None and screen.window != Window())
         await pilot.press("escape")
         await until(pilot, lambda: screen.window == Window() and len(shown(pilot)) == 1)
