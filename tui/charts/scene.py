@@ -94,7 +94,6 @@ class View:
         axis: What runs along the bottom.
         log_scale: Whether the vertical axis is logarithmic.
         marker: Kind of glyph.
-        alarm: Colour of spike marks.
         ends: Both ends of the horizontal axis.
         is_full: Whether every sample is to be seen, spikes too.
         fixed: The vertical range, if it is fixed.
@@ -105,7 +104,6 @@ class View:
     axis: Axis
     log_scale: bool
     marker: Marker
-    alarm: PenColor
     ends: Extent
     is_full: bool = False
     fixed: Extent | None = None
@@ -143,7 +141,7 @@ class Scene:
         marks: Characters on the horizontal axis by canvas column.
         ends: Both ends of the horizontal axis.
         y_range: Both ends of the vertical axis, in the metric's unit.
-        spikes: Groups of samples outside of the vertical range.
+        spikes: How many groups of samples lie above and below the vertical range, by their mark.
     """
 
     width: int
@@ -154,7 +152,7 @@ class Scene:
     marks: dict[int, str]
     ends: Extent
     y_range: Extent
-    spikes: int
+    spikes: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch
         _marks(stretches, canvas, {column for column, _ in x_ticks}),
         (left, right),
         (10.0**low, 10.0**high) if view.log_scale else (low, high),
-        sum(glyph in {_ABOVE, _BELOW} for layer in spikes for glyph in layer.glyphs),
+        {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in (_ABOVE, _BELOW) if glyph in layer.glyphs},
     )
 
 
@@ -397,7 +395,7 @@ def _spike_layer(
     view: View,
     taken: set[tuple[int, int]],
 ) -> Layer:
-    layer = Layer([], [], [], view.alarm)
+    layer = Layer([], [], [], None)
     peaks = [max(group, key=lambda column: found[column]) for group in _neighbours(sorted(found))]
     busy = {column for column, at in taken if at == row} | set(peaks)
     for column in peaks:
