@@ -28,6 +28,7 @@ os.environ.pop("NO_COLOR", None)
 
 from tpu_console.engine.runs.heartbeat import write_heartbeat  # noqa: E402
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run  # noqa: E402
+from tpu_console.engine.storage.files import write_whole  # noqa: E402
 from tpu_console.tui.app import ConsoleApp  # noqa: E402
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def copy(run: RunDirectory, records: Sequence[dict[str, Any]], label: str = PRES
     late = time.time() - records[-1]["t"]
     made = create_run(label)
     lines = [json.dumps(record | {"t": record["t"] + late}) for record in records]
-    made.write_private(made.journal, "\n".join(lines) + "\n")
+    write_whole(made.journal, "\n".join(lines) + "\n")
     for name in ("config", "log"):
         if getattr(run, name).exists():
             shutil.copy(getattr(run, name), getattr(made, name))

@@ -62,6 +62,8 @@ class ConsoleApp(App[int]):
     DEFAULT_MODE = "console"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "leave", "quit", show=False, priority=True, tooltip="Leave the console."),
+        # Not with priority: a text field takes the letter.
+        Binding("q", "ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
     ]
 
     def __init__(
@@ -278,6 +280,21 @@ class ConsoleApp(App[int]):
     async def action_quit(self) -> None:
         """Quit like `action_leave`, however Textual triggers it."""
         self.action_leave()
+
+    def action_ask_to_leave(self) -> None:
+        """Leave the console after a question; if a run trains in this process, that has a question of its own."""
+        if self._own_run is not None:
+            self.action_leave()
+            return
+        from .screens.dialogs import Question
+
+        question = Question(
+            "Quit tpu-console?",
+            "Runs that are training continue. `tpu-console attach` shows them again.",
+            yes="Quit",
+            no="Stay",
+        )
+        self.push_screen(question, lambda is_sure: self._leave() if is_sure else None)
 
     def action_leave(self) -> None:
         """Leave the console; runs continue. If one trains in this process, ask first."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import traceback
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ from ..runs.events import (
     RunStarted,
     ValidationProgress,
 )
-from ..runs.failures import explain
+from ..runs.failures import explain, log_text
 from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
@@ -93,7 +92,7 @@ def train_and_report(
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
     # On a full disk the traceback is lost, and the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
-        traceback.print_exception(error, file=log)
+        log.write(log_text(error))
 
 
 def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinished:

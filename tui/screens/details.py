@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..text.settings import Setting
 
-_LABEL = 20
+_LABEL = 21
 _LONGEST_LABEL = 36
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import work
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.widgets import Footer, Input
+from textual.widgets import Input
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
@@ -40,6 +40,7 @@ from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTE
 from .live_panes import PanedScreen
 from .live_view import VIEWS
 from .messages import NewRunLike
+from .parts import KeysFooter
 from .report import ReportScreen
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class LiveScreen(PanedScreen):
             with Container(id="side"):
                 yield ReplicaPanel()
                 yield LogPane()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def _opened_at(self) -> float:
         try:

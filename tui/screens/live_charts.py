@@ -113,19 +113,26 @@ class ChartedScreen(Screen[None]):
         return extent_of(all_curves(self.state), self.axis) or (0.0, 0.0)
 
     def action_cursor(self, samples: int) -> None:
-        """Move the cursor by samples, at least by one dot so that every press is seen."""
+        """Move the cursor by samples, at least by one dot so that every press is seen; the window goes with it."""
+        if self.cursor is None:
+            self.action_cursor_end("last")
+            return
         left, right = resolved(self.window, self._extent)
         charts = self.grid.on_page
         cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
         least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
         self.cursor = moved(self.cursor, all_curves(self.state), self.axis, samples, least=least)
+        if self.cursor is not None and not left <= self.cursor.x <= right:
+            self.window = panned(self.window, self._extent, (self.cursor.x - (left + right) / 2) / (right - left))
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
         curves = all_curves(self.state)
         if (extent := extent_of(curves, self.axis)) is not None:
             left, right = resolved(self.window, extent)
-            self.cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))
+            cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))
+            inside = (cursor.x < left) - (cursor.x > right)  # the nearest sample may be one too far
+            self.cursor = moved(cursor, curves, self.axis, inside)
 
     def action_zoom_x(self, direction: int) -> None:
         """Show a smaller part of the horizontal axis, around the cursor if there is one, or a larger one."""

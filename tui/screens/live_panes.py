@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.reactive import reactive
-from textual.widgets import Footer
 
 from ..charts.window import Window
 from ..widgets.chart_grid import ChartGrid
@@ -16,8 +15,6 @@ from .live_charts import ChartedScreen
 from .live_keys import BOTTOM_PANES, FIRST_NUMBER, LEFT_PANES, PANES, after
 
 if TYPE_CHECKING:
-    from textual.events import Resize
-
     from ..charts.raster import Marker
     from ..widgets.rows_pane import RowsPane
 
@@ -25,7 +22,6 @@ if TYPE_CHECKING:
 # Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
 _WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
 _HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
-_FOOTER_WITH_PALETTE = 130  # columns
 
 
 class PanedScreen(ChartedScreen):
@@ -45,15 +41,6 @@ class PanedScreen(ChartedScreen):
     def __init__(self, marker: Marker) -> None:
         super().__init__(marker)
         self._bottom_panes: tuple[str, ...] = BOTTOM_PANES
-
-    def on_resize(self, event: Resize) -> None:
-        """Show the palette's key where there is room for it."""
-        footer = self.query_one(Footer)
-        has_room = event.size.width >= _FOOTER_WITH_PALETTE
-        if footer.show_command_palette != has_room:
-            footer.compact = not has_room
-            footer.show_command_palette = has_room
-            footer.refresh(recompose=True)
 
     def _new_pane(self, pane: RowsPane) -> RowsPane:
         """Give a pane that comes late its number."""

@@ -15,7 +15,7 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
-from .numbers import duration, input_speed, learning_rate, metric, plural, shape, size, time_ahead
+from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text
 from .tables import labelled
 
@@ -176,7 +176,7 @@ def progress_line(state: RunState) -> str:
         done = f"step {step:>{len(f'{steps:,}')},}/{steps:,} {step / steps:>4.0%}"
     parts = [f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}", done]
     if speed.step_ms is not None:
-        parts.append(f"{speed.step_ms:>5.1f} ms/step")
+        parts.append(f"{milliseconds(speed.step_ms):>5} ms/step")
     if speed.examples_per_s is not None:
         parts.append(f"{speed.examples_per_s:>7,.0f} img/s")
     parts += _metrics(progress.logs)

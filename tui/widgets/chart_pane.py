@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tpu_console.engine.runs.series import Series
+
 from ..charts.chart import MetricChart
 from ..charts.curve import Curve
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.runs.curves import Curves
     from tpu_console.engine.runs.state import RunState
+
+    from ..charts.curve import FloatArray
 
 RATE = "learning rate"
 _FIGURES = {
@@ -44,11 +48,7 @@ class ChartPane(MetricChart, can_focus=True):
 def titles_of(state: RunState) -> list[str]:
     """Return the titles of all charts that a run has samples for: the loss, the other metrics, then speeds."""
     metrics = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
-    figures = [
-        title
-        for title, (_, column) in _FIGURES.items()
-        if title not in metrics and np.isfinite(_column(_source(state, title), column)).any()
-    ]
+    figures = [title for title in _FIGURES if title not in metrics and len(_figure(state, title).value)]
     return sorted(metrics, key=lambda name: name != "loss") + figures
 
 
@@ -59,10 +59,7 @@ def curves_of(state: RunState, title: str) -> list[Curve]:
         curves.append(_curve(title, state.train, title, is_validation=False))
     if title in state.validation.metrics:
         curves.append(_curve(f"val_{title}", state.validation, title, is_validation=True))
-    if not curves and title in _FIGURES:
-        name, column = _FIGURES[title]
-        curves.append(_curve(name, _source(state, title), column, is_validation=False, is_gapless=True))
-    return curves
+    return curves or ([_figure(state, title)] if title in _FIGURES else [])
 
 
 def all_curves(state: RunState) -> list[Curve]:
@@ -76,17 +73,34 @@ def read_curves(state: RunState, on_page: Sequence[str]) -> list[Curve]:
     return [curve for title in titles for curve in curves_of(state, title)]
 
 
-def _source(state: RunState, title: str) -> Curves:
-    return state.input_curve if title == "input wait" else state.speed
+def _curve(name: str, curves: Curves, metric: str, *, is_validation: bool) -> Curve:
+    place = curves.step.values, curves.epoch.values, curves.elapsed_s.values
+    running = metric in curves.running
+    return Curve(name, *place, curves.metrics[metric].values, is_validation=is_validation, running=running)
 
 
-def _column(curves: Curves, name: str) -> np.ndarray:
-    return curves.metrics[name].values if name in curves.metrics else np.empty(0)
+def _figure(state: RunState, title: str) -> Curve:
+    """Return the curve of a figure, without the samples that were not measured: NaN would look like an alarm."""
+    if title in {"speed", "step time"} and not state.epochs:
+        return _speed_until_now(state, title)
+    name, column = _FIGURES[title]
+    curves = state.input_curve if title == "input wait" else state.speed
+    measured = curves.metrics.get(column, Series())
+    return _known(name, curves, 0, measured.values if len(measured) else np.full(len(curves), np.nan))
 
 
-def _curve(name: str, curves: Curves, column: str, *, is_validation: bool, is_gapless: bool = False) -> Curve:
-    """Make a curve; a gapless one drops samples that were not measured, because NaN would look like an alarm."""
-    columns = (curves.step.values, curves.epoch.values, curves.elapsed_s.values, _column(curves, column))
-    if is_gapless and not (known := np.isfinite(columns[3])).all():
-        columns = tuple(values[known] for values in columns)
-    return Curve(name, *columns, is_validation=is_validation, running=column in curves.running)
+def _speed_until_now(state: RunState, title: str) -> Curve:
+    """Return the speed between the reports of the first epoch, which may take hours; then each epoch has a speed."""
+    train, batch = state.train, state.fit.global_batch if state.fit is not None else None
+    steps, seconds = np.diff(train.step.values), np.diff(train.elapsed_s.values)
+    step_s = np.divide(seconds, steps, out=np.full(len(steps), np.nan), where=(steps > 0) & (seconds > 0))
+    if title == "step time":
+        return _known("recent ms/step", train, 1, 1e3 * step_s)
+    return _known("recent examples/s", train, 1, (batch or np.nan) / step_s)
+
+
+def _known(name: str, curves: Curves, begin: int, values: FloatArray) -> Curve:
+    """Return a curve of the finite values; the first one belongs to the point of this number."""
+    known = np.isfinite(values)
+    step, epoch, elapsed_s = (column.values[begin:][known] for column in (curves.step, curves.epoch, curves.elapsed_s))
+    return Curve(name, step, epoch, elapsed_s, values[known], is_validation=False)

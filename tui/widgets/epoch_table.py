@@ -99,6 +99,7 @@ class EpochTable(RowsPane):
         self._epochs: Sequence[EpochEnded] = ()
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
+        self._best_at = 0
         self._pace: Pace | None = None
         self._columns: list[EpochColumn] = []
 
@@ -114,6 +115,7 @@ class EpochTable(RowsPane):
             self._metrics = sorted(names, key=_metric_order)
             self._epochs = state.epochs
             self._best = best_epoch(state.epochs, state.monitor)
+            self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
         if not self._metrics and state.progress is not None:
             self._metrics = sorted(state.progress.logs, key=_metric_order)
         if before[0] is self._epochs and before[1:] == (self._metrics, self._current is None):
@@ -131,7 +133,7 @@ class EpochTable(RowsPane):
         return _EPOCH_WIDTH + sum(column.width + _GAP for column in self._columns)
 
     def head(self) -> list[Row]:
-        """The names of the columns, bottom-aligned, and the best epoch if not all epochs fit."""
+        """The names of the columns, bottom-aligned, and the best epoch if it is not among the newest ones that fit."""
         if not self._metrics:
             return []
         headings = [
@@ -143,8 +145,9 @@ class EpochTable(RowsPane):
         rows: list[Row] = [
             [("".join(f"{lines[y]:>{width}}" for lines, width in padded), "head")] for y in range(height)
         ]
-        if self._best is not None and height + self.row_count() > self.size.height:
-            rows.append(self._ended_row(self._best))  # it may be scrolled away
+        below = max(0, self.size.height - height - 1)
+        if self._best is not None and self._best_at < self.row_count() - below:
+            rows.append(self._ended_row(self._best))
         return rows
 
     @property

@@ -220,7 +220,7 @@ def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content
     batches = f"batch {done.batches:,}" if done is not None else ""
     position = f"{batches}/{total:,}" if batches and total else batches
     of = f"{progress.epoch}/{state.fit.epochs}" if state.fit is not None else str(progress.epoch)
-    return _bar_row(view, width, ("valid.", of, fraction, position, left, ""))
+    return _bar_row(view, width, ("val", of, fraction, position, left, ""))
 
 
 def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
-from tpu_console.engine.runs.events import EpochEnded, InputMeasured, Progress
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.charts.chart import MetricChart
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
@@ -68,6 +69,16 @@ def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> Non
     assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
     names = [curve.name for curve in read_curves(state, ["f1", "step time"])]
     assert names == ["val_f1", "ms/step", "loss", "val_loss", "accuracy", "lr"]
+
+
+def test_the_first_epoch_has_speeds_between_its_reports() -> None:
+    state = reduce(RunState(), FitStarted(2, 100, 32, 32, 1), 0.0)
+    for step, at in ((10, 1.0), (20, 2.0), (40, 3.0)):
+        state = reduce(state, Progress(1, step, step, at, {"loss": 1.0}), at)
+    assert titles_of(state) == ["loss", "speed", "step time"]
+    (speed,), (step_time,) = curves_of(state, "speed"), curves_of(state, "step time")
+    assert step_time.value.tolist() == [100.0, 50.0]
+    assert (speed.step.tolist(), speed.value.tolist()) == ([20.0, 40.0], [320.0, 640.0])
 
 
 @pytest.mark.parametrize(("size", "count"), [((60, 24), 1), ((80, 24), 2), ((120, 40), 2), ((200, 50), 5)])
@@ -142,6 +153,22 @@ async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine
         await until(pilot, lambda: "step 80 ·" not in screen_text(pilot))
 
 
+async def test_the_mouse_moves_one_cursor_and_one_window_for_all_charts(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await until(pilot, lambda: all(chart.region.area for chart in screen.grid.on_page))
+        await pilot.hover(screen.grid.on_page[0], offset=(30, 8))
+        await until(pilot, lambda: screen.cursor is not None)
+        assert {chart.cursor for chart in screen.grid.on_page} == {screen.cursor}
+        await pilot.click(screen.grid.on_page[1], offset=(30, 8))
+        await pilot.hover("#header")
+        assert screen.cursor is not None, "a click puts it down"
+        window = Window(Mode.FIXED, 20.0, 40.0)
+        screen.grid.on_page[1].post_message(MetricChart.WindowChanged(window))
+        await until(pilot, lambda: {chart.window for chart in screen.grid.on_page} == {window})
+
+
 async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
@@ -158,6 +185,18 @@ async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> 
         await until(pilot, lambda: screen.window == Window())
         await pilot.press("y")
         await until(pilot, lambda: {chart.y_range for chart in screen.grid.on_page} == {YRange.FULL})
+
+
+async def test_the_window_goes_with_the_cursor(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await pilot.press("f", "home")
+        await until(pilot, lambda: screen.cursor is not None and screen.cursor.x == 44.0)
+        await pilot.press("shift+left")
+        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
+        assert screen.cursor is not None
+        assert screen.window.left <= screen.cursor.x < 42.0
 
 
 async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
@@ -214,5 +253,5 @@ async def test_a_run_of_many_metrics_pages_through_all_of_them(tmp_path: Path) -
     async with opened(engine, (200, 50)) as pilot:
         await until(pilot, lambda: shown(pilot) == names[:6])
         await pilot.press("pagedown", "pagedown", "pagedown")
-        await until(pilot, lambda: shown(pilot) == names[18:])
+        await until(pilot, lambda: shown(pilot) == [*names[18:], "speed", "step time"])
         await until(pilot, lambda: "metric [19]" in screen_text(pilot))

@@ -100,7 +100,7 @@ def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> No
 def test_validation_has_a_bar_and_counts_down() -> None:
     validating = [(110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 30, 120))]
     row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-2].plain
-    assert row.startswith("valid. 2/10 ━")
+    assert row.startswith("val    2/10 ━")
     assert "batch 30/120" in row
     assert "0:06 left" in row
     assert (
