@@ -19,12 +19,13 @@ from ..terminal.plotext_compat import set_plot_size
 from .crosshair import with_crosshair
 from .cursor import snapped
 from .curve import Axis, Curve
+from .edges import Stretch
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
 from .marks import MarkKind
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Stretch, Trace, View, build_scene, column_of
+from .scene import Scene, Trace, View, build_scene, column_of
 from .series import Series
 from .window import Mode, Window, extent_of, panned, resolved, zoomed
 from .y_range import YRange, is_log_fit

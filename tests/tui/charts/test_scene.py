@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.edges import Stretch
 from tpu_console.tui.charts.marks import MarkKind
 from tpu_console.tui.charts.pens import pen_for
-from tpu_console.tui.charts.scene import Scene, Stretch, Trace, View, build_scene
+from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
