@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from textual import on
 from textual.app import App, ComposeResult
 from textual.events import MouseScrollUp
 from textual.geometry import Size
@@ -43,10 +44,12 @@ class OneChart(App[None]):
         super().__init__()
         self.clock = clock or FakeClock()
 
-    def on_metric_chart_cursor_moved(self, message: MetricChart.CursorMoved) -> None:
+    @on(MetricChart.CursorMoved)
+    def _take_cursor(self, message: MetricChart.CursorMoved) -> None:
         self.chart.cursor = None if message.x is None else Cursor(message.x)
 
-    def on_metric_chart_window_changed(self, message: MetricChart.WindowChanged) -> None:
+    @on(MetricChart.WindowChanged)
+    def _take_window(self, message: MetricChart.WindowChanged) -> None:
         self.chart.window = message.window
 
     def compose(self) -> ComposeResult:
