@@ -112,7 +112,7 @@ def test_every_size_is_drawn_completely(open_terminal: Opener) -> None:
         ((80, 24), ["3 epochs", "4 replicas", "5 log", "val_", "com-"]),
         (
             (200, 50),
-            ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "absl", "palette"],
+            ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "usual line", "palette"],
         ),
     ],
 )
