@@ -85,13 +85,16 @@ def rows_shown(terminal: Terminal) -> dict[str, tuple[str, ...]]:
     return {epoch: tuple(metrics) for epoch, *metrics in A_ROW.findall(terminal.text)}
 
 
-def assert_rows_are_true(terminal: Terminal, run: RunDirectory) -> None:
-    """The rows that are shown say what the journal says."""
+def wait_for_true_rows(terminal: Terminal, run: RunDirectory) -> None:
+    """Wait until the rows that are shown say what the journal says: for a moment half of a new row may stand there."""
+    terminal.wait_for(lambda: rows_are_true(terminal, run))
+
+
+def rows_are_true(terminal: Terminal, run: RunDirectory) -> bool:
     rows = rows_shown(terminal)
     names = ("loss", "accuracy", "val_loss", "val_accuracy")
     written = {str(event.epoch): event.logs for event in all_of(run, EpochEnded)}
-    assert rows == {epoch: tuple(f"{written[epoch][name]:.4f}" for name in names) for epoch in rows}
-    assert rows
+    return bool(rows) and rows == {epoch: tuple(f"{written[epoch][name]:.4f}" for name in names) for epoch in rows}
 
 
 def start_long_run(terminal: Terminal) -> None:
@@ -122,7 +125,7 @@ def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: P
     start_long_run(console)
     console.wait_for("importing")
     console.wait_for(lambda: rows_shown(console))
-    assert_rows_are_true(console, the_run(home))
+    wait_for_true_rows(console, the_run(home))
     console.wait_for(lambda: console.curves)
     first_curves, first_epoch = console.curves, epoch_shown(console)
     console.wait_for(lambda: console.curves != first_curves)
@@ -136,7 +139,7 @@ def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: P
         assert run.run_id in viewer.lines[0]
     scroll_to_the_first_epochs(viewers[0])
     assert {"1", "2", "3"} <= rows_shown(viewers[0]).keys()
-    assert_rows_are_true(viewers[0], run)
+    wait_for_true_rows(viewers[0], run)
     stop_in_one_and_see_it_in_both(viewers, run)
 
 
