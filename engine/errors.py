@@ -108,10 +108,6 @@ def _initials(name: str) -> str:
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Suggest the nearest valid choice, or list all choices if none is near.
 
-    Args:
-        word: The invalid word.
-        choices: The valid names.
-
     Returns:
         A sentence such as ``did you mean 'epochs'?`` or ``valid: a, b, c``.
     """

@@ -26,7 +26,6 @@ class Finding:
 
     Args:
         severity: An error means that the run would fail.
-        text: One or two sentences.
         layer: The layer it is about; empty for the whole model.
         remedy: What to do; empty for nothing.
         key: The dotted configuration key it is about; empty for none.

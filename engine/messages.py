@@ -31,11 +31,7 @@ _LONGEST_TEXT = 1 << 26  # a picture is a long text
 
 
 class Reporter:
-    """Writes messages.
-
-    Args:
-        stream: Where to write them.
-    """
+    """Writes messages."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -47,7 +43,6 @@ class Reporter:
 
         Args:
             what: The step, such as ``reading images``.
-            done: How much is done.
             total: Of how much; None if unknown.
             unit: What is counted, in the plural; ``seconds`` if there is only the time.
         """
@@ -87,9 +82,7 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
     """Do some work, report its result or its error, and return the exit code.
 
     Args:
-        reporter: Where to report.
         name: What the work is called in an error, such as ``inspect job``.
-        work: Does the work and returns the result.
     """
     try:
         reporter.result(work())
@@ -108,11 +101,7 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
 
 
 class MessageReader:
-    """Reads the messages of a worker process, whose texts are made safe to show.
-
-    Args:
-        stream: The process's standard output.
-    """
+    """Reads the messages of a worker process, whose texts are made safe to show."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -135,7 +124,6 @@ def error_of(message: Mapping[str, Any], log: str) -> ConsoleError:
     """Return the error that an ``error`` message reports.
 
     Args:
-        message: The message.
         log: How to name the file with the process's standard error.
     """
     kind = UntrustedCodeError if message.get("needs_trust") else ConsoleError

@@ -78,11 +78,7 @@ class Accelerator:
         return Share(self.process, self.processes, is_even=self.backend == JAX and len(self.replicas) > 1)
 
     def event(self, backend_reason: str = "") -> AcceleratorReady:
-        """Say what was connected.
-
-        Args:
-            backend_reason: Why this backend.
-        """
+        """Say what was connected."""
         return AcceleratorReady(
             accelerator=self.name,
             reason=self.reason,

@@ -68,14 +68,7 @@ def choose_backend(
     has: Callable[[str], bool] = is_installed,
     environ: Mapping[str, str] = os.environ,
 ) -> BackendChoice:
-    """Choose the backend of a run.
-
-    Args:
-        config: The configuration.
-        hardware: What the machine has.
-        has: Whether a package is installed.
-        environ: Environment variables.
-    """
+    """Choose the backend of a run."""
     remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
     backend = config.backend

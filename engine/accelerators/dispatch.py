@@ -29,7 +29,6 @@ class HeldBack:
 
     Args:
         train_function: From the model's state and an iterator to metrics and the next state.
-        clock: Monotonic seconds.
     """
 
     def __init__(

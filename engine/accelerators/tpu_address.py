@@ -18,7 +18,6 @@ def what_is_wrong(address: str, limit_s: float = LIMIT_S) -> str:
 
     Args:
         address: ``grpc://HOST:PORT``.
-        limit_s: Longest time to wait for the connection.
 
     Returns:
         Why there can be no TPU, in one sentence; empty if a gRPC server answers.

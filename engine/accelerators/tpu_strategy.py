@@ -52,8 +52,6 @@ def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> T
 
     Args:
         asked: The address of the configuration's ``tpu:ADDRESS``; empty for none.
-        environ: Environment variables.
-        is_here: Whether this machine has a TPU.
 
     Returns:
         None if there is no sign of one.
@@ -79,7 +77,6 @@ def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
 
     Args:
         asked: Its address; empty to look for one.
-        limit_s: Longest time to wait for its answer.
 
     Raises:
         AcceleratorError: There is none, it does not answer, or TensorFlow has no TPU operations.
@@ -117,8 +114,6 @@ def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
 
     Args:
         coordinates: Array of shape ``(tasks, devices a task, 4)``: x, y, z and core, as TensorFlow's `Topology` has it.
-        kind: What a device is.
-        host: What serves them.
     """
     found: list[Replica] = []
     for task, devices in enumerate(coordinates):
@@ -142,7 +137,6 @@ def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
 
     Args:
         mesh: Chips along x, y and z, and cores a chip.
-        tasks: Host processes.
         devices: Devices a task.
     """
     *chips, cores = (int(number) for number in mesh)
@@ -192,7 +186,6 @@ def refusal(target: Target, error: str) -> AcceleratorError:
     """Return the error that says why a TPU was not connected.
 
     Args:
-        target: The TPU.
         error: What TensorFlow said.
     """
     said = " ".join(error.split())[:300]

@@ -36,7 +36,6 @@ def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
 
     Args:
         text: What `packed` returned.
-        users: Number of users.
 
     Raises:
         ValueError: The text is something else.

@@ -41,7 +41,6 @@ def stratified_split(
 
     Args:
         labels: The class number of each example, shape ``(examples,)``.
-        class_names: Names of the classes in the order of their numbers.
         fraction: Fraction to hold out for validation.
         seed: The same seed gives the same split.
         train_limit: Most training examples; 0 means all.

@@ -33,7 +33,6 @@ def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tup
     """Check that a configuration's model, loss and metrics fit its dataset.
 
     Args:
-        config: The configuration.
         model: The built-in model for the dataset; a custom model is not checked.
         losses: The losses that fit.
         metrics: The metrics that fit.
@@ -133,8 +132,6 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
     """Parse a CSV table; every cell is text.
 
     Args:
-        path: The file, for errors.
-        text: Its contents.
         columns: Names of the required columns, by the key of `data.options` that sets each.
         settings: Arguments for `pandas.read_csv`.
 
@@ -163,10 +160,7 @@ def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> No
     """Refuse a table because of some of its lines, if there are any.
 
     Args:
-        place: The table, for errors.
         lines: Line numbers; the header is line 1.
-        what: What is wrong with them.
-        remedy: What to do.
 
     Raises:
         DataError: There are such lines.
@@ -183,11 +177,7 @@ def refuse_rows(
     """Refuse a table because of some of its rows, if there are any, and name their lines.
 
     Args:
-        path: The file.
         broken: For each row, whether it is refused.
-        what: What is wrong with those rows.
-        separator: What separates the columns.
-        has_header: Whether the first line names the columns.
 
     Raises:
         DataError: There are such rows.

@@ -82,7 +82,6 @@ class Vocabulary:
         """Take the most frequent words of texts; on a tie, the one that occurs first.
 
         Args:
-            texts: The texts.
             largest: Most entries, including `first`.
             first: The special entries at the start.
         """
@@ -97,10 +96,6 @@ class Vocabulary:
 
     def encode(self, texts: Sequence[str], length: int) -> NDArray[np.int32]:
         """Turn texts into numbers, cut or padded to a length.
-
-        Args:
-            texts: The texts.
-            length: Numbers per text.
 
         Returns:
             Shape ``(texts, length)``.

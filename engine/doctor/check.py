@@ -25,7 +25,6 @@ class CheckResult:
 
     Args:
         check: Its name, such as ``tpu-held``.
-        title: What was checked, in a few words.
         verdict: How much it matters; an error means that training here would fail.
         text: One or two sentences.
         evidence: The files, variables and versions that were read.

@@ -28,12 +28,7 @@ _SHOWN = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "lib
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Results that belong together.
-
-    Args:
-        name: Such as ``Accelerator``.
-        findings: At least one.
-    """
+    """Results that belong together."""
 
     name: str
     findings: tuple[CheckResult, ...]
@@ -86,11 +81,7 @@ class Report:
 
 
 def examine(facts: Environment) -> Report:
-    """Run every check.
-
-    Args:
-        facts: What `engine.machine.environment.look_around` found.
-    """
+    """Run every check."""
     groups = []
     for name, checks in _GROUPS:
         findings: list[CheckResult] = []

@@ -46,7 +46,6 @@ class Room:
     """Free space for cached examples.
 
     Args:
-        memory_bytes: Free memory.
         disk_bytes: Free space on the run's disk; 0 without a folder.
     """
 
@@ -58,7 +57,6 @@ def choose_cache(asked: str, count: int | None, example_bytes: int | None, room:
     """Decide where examples are cached.
 
     Args:
-        asked: The configuration's ``data.cache``.
         count: Number of training and validation examples; None if unknown or endless.
         example_bytes: Size of one decoded example; None if sizes differ.
         room: The free space.

@@ -68,7 +68,6 @@ def sample_weights(labels: Any, weights: NDArray[np.float32]) -> Any:
 
     Args:
         labels: Class numbers of shape ``(batch,)``, or a probability for each class, shape ``(batch, classes)``.
-        weights: The weight of each class.
     """
     if labels.dtype.is_integer and labels.shape.rank == 1:
         return tf.gather(tf.constant(weights), labels)

@@ -34,7 +34,6 @@ class CachedExamples:
     """Examples and the cached datasets that they are read from.
 
     Args:
-        examples: The examples, without those that could not be decoded.
         train: The training examples, read through the cache.
         validation: The validation examples, likewise; None without them.
         notices: What the user should know.
@@ -52,8 +51,6 @@ def cache_examples(
     """Cache examples; images are decoded and cached before training.
 
     Args:
-        examples: What was loaded.
-        cache: Where they are cached.
         folder: The folder for a cache file, created if needed; None without one.
         on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
             between; an exception from it ends the pass. None leaves decoding to the first epoch.

@@ -18,12 +18,6 @@ def read_image_source(
 ) -> Source:
     """Return the image files of a dataset and their labels.
 
-    Args:
-        dataset: ``image-csv`` or ``image-folder``.
-        options: Its options, as in a configuration's ``data.options``.
-        loss: The loss that the labels are for.
-        on_fetch: Called with a sentence before the files are listed.
-
     Raises:
         DataError: The table or the folders cannot be used.
     """

@@ -51,10 +51,8 @@ class Hardware:
     """The accelerators of this machine.
 
     Args:
-        gpus: Names of the NVIDIA GPUs.
         tpu: The device file or PCI device of the TPU; empty for none.
         tpu_kind: Generation of the TPU, such as ``v5e``; empty if unknown.
-        tpu_chips: TPU chips on this machine.
         tpu_hosts: Hosts of its slice according to variables; a run also asks the metadata server.
     """
 
@@ -70,7 +68,6 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
 
     Args:
         root: Where ``/dev``, ``/proc`` and ``/sys`` are found.
-        environ: Environment variables.
     """
     on_pci = tpu_pci_devices(root)
     accel = numbered_devices(root, "accel")
@@ -97,9 +94,6 @@ def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
     numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
     `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
 
-    Args:
-        root: Where ``/sys`` is found.
-
     Returns:
         The chips by PCI address.
     """
@@ -120,7 +114,6 @@ def numbered_devices(root: Path, prefix: str) -> list[str]:
     """List the device files ``/dev/<prefix>N`` in order, such as ``dev/accel0``.
 
     Args:
-        root: Where ``/dev`` is found.
         prefix: The name without the number, such as ``accel`` or ``vfio/``.
     """
     folder, _, start = f"dev/{prefix}".rpartition("/")

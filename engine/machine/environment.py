@@ -38,14 +38,7 @@ class Environment:
     """The facts about a machine; None if a probe gave no answer.
 
     Args:
-        place: The kind of machine.
         tpu: The TPU, if there is any sign of one.
-        gpus: The GPUs, if any.
-        holders: The processes that hold the TPU.
-        resources: Cores and memory.
-        disks: Free space on disks.
-        packages: Installed packages.
-        shell: The terminal.
         has_internet: Whether `data_host` answers; only checked on Kaggle, where internet can be off.
         huge_pages: The setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown.
         unanswered: The reason of each probe without an answer, by name.

@@ -33,7 +33,6 @@ class Gpus:
     """The GPUs.
 
     Args:
-        names: Names of the GPUs.
         memory_mib: Memory of each, from nvidia-smi; empty if it does not answer.
         driver: Version of the kernel driver; empty if none is loaded.
         libraries: The CUDA libraries that were found, each with its place.

@@ -23,9 +23,6 @@ class Holder:
     """A process that holds a device of the TPU.
 
     Args:
-        pid: Process ID.
-        command: Command line.
-        user: Name or number of its user.
         evidence: The open file or lock, such as ``/proc/4242/fd/7 -> /dev/accel0``.
     """
 
@@ -40,9 +37,7 @@ class Lock:
     """The lock file.
 
     Args:
-        user: Its owner.
         is_ours: Whether this user may open it for writing.
-        is_locked: Whether a process has locked it.
         pid: That process; 0 for none or one outside this container.
     """
 
@@ -57,8 +52,6 @@ class Holders:
     """The processes that hold the TPU, and the lock file.
 
     Args:
-        processes: The processes that hold the TPU.
-        lock: The lock file, if there is one.
         unseen: Number of processes that this user may not look into.
     """
 

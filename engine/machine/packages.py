@@ -35,12 +35,7 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Packages:
-    """The installed packages that matter for training.
-
-    Args:
-        found: By name.
-        python: Python's version.
-    """
+    """The installed packages that matter for training."""
 
     found: Mapping[str, Package]
     python: str
@@ -64,8 +59,6 @@ class Packages:
         """Return the requirements of one package on another that are not met.
 
         Args:
-            owner: The package with the requirements.
-            target: The required package.
             extra: Use the requirements of this extra, such as ``tpu``.
         """
         if (package := self.found.get(owner)) is None:

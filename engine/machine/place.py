@@ -37,7 +37,6 @@ class Place:
     """The kind of this machine, and what shows it.
 
     Args:
-        kind: The kind.
         detail: ``interactive`` or ``committed`` on Kaggle; empty elsewhere.
         evidence: The variables and files that were read.
     """
@@ -71,12 +70,7 @@ def read_metadata(sources: Sources) -> dict[str, str]:
 
 
 def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
-    """Find out what kind of machine this is.
-
-    Args:
-        sources: The machine.
-        metadata: The result of `read_metadata`.
-    """
+    """Find out what kind of machine this is."""
     if (service := _service(sources)) is not None:
         return service
     product = sources.text(_PRODUCT)

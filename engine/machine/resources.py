@@ -33,7 +33,6 @@ class Resources:
         cores: Cores; a fraction if a container's limit is one.
         processors: Processors that the process may run on, before that limit.
         memory_bytes: Memory; 0 if unknown.
-        machine_memory_bytes: Memory of the whole machine.
         core_limit: The file that limits the cores, as `Sources.text` takes it; empty for none.
         memory_limit: The file that limits the memory; empty for none.
     """
@@ -79,20 +78,12 @@ def find_resources(sources: Sources) -> Resources:
 
 
 def usable_cores(sources: Sources | None = None) -> int:
-    """Return how many cores this process can keep busy; a container's fraction of one is rounded up.
-
-    Args:
-        sources: Where the limits are read; this machine by default.
-    """
+    """Return how many cores this process can keep busy; a container's fraction of one is rounded up."""
     return math.ceil(find_resources(sources or this_machine()).cores)
 
 
 def free_memory_bytes(sources: Sources | None = None) -> int:
-    """Return the memory that this process may still take: the machine's, or what a container leaves of its limit.
-
-    Args:
-        sources: Where the container's files are read; this machine by default.
-    """
+    """Return the memory that this process may still take: the machine's, or what a container leaves of its limit."""
     sources = sources or this_machine()
     free = int(psutil.virtual_memory().available)
     # Every group above may have a limit too.
@@ -108,7 +99,6 @@ def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
     Cached files do not count, because the kernel drops them when memory is needed. ``MemAvailable`` counts likewise.
 
     Args:
-        sources: Where files are read.
         limit_file: The group's file with the limit, such as `Resources.memory_limit`.
     """
     folder, _, name = limit_file.rpartition("/")
@@ -139,7 +129,6 @@ def _group(sources: Sources, controller: str) -> str:
     """Return the path of this process's control group; empty for none.
 
     Args:
-        sources: The machine.
         controller: Its controller in version 1; empty for version 2.
     """
     for line in sources.text("proc/self/cgroup").splitlines():

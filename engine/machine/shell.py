@@ -16,11 +16,8 @@ class Shell:
     """The terminal, according to its variables.
 
     Args:
-        is_terminal: Whether standard output is a terminal.
-        term: ``TERM``.
         locale: The variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set.
         is_utf8: Whether the encoding is UTF-8, which Python also uses without a locale.
-        colours: Number of colours; 0 for none.
         colour_evidence: The variable that decides the colours.
         ssh: The variable that shows an SSH connection; empty for none.
         multiplexer: ``tmux`` or ``screen`` when running inside one.

@@ -30,8 +30,6 @@ class Package:
     """The metadata of an installed package.
 
     Args:
-        name: Name.
-        version: Version.
         requires: Requirements in the form of PEP 508.
     """
 
@@ -53,11 +51,8 @@ class Sources:
     """Where the facts about a machine are read.
 
     Args:
-        environ: Environment variables.
         root: Where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found.
-        uid: Number of this user.
         cpus: Processors this process may run on.
-        python: Python's version.
         folders: Folders that training writes to, by purpose.
         package: Returns an installed package by name, or None.
         space: Returns the disk space of a folder, or None if the folder does not exist.
@@ -65,7 +60,6 @@ class Sources:
         run: Returns the output of a program, or None if it is missing, fails or takes too long.
         which: Returns the path of a program, or None.
         reaches: Returns whether a host answers at a port, within a second after the name is resolved.
-        is_terminal: Whether standard output is a terminal.
     """
 
     environ: Mapping[str, str]

@@ -88,7 +88,6 @@ def preprocessed(pixels: Any, name: str, scale: float) -> Any:
 
     Args:
         pixels: RGB images, shape ``(batch, height, width, 3)``.
-        name: The model.
         scale: Factor that scales the pixels to 0…255.
     """
     mode = preprocessing_of(name)

@@ -36,8 +36,6 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
     """Return the uncompiled model of a configuration.
 
     Args:
-        config: The configuration.
-        signature: What is needed about the examples.
         saved_model: Where `hub` saves the SavedModel that the model needs whenever it is loaded; None for a
             temporary folder.
 

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
-    """Return the optimizer with its learning-rate schedule.
-
-    Args:
-        config: The configuration.
-        replicas: Copies of the model.
-        steps_per_epoch: Steps per epoch, for the length of the schedule.
-    """
+    """Return the optimizer with its learning-rate schedule."""
     options = config.optimizer
     classes = {
         "adam": keras.optimizers.Adam,
@@ -74,16 +68,7 @@ def compile_model(
     *,
     uses_strategy: bool = False,
 ) -> None:
-    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
-
-    Args:
-        model: The model.
-        config: The configuration.
-        signature: What is known about the examples.
-        replicas: Copies of the model.
-        steps_per_epoch: Steps per epoch.
-        uses_strategy: Whether a TensorFlow strategy is used.
-    """
+    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that."""
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
@@ -102,7 +87,6 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     the examples in the order in which a run on one sees them.
 
     Args:
-        model: The compiled model, in the scope of its strategy.
         element_spec: The spec of the training batches.
         batch_size: Examples per replica.
     """

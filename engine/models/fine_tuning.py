@@ -58,7 +58,6 @@ def unfreeze(model: Any, config: RunConfig) -> str:
 
     Args:
         model: The model, with or without augmentation layers; it has to be compiled again.
-        config: The configuration.
 
     Raises:
         DataError: The base has no such layer.

@@ -41,8 +41,6 @@ def hub(config: RunConfig, signature: Signature, folder: Path | None) -> Any:
     """Build `hub`.
 
     Args:
-        config: The configuration.
-        signature: What is known about the examples.
         folder: Where the copy of the SavedModel is saved, as long as the model is needed; None for a temporary one.
 
     Raises:

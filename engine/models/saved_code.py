@@ -50,7 +50,6 @@ class Architecture:
     """What a ``.keras`` file says about its model, without the weights.
 
     Args:
-        path: The file.
         config: Its ``config.json``, without how the model was compiled.
         has_pickled_weights: Whether its weights are in NumPy's format, which older versions of Keras unpickle.
     """

@@ -28,7 +28,6 @@ class DeviceReader:
     """Reads the devices that this process drives; cheap, and safe outside the training thread.
 
     Args:
-        accelerator: The connected devices.
         runtime: The TPU's runtime; by default libtpu at its usual port.
     """
 
@@ -101,7 +100,6 @@ def process_memory(index: int, limit_bytes: int | None) -> ReplicaMemory:
     """Read the memory of this process, which is the only replica of a CPU.
 
     Args:
-        index: The replica's number.
         limit_bytes: Memory that it may use.
     """
     used = psutil.Process().memory_info().rss
@@ -115,7 +113,6 @@ def tensorflow_memory(index: int, device: str) -> ReplicaMemory:
     """Read the memory of a device from TensorFlow.
 
     Args:
-        index: The replica's number.
         device: Such as ``GPU:0``.
     """
     import tensorflow as tf
@@ -135,7 +132,6 @@ def jax_memory(index: int, device: Any) -> ReplicaMemory:
     """Read the memory of a device from JAX.
 
     Args:
-        index: The replica's number.
         device: A `jax.Device` of this process, or None if JAX has none with that number.
     """
     try:

@@ -49,7 +49,6 @@ class Taken:
     """Batches that were taken, and how long training waited for them.
 
     Args:
-        batches: Their number.
         wait_s: Seconds between asking for them and having them.
     """
 
@@ -152,9 +151,7 @@ class InputRate:
 
     Args:
         recorder: The run, whose events it listens to from now on.
-        meter: Of the training data.
         remedy: Returns advice for an epoch that the input limits, from the epoch's number.
-        clock: Monotonic seconds.
     """
 
     def __init__(

@@ -23,7 +23,6 @@ class InputFacts:
     """The facts that the advice depends on.
 
     Args:
-        dataset: The configuration's ``dataset``.
         asked: The configuration's ``data.cache``.
         cache: Where decoded examples are cached: ``memory``, ``disk`` or ``off``.
         fills_cache: Whether the first epoch puts them there.
@@ -54,13 +53,7 @@ class InputFacts:
 
 
 def input_facts(config: RunConfig, data: Pipeline, accelerator: Accelerator) -> InputFacts:
-    """Collect the facts of a run's input.
-
-    Args:
-        config: The configuration.
-        data: Its pipeline.
-        accelerator: What trains.
-    """
+    """Collect the facts of a run's input."""
     import tensorflow as tf
 
     changes = config.augmentation
@@ -88,7 +81,6 @@ def input_remedy(facts: InputFacts, epoch: int) -> str:
     """Return what helps most against an input that limits the run.
 
     Args:
-        facts: The facts of the input.
         epoch: The epoch that it limited, from 1.
     """
     if epoch == 1 and facts.fills_cache:

@@ -74,7 +74,6 @@ class RuntimeMetrics:
         ports: One port, or one for each process if every chip has its own.
         quiet_s: Seconds until it is asked again after it failed.
         deadline_s: Longest wait for one answer.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -96,7 +95,6 @@ class RuntimeMetrics:
         """Read a metric; waits half a second at most for each port that does not answer.
 
         Args:
-            metric: Its name in the runtime.
             enough: Devices after which no other port is asked: a runtime may report those of its neighbours.
         """
         figures: dict[int, float] = {}

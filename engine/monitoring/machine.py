@@ -33,7 +33,6 @@ class HostReader:
     Args:
         process: The host's number, from 0.
         sources: The files to read; by default those of this machine.
-        clock: Monotonic seconds.
     """
 
     def __init__(

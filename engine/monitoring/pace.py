@@ -25,7 +25,6 @@ class HostPace:
 
     Args:
         share: This host's share of the replicas.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:

@@ -22,7 +22,6 @@ class Sampler:
     """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
     Args:
-        recorder: The run.
         accelerator: The connected devices; None in a notebook, which chooses its own.
         every_s: Seconds between two samples.
     """

@@ -39,7 +39,6 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
     """Return all advice on a configuration for a TPU, the most severe first.
 
     Args:
-        config: The configuration.
         devices: The TPU's devices; each holds one replica.
     """
     examples = train_examples_of(config)
@@ -58,9 +57,7 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
     """Check the batch size against the dataset and the tiles of a TPU.
 
     Args:
-        config: The configuration.
         examples: Training examples; None if unknown before the run.
-        replicas: Copies of the model.
     """
     batch, key = config.batch_size, "batch_size"
     whole = global_batch(batch, replicas)
@@ -94,12 +91,7 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
 
 
 def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
-    """Check whether the learning rate is scaled with the batch size (Goyal et al. 2017).
-
-    Args:
-        config: The configuration.
-        replicas: Copies of the model.
-    """
+    """Check whether the learning rate is scaled with the batch size (Goyal et al. 2017)."""
     if replicas > 1 and not config.optimizer.scale_with_replicas:
         text = (
             f"The global batch grows {replicas}-fold with the replicas, but the learning rate does not. "

@@ -63,7 +63,6 @@ class Plan:
         unit: What an example is called: ``image`` or ``example``.
         input_speed: The input speed measured on this machine; None if there is no measurement.
         backend: Keras's backend, ``tensorflow`` or ``jax``.
-        backend_reason: Why this backend, in a few words.
         took: The last similar run on this machine; None for none.
         seconds: The estimated time, from `took`; None if unknown.
     """
@@ -92,12 +91,7 @@ class Plan:
 
 
 def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
-    """Make the plan of a configuration on a machine.
-
-    Args:
-        config: The configuration.
-        hardware: What the machine has.
-    """
+    """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
     accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
     batch = global_batch(config.batch_size, replicas)

@@ -53,7 +53,6 @@ def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verd
 
     Args:
         config: The configuration, with the batch size and the precision in question.
-        tpu: The TPU's usual name.
         search: Whether the verdict must include the largest batch. If not, one that includes it counts too.
     """
     for searched in (True, False) if not search else (True,):
@@ -67,7 +66,6 @@ def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -
 
     Args:
         config: The configuration, with the verdict's batch size and precision.
-        verdict: The verdict.
         search: Whether the largest batch was searched.
     """
     if verdict.outcome is not Outcome.UNKNOWN:

@@ -21,7 +21,6 @@ class Choice:
 
     Args:
         config: The configuration, with the batch size and the precision of this choice.
-        topology: The TPU.
     """
 
     config: RunConfig
@@ -52,8 +51,6 @@ def choices_of(
     """Return every combination, TPU by TPU.
 
     Args:
-        config: The configuration.
-        topologies: The TPUs.
         batches: Examples per device; empty for the configuration's.
         precisions: Keras dtype policies; empty for the configuration's.
     """

@@ -88,9 +88,6 @@ class DoesNotFitError(Exception):
 class Compiler:
     """Compiles steps for one TPU.
 
-    Args:
-        topology: The TPU.
-
     Attributes:
         spares_sparse_cores: Whether nothing is compiled for the chips' SparseCores, because the installed versions
             cannot read such a program.
@@ -114,10 +111,7 @@ class Compiler:
         """Trace a step and lower it for the mesh.
 
         Args:
-            model: The compiled model.
-            batch: What its batches look like.
             replica_batch: Examples per device.
-            is_training: Whether it is the training step, else the validation step.
 
         Raises:
             Exception: Anything that custom layers raise.
@@ -138,12 +132,6 @@ class Compiler:
 
     def compile(self, lowered: Any, model: Any, batch: Batch, replica_batch: int) -> Program:
         """Compile a lowered step.
-
-        Args:
-            lowered: What `lower` returned.
-            model: The model.
-            batch: What its batches look like.
-            replica_batch: Examples per device.
 
         Raises:
             DoesNotFitError: It needs more HBM than a device has.
@@ -177,11 +165,7 @@ class Compiler:
         return _figures(lowered.compile(compiler_options=_WITHOUT_SPARSE_CORES))
 
     def exchanged(self, model: Any) -> float | None:  # noqa: ARG002  another compiler needs it
-        """Return the bytes that a device sends to others in a training step; None if the program shows them.
-
-        Args:
-            model: The model.
-        """
+        """Return the bytes that a device sends to others in a training step; None if the program shows them."""
         return None
 
     def _state(self, variables: Iterable[Any]) -> list[Any]:
@@ -215,9 +199,6 @@ def bytes_of(variables: Iterable[Any]) -> int:
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
     """Read from the compiler's message how many bytes of HBM a program needs and how many there are.
-
-    Args:
-        words: The compiler's message.
 
     Returns:
         Both; None if the message is about something else.

@@ -41,9 +41,6 @@ class Efficiency:
 def efficiency_of(state: RunState) -> Efficiency | None:
     """Compare a run with its preflight.
 
-    Args:
-        state: The run's state.
-
     Returns:
         The comparison; None if the run was not on a TPU, its verdict is not cached, or no step was measured.
     """

@@ -116,9 +116,6 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
 
     Such a layer may be traced with one random size and compiled into something that is not the user's model, so it is
     refused because of the output shape that Keras reports.
-
-    Args:
-        model: The built model.
     """
     found = []
     for layer in all_layers(model):

@@ -79,7 +79,6 @@ def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
 
     Args:
         hlo_text: The optimised program of one device.
-        model: The model, for the names and sizes of its layers.
 
     Returns:
         Findings, the most severe first.
@@ -101,7 +100,6 @@ def bytes_by_layer(hlo_text: str, names: frozenset[str]) -> Counter[str]:
     """Return the bytes that a step moves per layer, about as the compiler counts them, fast memory included.
 
     Args:
-        hlo_text: The optimised program of one device.
         names: The layers' names; bytes that belong to none of them have an empty name.
     """
     entry, computations = _read(hlo_text)

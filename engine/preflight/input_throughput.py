@@ -40,8 +40,6 @@ def input_throughput_of(config: RunConfig, verdict: Verdict, cores: int | None =
     """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured.
 
     Args:
-        config: The configuration of the pipeline.
-        verdict: The verdict.
         cores: Cores that the measurement had; by default all of this process.
 
     Returns:

@@ -73,7 +73,6 @@ def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
     """Return the shapes of a layer's inputs or outputs, batch included; empty if the layer was never called.
 
     Args:
-        layer: The layer.
         side: ``input`` or ``output``.
     """
     inputs, outputs = first_call(layer)

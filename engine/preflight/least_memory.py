@@ -29,8 +29,6 @@ def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) 
 
     Args:
         model: The built model; the layers that will be trained are trainable.
-        config: The configuration, for the optimizer and the batch size.
-        batch: What its batches look like.
         limit_bytes: What the device has for a program.
     """
     options = config.optimizer

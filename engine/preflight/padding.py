@@ -34,9 +34,7 @@ def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, .
     """Return the layers that compute padding, sorted by wasted operations.
 
     Args:
-        model: The built model.
         replica_batch: Examples per step and device.
-        precision: Keras dtype policy.
 
     Returns:
         At most one entry per layer and dimension; attention has two widths, its own and a head's.
@@ -91,8 +89,6 @@ def _cost(
     """Return the operations per step of a product, padding included.
 
     Args:
-        one: The product.
-        batch: Examples per step and device.
         feature: The layer's size, or another one to try.
         rows: Rows per tile.
         is_feature_exact: Count the layer's size without padding.

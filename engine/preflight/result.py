@@ -110,21 +110,14 @@ class Verdict:
 
     Args:
         tpu: The TPU's name, such as ``v5e-8``.
-        devices: Devices of it.
-        hosts: Hosts of it.
         replica_batch: Examples per step and device.
-        precision: Keras dtype policy.
-        outcome: The outcome.
         reason: One sentence: what fits, or what went wrong, in terms of the user's model.
         memory: HBM of a device; None if nothing compiled.
         bound: The least time of a step; None likewise.
         wastes: Padding, the worst first.
         findings: What else to know, the most severe first.
         largest_batch: The largest batch per device that fits; None if it was not searched.
-        compile_s: Seconds that compiling took.
         is_remembered: Whether the verdict comes from the cache.
-        versions: Versions of jax, libtpu and keras, by name.
-        compiler_says: The compiler's message, if it failed.
     """
 
     tpu: str

@@ -37,8 +37,6 @@ def largest_batch(
         probe: Compiles a batch and returns whether it fits, and how many bytes it needs.
         known: Results that are known already, by batch.
         fixed: Bytes that are needed for any batch: weights and optimizer slots.
-        limit: Bytes of a device.
-        largest: The largest batch that makes sense.
     """
     if fixed >= limit:
         return 0

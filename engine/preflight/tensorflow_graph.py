@@ -40,10 +40,7 @@ class GraphCompiler(Compiler):
         """Trace a step and convert it from TensorFlow.
 
         Args:
-            model: The compiled model, with its variables.
-            batch: What its batches look like.
             replica_batch: Examples per device.
-            is_training: Whether it is the training step, else the validation step.
 
         Raises:
             NotPossibleError: The installed versions do not allow it.

@@ -86,8 +86,6 @@ class Topology:
     """A TPU.
 
     Args:
-        name: Its usual name, such as ``v5e-8``.
-        generation: Its generation.
         shape: Chips along each side.
     """
 

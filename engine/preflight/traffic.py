@@ -63,7 +63,6 @@ def exchanged_bytes(hlo_text: str, devices: int) -> float:
     """Return the bytes that one device sends to others in a step, if each exchange goes round a ring.
 
     Args:
-        hlo_text: The optimised program.
         devices: Devices that take part.
     """
     if devices == 1:
@@ -93,9 +92,6 @@ def hbm_bytes(hlo_text: str) -> float:
 
     The compiler's own "bytes accessed" also counts what stays in the chip's fast memory, which is most of a small
     model; loops are counted as if they went round once.
-
-    Args:
-        hlo_text: The optimised program.
     """
     known: dict[str, float] = {}
     total = 0.0

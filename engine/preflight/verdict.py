@@ -69,9 +69,7 @@ def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool
     """Compile the steps of a choice and return the verdict.
 
     Args:
-        choice: The choice.
         report: Called with each phase as it begins, such as ``compiling the training step``.
-        search: Whether to search for the largest batch that fits.
 
     Raises:
         ConsoleError: The compiler cannot be started.

@@ -61,10 +61,7 @@ def reach_verdicts(
     """Return the verdicts on choices, in their order.
 
     Args:
-        choices: The choices.
         report: Called about twice per second with what is being done and for how many seconds.
-        search: Whether to search for the largest batches that fit.
-        use_cache: Whether to use cached verdicts.
         limit_s: Seconds that one phase may take before its process is killed.
 
     Raises:

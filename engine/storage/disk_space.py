@@ -100,7 +100,6 @@ def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = 
     """Return the error that says which disk is full and how much space is needed.
 
     Args:
-        folder: The folder that could not be written to.
         what: What was not written, as the subject of a sentence: ``the model``.
         needed: Its size in bytes; None if unknown.
         remedy: What to do next.

@@ -76,10 +76,6 @@ def _require_regular(mode: int, path: str | Path) -> None:
 def read_bytes(path: str | Path, limit: int) -> bytes:
     """Read a small regular file.
 
-    Args:
-        path: The file.
-        limit: The largest size that is accepted, in bytes.
-
     Raises:
         NotAFileError: The path is not a regular file.
         TooLargeError: The file is larger than `limit`.
@@ -144,7 +140,6 @@ def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
     the file's extension, because Keras requires it.
 
     Args:
-        path: The file.
         private: Make it readable by the user only (0600), whatever the umask is.
 
     Raises:

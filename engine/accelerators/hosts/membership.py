@@ -28,12 +28,7 @@ class Membership:
     """This machine's place among the hosts that train together.
 
     Args:
-        count: Number of hosts.
         index: This host's number, from 0.
-        address: Host 0's address.
-        port: Its port.
-        wait_s: Longest time to wait for the other hosts.
-        why: Where this comes from.
     """
 
     count: int

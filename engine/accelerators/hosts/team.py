@@ -57,8 +57,6 @@ class Word:
         asked: Why it was asked to stop; does not change once `held` is set.
         held: Steps begun, once it holds training until all agree on a last step.
         end: Why it ended the run.
-        lost: The host that it lost.
-        is_done: Whether it has saved everything.
         has_left: Whether it has stopped reading.
         figures: Its newest measurements: encoded events by their name.
     """
@@ -103,7 +101,6 @@ class Team:
     """A run's hosts.
 
     Args:
-        recorder: The run.
         index: This host's number.
         names: The hosts' names by their number.
         board: Where they write to each other.

@@ -43,7 +43,6 @@ class Facts:
     """What is known about an image file.
 
     Args:
-        path: The file.
         problem: What is wrong with it, such as ``is empty``; empty if it can be used.
         format: ``JPEG``, ``PNG``, ``GIF``, ``BMP``, ``WEBP`` or an unsupported format; empty if unknown.
         width: Width in pixels after it is turned upright.

@@ -55,7 +55,6 @@ class Reader:
 
     Args:
         facts: All files that will be read, from `check_images`; none with a problem.
-        decoding: The size, and how images are brought to it.
     """
 
     def __init__(self, facts: Sequence[Facts], decoding: Decoding) -> None:
@@ -76,7 +75,6 @@ class Reader:
         """Return a dataset that raises an error naming the file when a file is damaged.
 
         Args:
-            facts: The files.
             labels: The label of each file, shape ``(images, …)``.
 
         Returns:
@@ -96,7 +94,6 @@ class Reader:
         """Return a dataset without the damaged files.
 
         Args:
-            facts: The files.
             labels: The label of each file, shape ``(images, …)``.
 
         Returns:
@@ -137,7 +134,6 @@ def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any
 
     Args:
         contents: A scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads.
-        decoding: The size, and how the image is brought to it.
         orientation: EXIF orientation; a tensor if it differs between images.
 
     Returns:
@@ -166,7 +162,6 @@ def resized(image: Any, decoding: Decoding) -> Any:
 
     Args:
         image: Any size, shape ``(height, width, 3)``.
-        decoding: The size, and what happens to other proportions.
 
     Returns:
         A uint8 image of that size.

@@ -60,11 +60,7 @@ def make_examples(
     """Check all files and make training and validation examples from them.
 
     Args:
-        config: The configuration.
-        options: The dataset's options.
-        source: The images.
         validation: Validation images of the same classes; None holds out a part of `source`.
-        on_fetch: Called with a sentence while the files are being checked.
 
     Raises:
         DataError: Files cannot be used, and the options do not skip them.

@@ -32,8 +32,6 @@ class Files:
     """Image files that passed the check; all lists have the same order.
 
     Args:
-        place: The folder they are in.
-        names: Name of each.
         facts: The facts about each.
         labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
             ``(images, classes)``.
@@ -57,9 +55,6 @@ class Parts:
     """Training and validation files.
 
     Args:
-        train: Training files.
-        validation: Validation files; may be empty.
-        options: The dataset's options.
         class_names: Names of the classes in the order of their numbers.
         record: What else is needed to read new images of the same kind.
     """
@@ -71,11 +66,7 @@ class Parts:
     record: Mapping[str, Any]
 
     def examples(self, notices: Sequence[str]) -> Examples:
-        """Return examples that are decoded during the iteration; a damaged file ends it with an error.
-
-        Args:
-            notices: What the user should know about them.
-        """
+        """Return examples that are decoded during the iteration; a damaged file ends it with an error."""
         decoding = Decoding(self.options.image_size, self.options.resize)
         reader = Reader([*self.train.facts, *self.validation.facts], decoding)
         train, validation = (
@@ -157,9 +148,6 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
 
     Args:
         bad: Name and problem of each of them, such as ``("Train_3", "is empty")``; at least one.
-        total: How many images there are.
-        place: The folder they are in.
-        skip_bad: Whether they are skipped.
         remedy: What to do if they are not.
 
     Returns:

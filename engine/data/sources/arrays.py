@@ -34,10 +34,6 @@ _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Load a built-in dataset.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something is downloaded.
-
     Raises:
         DataError: It cannot be downloaded or is damaged.
     """

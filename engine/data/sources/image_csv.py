@@ -30,10 +30,6 @@ _SETTINGS = {"skipinitialspace": True, "na_values": ["", "nan", "NaN"]}
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Read the table, find and check its images, and split them class by class.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence while the files are found and checked.
-
     Raises:
         DataError: The table or its images cannot be used.
     """
@@ -45,9 +41,7 @@ def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], N
     """Read the table and find the files of its images.
 
     Args:
-        options: The dataset's options.
         loss: The loss; a sparse one needs class numbers.
-        on_fetch: Called with a sentence before the table is read.
 
     Raises:
         DataError: The table cannot be used, or there is no folder of images.
@@ -147,7 +141,6 @@ def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str]
 
     Args:
         folder: The folder of the images.
-        ids: Their names, which may include subfolders.
         images: The folder in the configuration, for errors.
 
     Returns:

@@ -29,7 +29,6 @@ def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Example
     """Load a configuration's dataset.
 
     Args:
-        config: The configuration.
         on_fetch: Called with a sentence before something is downloaded or may take a while.
 
     Raises:

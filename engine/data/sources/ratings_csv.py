@@ -31,10 +31,6 @@ _UNKNOWN = 0
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Read the ratings, hold some out, and number the users and items of the rest.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something that may take a while.
-
     Raises:
         DataError: The file cannot be used, or the model or loss does not fit it.
     """

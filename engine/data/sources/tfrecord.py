@@ -42,10 +42,6 @@ _LARGEST_CHECKED = 4_000_000_000
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Load the shards of a folder.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before the shards are checked.
-
     Raises:
         DataError: The schema or a shard is missing or damaged, or the loss does not fit the labels.
     """
@@ -148,8 +144,6 @@ def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.
 
     Args:
         folder: The folder of the shards.
-        schema: Its schema.
-        decoding: The size, and how images are brought to it.
         wanted: Indices of the records over all shards, in any order.
 
     Returns:

@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
     """Call the user's function.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something is downloaded.
-
     Raises:
         UserCodeError: It failed or returned the wrong thing.
     """

@@ -25,7 +25,6 @@ def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator
     """Start to read a table.
 
     Args:
-        path: The CSV file.
         wanted: Required columns, with the option that sets each.
 
     Returns:

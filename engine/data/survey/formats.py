@@ -32,10 +32,6 @@ _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
     """Return a configuration that loads a dataset, with a model and a loss that fit.
 
-    Args:
-        dataset: Its name.
-        options: Its options.
-
     Raises:
         ConfigError: The options do not fit.
     """

@@ -35,8 +35,6 @@ class Shard(_Record):
 
     Args:
         file: Its name in the folder.
-        examples: Number of records.
-        bytes: Its size.
         crc32: Checksum of the whole file, as `zlib.crc32` computes it.
         class_counts: Number of records of each class.
         labels: The class number of each record; with probabilities, that of the most probable class.
@@ -54,16 +52,12 @@ class Schema(_Record):
     """The contents of a folder of shards.
 
     Args:
-        version: Version of the format.
         source: A description of where the images come from.
         classes: Names of the classes in the order of their numbers.
         label: Whether a label is a class number or a probability for each class.
-        total: Number of records in all shards.
-        class_counts: Number of records of each class.
         image_formats: Number of images by format, such as ``jpeg``.
         features: Type of each feature of a record.
         seed: Seed of the order of the images.
-        shards: The shard files, in order.
     """
 
     version: int
@@ -119,10 +113,6 @@ def write_schema(schema: Schema) -> str:
 
 def read_schema(text: str, place: str) -> Schema:
     """Read a schema.
-
-    Args:
-        text: The contents of its file.
-        place: The file, for errors.
 
     Raises:
         DataError: It is damaged, inconsistent, or of a newer version.

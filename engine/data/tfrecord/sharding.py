@@ -23,10 +23,6 @@ class Item:
     """One image of a source.
 
     Args:
-        name: Name of its file in the source.
-        path: Path of the file.
-        bytes: Size of the file.
-        crc32: Checksum of the file.
         label: Its class number, or a probability for each class.
         format: The format it is stored in, ``jpeg`` or ``png``.
         is_recoded: Whether the file has another format, which not every TensorFlow version reads.
@@ -70,7 +66,6 @@ class ShardPlan:
     """The images of each shard, in the order they are written.
 
     Args:
-        settings: What it depends on besides the images.
         shards: The images of each shard.
     """
 
@@ -89,12 +84,7 @@ class ShardPlan:
 
 
 def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
-    """Shuffle images and distribute them over shards of about equal size.
-
-    Args:
-        items: At least one image.
-        settings: What else it depends on.
-    """
+    """Shuffle images and distribute them over shards of about equal size."""
     mixed = sorted(items, key=lambda item: item.name)
     random.Random(settings.seed).shuffle(mixed)  # noqa: S311  nothing secret
     total = sum(item.bytes for item in mixed)
@@ -117,11 +107,6 @@ def write_manifest(plan: ShardPlan) -> str:
 
 def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
     """Return how a source differs from the one in a manifest; empty if it does not.
-
-    Args:
-        manifest: The contents of the manifest.
-        place: The file, for errors.
-        plan: The plan of the current source.
 
     Raises:
         DataError: The manifest is damaged or of another version.

@@ -26,7 +26,6 @@ def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None
     """Check that examples can be augmented as configured.
 
     Args:
-        options: The changes.
         shape: Shape of one example; empty if a model takes several inputs.
 
     Raises:
@@ -50,11 +49,9 @@ def augmenter(
     """Return a function that changes a batch.
 
     Args:
-        options: The changes.
         shape: Shape of one image.
         top: Largest value of a pixel; the smallest is 0.
         scale: Factor for the result.
-        seed: Seed of the run.
 
     Returns:
         A function of the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats,

@@ -20,7 +20,6 @@ def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any
 
     Args:
         images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
-        options: The changes.
         uniform: Numbers between 0 and 1, one row per `Draw`.
         top: Largest value of a pixel.
     """

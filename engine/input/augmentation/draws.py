@@ -41,8 +41,6 @@ def draw(options: Augmentation, seed: int, number: Any, batch: int) -> tuple[Any
     """Draw the random numbers for a batch.
 
     Args:
-        options: The changes.
-        seed: Seed of the run.
         number: Number of the batch over all epochs.
         batch: Images in the batch.
 

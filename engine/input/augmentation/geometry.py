@@ -43,10 +43,7 @@ def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affi
     """Return the map of each image, or None if the geometry does not change.
 
     Args:
-        options: The changes.
         uniform: Numbers between 0 and 1, one row per `Draw`.
-        height: Height of the images in pixels.
-        width: Width of the images in pixels.
     """
     parts = []
     if options.flip != "none":
@@ -103,7 +100,6 @@ def sample(images: Any, where: Affine) -> Any:
 
     Args:
         images: Shape ``(batch, height, width, channels)``, bytes or floats.
-        where: The map of each image.
 
     Returns:
         Floats of the same shape.

@@ -20,7 +20,6 @@ def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
 
     Args:
         images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
-        options: The changes.
         uniform: Numbers between 0 and 1, one row per `Draw`.
         top: Largest value of a pixel.
     """
@@ -42,7 +41,6 @@ def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: A
     Args:
         images: Floats, shape ``(batch, height, width, channels)``.
         targets: Labels as floats, and sample weights if there are any.
-        options: The changes.
         uniform: Numbers between 0 and 1, one row per `Draw`.
         shares: The fraction of each image that mixup and CutMix keep.
 

@@ -69,9 +69,7 @@ def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[An
     """Return the Keras layers that make the changes.
 
     Args:
-        options: The changes that have a Keras layer.
         top: Largest value of a pixel; the smallest is 0.
-        seed: Seed of the random changes.
     """
     # One seed per layer: with the same seed, all layers would draw the same numbers.
     seeds = itertools.count(seed)
@@ -120,10 +118,7 @@ def with_augmentation(model: Any, options: Augmentation, top: float, seed: int) 
     """Add the augmentation layers to the start of a model; they act only in training and are saved with it.
 
     Args:
-        model: The uncompiled model of one input.
-        options: The changes.
         top: Largest value of a pixel; the smallest is 0.
-        seed: Seed of the random changes.
     """
     import keras
 

@@ -65,8 +65,6 @@ def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) 
     """Write a shard and read it back before renaming it.
 
     Args:
-        path: The shard.
-        items: Its images, in order.
         on_image: Called after each image that was written, and after each that was read back.
 
     Raises:
@@ -105,11 +103,6 @@ def example_of(item: Item, image: bytes) -> Any:
 
 def check_records(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
     """Read a shard and compare each record with the image it was made from.
-
-    Args:
-        path: The shard.
-        items: Its images, in order.
-        on_image: Called after each record.
 
     Raises:
         DamagedShardError: It is damaged, or contains other images.

@@ -31,13 +31,7 @@ _ANY_LABELS = "categorical_crossentropy"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the check of an image file found.
-
-    Args:
-        facts: What it is, and what is wrong with it.
-        bytes: Its size.
-        crc32: Its checksum.
-    """
+    """What the check of an image file found."""
 
     facts: Facts
     bytes: int = 0
@@ -50,7 +44,6 @@ class Images:
 
     Args:
         place: The folder they are in.
-        items: The images, without bad ones.
         class_names: Names of the classes, by number.
         label: What their labels are: ``class`` or ``shares``.
         left_out: How many bad images there were.
@@ -69,11 +62,6 @@ class Images:
 
 def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Images:
     """Read a dataset's table or folders, and check every image.
-
-    Args:
-        dataset: ``image-csv`` or ``image-folder``.
-        options: Its options, as in a configuration's ``data.options``.
-        reporter: Gets the progress and notes.
 
     Raises:
         DataError: The source cannot be read, or has bad images that may not be skipped.

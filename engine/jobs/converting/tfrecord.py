@@ -41,12 +41,7 @@ def convert_dataset(
     """Convert a dataset into TFRecord shards.
 
     Args:
-        reporter: Gets the progress.
-        dataset: ``image-csv`` or ``image-folder``.
-        options: Its options, as in a configuration's ``data.options``.
-        destination: Folder of the shards; it is created.
         shard_mb: Target size of a shard, in millions of bytes.
-        seed: Seed of the order of the images.
 
     Returns:
         Where the shards are, how many there are and how many were written, images, bytes and class counts.
@@ -190,9 +185,6 @@ class _Count:
     """Counts images for the reporter.
 
     Args:
-        reporter: Gets the progress.
-        what: What is done with them.
-        total: How many there are.
         share: How many times each is counted.
     """
 

@@ -37,7 +37,6 @@ class Encoded:
     """Encoded images, as they are on the disk.
 
     Args:
-        paths: The files.
         contents: A `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation).
     """
 
@@ -47,11 +46,6 @@ class Encoded:
 
 def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[str], None]) -> dict[str, Any]:
     """Check every file of an `image-csv` or `image-folder`.
-
-    Args:
-        config: The configuration.
-        reporter: Gets the progress.
-        on_fetch: Called with a sentence before the files are listed.
 
     Returns:
         ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
@@ -86,12 +80,7 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
 
 
 def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
-    """Return some encoded images of a dataset; None if they are not files.
-
-    Args:
-        config: The configuration.
-        reporter: Gets the progress.
-    """
+    """Return some encoded images of a dataset; None if they are not files."""
     if config.dataset == "tfrecord":
         return _encoded_records(locate(TfrecordOptions.model_validate(config.data.options).path))
     if config.dataset not in {"image-csv", "image-folder"}:

@@ -23,10 +23,6 @@ _LOOKED_AT = 40
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     """Return some training examples as images, of as many classes as a short search finds.
 
-    Args:
-        examples: The dataset.
-        count: How many.
-
     Returns:
         For each its class as ``caption``, ``height``, ``width``, and ``rgb``: three bytes per pixel, in base64.
     """

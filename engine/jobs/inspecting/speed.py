@@ -44,8 +44,6 @@ class Rate:
     Args:
         name: ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs).
         what: The same in words.
-        per_s: Examples per second.
-        examples: How many were measured.
     """
 
     name: str
@@ -58,9 +56,6 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     """Measure the parts of a pipeline one after another.
 
     Args:
-        config: The configuration.
-        examples: Its dataset.
-        reporter: Gets the progress.
         seconds: About how long each part is measured.
 
     Returns:
@@ -143,12 +138,7 @@ def _with_cache(config: RunConfig, cache: str) -> RunConfig:
 
 
 class _Stopwatch:
-    """Counts the examples that datasets give in some time.
-
-    Args:
-        reporter: Gets the progress.
-        seconds: How long to count.
-    """
+    """Counts the examples that datasets give in some time."""
 
     def __init__(self, reporter: Reporter, seconds: float) -> None:
         self._reporter = reporter
@@ -158,8 +148,6 @@ class _Stopwatch:
         """Measure how fast batches come.
 
         Args:
-            name: Of the part.
-            what: The part in words.
             batches: A dataset of batches.
             batch: Examples per batch; the last batch may have fewer.
             again: Whether to repeat the dataset while there is time; the first batch, which includes the set-up,

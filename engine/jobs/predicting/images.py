@@ -39,8 +39,6 @@ class _Images:
     """Images to predict.
 
     Args:
-        names: Name of each row in the result.
-        paths: The files.
         column: Heading of the names.
     """
 
@@ -53,11 +51,6 @@ def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) ->
     """Predict images.
 
     A run on a table of images gets that table's columns: one per class if it had those, else the label.
-
-    Args:
-        trained: The run.
-        request: What to predict.
-        reporter: Gets the progress.
 
     Raises:
         DataError: There are none, or some cannot be read.

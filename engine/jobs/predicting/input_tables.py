@@ -31,8 +31,6 @@ def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFra
     """Read a CSV table whose cells are texts.
 
     Args:
-        path: The file.
-        columns: Columns that it must have.
         settings: How to read it, for pandas.
 
     Raises:

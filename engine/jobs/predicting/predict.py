@@ -47,12 +47,8 @@ def predict_with_run(
     """Predict new data with a trained run and write a CSV file.
 
     Args:
-        reporter: Gets the progress.
         run: The run's name, a part of it, or the path of its folder; None for the newest.
-        data: Files or folders of new data.
-        out: The CSV file to write.
         checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
-        images: Folder of the images that a table names.
         skip_bad: Whether to skip images that cannot be read instead of failing.
         force: Whether an existing file may be replaced.
         trust: Whether to run code in a model that was not saved by one of the user's runs.

@@ -36,11 +36,6 @@ def predict_ratings(trained: TrainedRun, request: Request, reporter: Reporter) -
     Users and items that were not in the training data get an average rating. Items that a user rated in the run's data,
     for training or validation, are not among the best.
 
-    Args:
-        trained: The run.
-        request: What to predict.
-        reporter: Gets the progress.
-
     Raises:
         DataError: The table cannot be read, or has no column of users.
     """

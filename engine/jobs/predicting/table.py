@@ -71,12 +71,6 @@ class Table:
 def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
     """Yield a model's output for each example, predicting in batches.
 
-    Args:
-        model: The model.
-        batches: Batches of inputs.
-        total: How many examples there are.
-        reporter: Gets the progress.
-
     Raises:
         DataError: An input cannot be read or does not fit, or an output is not a number.
     """

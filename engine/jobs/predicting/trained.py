@@ -32,8 +32,6 @@ class TrainedRun:
     """A run with a saved model.
 
     Args:
-        run: Its folder.
-        config: Its configuration.
         record: Its ``inputs.json``; empty if it has none.
         architecture: The saved model's architecture, which refers to the run's own SavedModel.
         runs_code: Whether loading it may run code in it: one of the user's runs saved it, or it is trusted.

@@ -31,11 +31,6 @@ def least_memory_of_choices(
     """Add up the least memory of every choice.
 
     Args:
-        reporter: Gets the progress.
-        config: The configuration as plain values.
-        on: Names of TPUs.
-        batches: Examples per device.
-        precisions: Keras dtype policies.
         reason: Why nothing can be compiled; the reason of every verdict that is not certain.
 
     Returns:

@@ -35,13 +35,9 @@ def preflight_choices(
     """Return the verdict on every choice of TPU, batch and precision.
 
     Args:
-        reporter: Gets the progress.
-        config: The configuration as plain values.
         on: Names of TPUs, such as ``v5e-8``.
         batches: Examples per device; empty for the configuration's.
         precisions: Keras dtype policies; empty for the configuration's.
-        search: Whether to search for the largest batches that fit.
-        use_cache: Whether to use cached verdicts.
 
     Returns:
         ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and the
