@@ -61,15 +61,10 @@ class RunNotFoundError(ConsoleError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a configuration.
+    """One thing wrong with a configuration."""
 
-    Args:
-        key: Dotted key, such as ``optimizer.learning_rate``; empty for the whole file.
-        message: What is wrong with it, with the nearest valid value if there is one.
-    """
-
-    key: str
-    message: str
+    key: str  # dotted key, such as ``optimizer.learning_rate``; empty for the whole file
+    message: str  # what is wrong with it, with the nearest valid value if there is one
 
     def __post_init__(self) -> None:
         """Make both texts safe to show, because they quote the file."""

@@ -35,21 +35,13 @@ _INSTALL_JAX = "pip install 'tpu-console[tpu]'"
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """How a run reaches its accelerator.
+    """How a run reaches its accelerator."""
 
-    Args:
-        backend: ``tensorflow`` or ``jax``.
-        why: Why this one, in a few words.
-        accelerator: What the configuration asks for, with ``auto`` replaced by ``tpu`` if a TPU is used.
-        missing: Why it cannot be used here; empty if nothing is known against it.
-        remedy: What to do about it.
-    """
-
-    backend: str
-    why: str
-    accelerator: str
-    missing: str = ""
-    remedy: str = ""
+    backend: str  # ``tensorflow`` or ``jax``
+    why: str  # why this one, in a few words
+    accelerator: str  # what the configuration asks for, with ``auto`` replaced by ``tpu`` if a TPU is used
+    missing: str = ""  # why it cannot be used here; empty if nothing is known against it
+    remedy: str = ""  # what to do about it
 
 
 @cache

@@ -36,15 +36,10 @@ _LOCAL = "local"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A TPU to connect to.
+    """A TPU to connect to."""
 
-    Args:
-        address: What `TPUClusterResolver` is told: ``local``, ``grpc://…``, or a name.
-        why: Where it comes from.
-    """
-
-    address: str
-    why: str
+    address: str  # what `TPUClusterResolver` is told: ``local``, ``grpc://…``, or a name
+    why: str  # where it comes from
 
 
 def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> Target | None:

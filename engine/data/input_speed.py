@@ -17,15 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a pipeline was.
+    """How fast a pipeline was."""
 
-    Args:
-        first: Examples a second in the first epoch, which reads and decodes.
-        later: Examples a second in later epochs; None if not measured.
-    """
-
-    first: float
-    later: float | None
+    first: float  # examples a second in the first epoch, which reads and decodes
+    later: float | None  # examples a second in later epochs; None if not measured
 
 
 _SPEEDS = KeyedStore[Speed]("speeds.json", Speed)

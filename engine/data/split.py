@@ -17,19 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Which examples are used for training and for validation.
+    """Which examples are used for training and for validation."""
 
-    Args:
-        train: Indices of the training examples, in random order.
-        validation: Indices of the validation examples; may be empty.
-        class_counts: Number of examples of each class in each part.
-        notices: What to report about classes that are too small to split.
-    """
-
-    train: NDArray[np.intp]
-    validation: NDArray[np.intp]
-    class_counts: dict[str, list[int]]
-    notices: tuple[str, ...]
+    train: NDArray[np.intp]  # indices of the training examples, in random order
+    validation: NDArray[np.intp]  # indices of the validation examples; may be empty
+    class_counts: dict[str, list[int]]  # number of examples of each class in each part
+    notices: tuple[str, ...]  # what to report about classes that are too small to split
 
 
 def stratified_split(

@@ -36,14 +36,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor reports.
+    """What the doctor reports."""
 
-    Args:
-        header: The place, its accelerators, cores and software, as names and values.
-        groups: The results.
-    """
-
-    header: tuple[tuple[str, str], ...]
+    header: tuple[tuple[str, str], ...]  # the place, its accelerators, cores and software, as names and values
     groups: tuple[Group, ...]
 
     @property

@@ -26,31 +26,20 @@ _OVERHEAD_BYTES = 256  # what TensorFlow needs per cached example besides its va
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where decoded examples are cached.
+    """Where decoded examples are cached."""
 
-    Args:
-        kind: ``memory``, ``disk`` or ``off``.
-        reason: Where and why, in one phrase.
-        shuffle_most: Most examples in the shuffle buffer; None without a limit.
-        notice: What the user should know; empty if there is nothing.
-    """
-
-    kind: str
-    reason: str
-    shuffle_most: int | None = None
-    notice: str = ""
+    kind: str  # ``memory``, ``disk`` or ``off``
+    reason: str  # where and why, in one phrase
+    shuffle_most: int | None = None  # most examples in the shuffle buffer; None without a limit
+    notice: str = ""  # what the user should know; empty if there is nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Free space for cached examples.
-
-    Args:
-        disk_bytes: Free space on the run's disk; 0 without a folder.
-    """
+    """Free space for cached examples."""
 
     memory_bytes: int
-    disk_bytes: int
+    disk_bytes: int  # free space on the run's disk; 0 without a folder
 
 
 def choose_cache(asked: str, count: int | None, example_bytes: int | None, room: Room) -> Cache:

@@ -31,18 +31,12 @@ _NOT_DECODED = (
 
 @dataclass(frozen=True, slots=True)
 class CachedExamples:
-    """Examples and the cached datasets that they are read from.
-
-    Args:
-        train: The training examples, read through the cache.
-        validation: The validation examples, likewise; None without them.
-        notices: What the user should know.
-    """
+    """Examples and the cached datasets that they are read from."""
 
     examples: Examples
-    train: Any
-    validation: Any
-    notices: tuple[str, ...] = ()
+    train: Any  # the training examples, read through the cache
+    validation: Any  # the validation examples, likewise; None without them
+    notices: tuple[str, ...] = ()  # what the user should know
 
 
 def cache_examples(

@@ -21,17 +21,11 @@ SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 
 @dataclass(frozen=True, slots=True)
 class TpuChip:
-    """A generation of TPU chips.
+    """A generation of TPU chips."""
 
-    Args:
-        name: Google's name, such as ``v5e``.
-        cores: Devices that a framework sees per chip.
-        hbm_gib: Memory per device in GiB.
-    """
-
-    name: str
-    cores: int
-    hbm_gib: int
+    name: str  # Google's name, such as ``v5e``
+    cores: int  # devices that a framework sees per chip
+    hbm_gib: int  # memory per device in GiB
 
 
 _V2, _V3 = TpuChip("v2", 2, 8), TpuChip("v3", 2, 16)
@@ -48,19 +42,13 @@ CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The accelerators of this machine.
-
-    Args:
-        tpu: The device file or PCI device of the TPU; empty for none.
-        tpu_kind: Generation of the TPU, such as ``v5e``; empty if unknown.
-        tpu_hosts: Hosts of its slice according to variables; a run also asks the metadata server.
-    """
+    """The accelerators of this machine."""
 
     gpus: tuple[str, ...] = ()
-    tpu: str = ""
-    tpu_kind: str = ""
+    tpu: str = ""  # the device file or PCI device of the TPU; empty for none
+    tpu_kind: str = ""  # generation of the TPU, such as ``v5e``; empty if unknown
     tpu_chips: int = 0
-    tpu_hosts: int = 1
+    tpu_hosts: int = 1  # hosts of its slice according to variables; a run also asks the metadata server
 
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:

@@ -35,26 +35,19 @@ _DATA_HOST = "storage.googleapis.com"
 
 @dataclass(frozen=True)
 class Environment:
-    """The facts about a machine; None if a probe gave no answer.
-
-    Args:
-        tpu: The TPU, if there is any sign of one.
-        has_internet: Whether `data_host` answers; only checked on Kaggle, where internet can be off.
-        huge_pages: The setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown.
-        unanswered: The reason of each probe without an answer, by name.
-    """
+    """The facts about a machine; None if a probe gave no answer."""
 
     place: Place
-    tpu: Tpu | None
+    tpu: Tpu | None  # the TPU, if there is any sign of one
     gpus: Gpus | None
     holders: Holders | None
     resources: Resources | None
     disks: tuple[Disk, ...] | None
     packages: Packages | None
     shell: Shell
-    has_internet: bool | None
-    huge_pages: str
-    unanswered: Mapping[str, str]
+    has_internet: bool | None  # whether `data_host` answers; only checked on Kaggle, where internet can be off
+    huge_pages: str  # the setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown
+    unanswered: Mapping[str, str]  # the reason of each probe without an answer, by name
 
     data_host = _DATA_HOST
 

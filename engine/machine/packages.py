@@ -20,17 +20,11 @@ _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly", "tensorflow-hub
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A requirement that the installed packages do not meet.
+    """A requirement that the installed packages do not meet."""
 
-    Args:
-        owner: The package with the requirement, and its version.
-        requirement: The requirement, such as ``libtpu==0.0.10``.
-        found: The installed version; empty for none.
-    """
-
-    owner: str
-    requirement: str
-    found: str
+    owner: str  # the package with the requirement, and its version
+    requirement: str  # the requirement, such as ``libtpu==0.0.10``
+    found: str  # the installed version; empty for none
 
 
 @dataclass(frozen=True)

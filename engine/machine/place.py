@@ -34,16 +34,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The kind of this machine, and what shows it.
-
-    Args:
-        detail: ``interactive`` or ``committed`` on Kaggle; empty elsewhere.
-        evidence: The variables and files that were read.
-    """
+    """The kind of this machine, and what shows it."""
 
     kind: Kind
-    detail: str = ""
-    evidence: tuple[str, ...] = ()
+    detail: str = ""  # ``interactive`` or ``committed`` on Kaggle; empty elsewhere
+    evidence: tuple[str, ...] = ()  # the variables and files that were read
 
     @property
     def is_notebook(self) -> bool:

@@ -27,22 +27,14 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What this process may use of the machine.
+    """What this process may use of the machine."""
 
-    Args:
-        cores: Cores; a fraction if a container's limit is one.
-        processors: Processors that the process may run on, before that limit.
-        memory_bytes: Memory; 0 if unknown.
-        core_limit: The file that limits the cores, as `Sources.text` takes it; empty for none.
-        memory_limit: The file that limits the memory; empty for none.
-    """
-
-    cores: float
-    processors: int
-    memory_bytes: int
+    cores: float  # cores; a fraction if a container's limit is one
+    processors: int  # processors that the process may run on, before that limit
+    memory_bytes: int  # memory; 0 if unknown
     machine_memory_bytes: int
-    core_limit: str = ""
-    memory_limit: str = ""
+    core_limit: str = ""  # the file that limits the cores, as `Sources.text` takes it; empty for none
+    memory_limit: str = ""  # the file that limits the memory; empty for none
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -53,19 +45,12 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Disk space for one purpose.
+    """Disk space for one purpose."""
 
-    Args:
-        purpose: The purpose, such as ``Keras cache``.
-        folder: The folder; it need not exist yet.
-        space: The space on its file system; None if unknown.
-        measured_at: The folder that was measured: itself or the nearest parent that exists.
-    """
-
-    purpose: str
-    folder: Path
-    space: Space | None
-    measured_at: Path
+    purpose: str  # the purpose, such as ``Keras cache``
+    folder: Path  # the folder; it need not exist yet
+    space: Space | None  # the space on its file system; None if unknown
+    measured_at: Path  # the folder that was measured: itself or the nearest parent that exists
 
 
 def find_resources(sources: Sources) -> Resources:

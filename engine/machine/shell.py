@@ -13,26 +13,17 @@ _TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The terminal, according to its variables.
-
-    Args:
-        locale: The variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set.
-        is_utf8: Whether the encoding is UTF-8, which Python also uses without a locale.
-        colour_evidence: The variable that decides the colours.
-        ssh: The variable that shows an SSH connection; empty for none.
-        multiplexer: ``tmux`` or ``screen`` when running inside one.
-        installed: Which of the two are installed.
-    """
+    """The terminal, according to its variables."""
 
     is_terminal: bool
     term: str
-    locale: str
-    is_utf8: bool
+    locale: str  # the variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set
+    is_utf8: bool  # whether the encoding is UTF-8, which Python also uses without a locale
     colours: int
-    colour_evidence: str
-    ssh: str
-    multiplexer: str
-    installed: tuple[str, ...]
+    colour_evidence: str  # the variable that decides the colours
+    ssh: str  # the variable that shows an SSH connection; empty for none
+    multiplexer: str  # ``tmux`` or ``screen`` when running inside one
+    installed: tuple[str, ...]  # which of the two are installed
 
 
 def find_shell(sources: Sources) -> Shell:

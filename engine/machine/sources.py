@@ -27,15 +27,11 @@ _METADATA = "http://169.254.169.254/computeMetadata/v1/instance/attributes/"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The metadata of an installed package.
-
-    Args:
-        requires: Requirements in the form of PEP 508.
-    """
+    """The metadata of an installed package."""
 
     name: str
     version: str
-    requires: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # requirements in the form of PEP 508
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +44,21 @@ class Space:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the facts about a machine are read.
-
-    Args:
-        root: Where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found.
-        cpus: Processors this process may run on.
-        folders: Folders that training writes to, by purpose.
-        package: Returns an installed package by name, or None.
-        space: Returns the disk space of a folder, or None if the folder does not exist.
-        metadata: Returns an attribute of Google's metadata server, or None, within a second.
-        run: Returns the output of a program, or None if it is missing, fails or takes too long.
-        which: Returns the path of a program, or None.
-        reaches: Returns whether a host answers at a port, within a second after the name is resolved.
-    """
+    """Where the facts about a machine are read."""
 
     environ: Mapping[str, str]
-    root: Path
+    root: Path  # where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found
     uid: int
-    cpus: int
+    cpus: int  # processors this process may run on
     python: str
-    folders: Mapping[str, Path]
-    package: Callable[[str], Package | None]
-    space: Callable[[Path], Space | None]
-    metadata: Callable[[str], str | None]
+    folders: Mapping[str, Path]  # folders that training writes to, by purpose
+    package: Callable[[str], Package | None]  # returns an installed package by name, or None
+    space: Callable[[Path], Space | None]  # returns the disk space of a folder, or None if the folder does not exist
+    metadata: Callable[[str], str | None]  # returns an attribute of Google's metadata server, or None, within a second
+    # returns the output of a program, or None if it is missing, fails or takes too long
     run: Callable[[Sequence[str]], str | None]
-    which: Callable[[str], str | None]
+    which: Callable[[str], str | None]  # returns the path of a program, or None
+    # returns whether a host answers at a port, within a second after the name is resolved
     reaches: Callable[[str, int], bool]
     is_terminal: bool
 

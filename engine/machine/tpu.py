@@ -25,26 +25,17 @@ _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 
 @dataclass(frozen=True, slots=True)
 class Tpu:
-    """The facts about the TPU; unknown ones are 0 or empty.
+    """The facts about the TPU; unknown ones are 0 or empty."""
 
-    Args:
-        kind: Generation, such as ``v5e``.
-        accelerator_type: Google's name of the whole slice, such as ``v5p-32``.
-        topology: Chips of the slice along each axis, such as ``2x2x4``.
-        host_index: Number of this host among them; -1 if unknown.
-        address: Address of a TPU on another machine.
-        evidence: The files, variables and attributes that were read.
-    """
-
-    kind: str = ""
+    kind: str = ""  # generation, such as ``v5e``
     chips: int = 0
-    accelerator_type: str = ""
-    topology: str = ""
+    accelerator_type: str = ""  # Google's name of the whole slice, such as ``v5p-32``
+    topology: str = ""  # chips of the slice along each axis, such as ``2x2x4``
     hosts: int = 1
-    host_index: int = -1
-    address: str = ""
+    host_index: int = -1  # number of this host among them; -1 if unknown
+    address: str = ""  # address of a TPU on another machine
     devices: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()  # the files, variables and attributes that were read
 
     @property
     def is_here(self) -> bool:

@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPhase:
-    """One call of `fit`.
+    """One call of `fit`."""
 
-    Args:
-        config: The run's configuration with the optimizer and number of epochs of this phase.
-        last_epoch: The run's epoch, counted from 1, that ends the phase.
-        is_fine_tuning: Whether layers of the base are trained too.
-    """
-
-    config: RunConfig
-    last_epoch: int
-    is_fine_tuning: bool = False
+    config: RunConfig  # the run's configuration with the optimizer and number of epochs of this phase
+    last_epoch: int  # the run's epoch, counted from 1, that ends the phase
+    is_fine_tuning: bool = False  # whether layers of the base are trained too
 
 
 def training_phases(config: RunConfig) -> list[TrainingPhase]:

@@ -47,16 +47,11 @@ _FUNCTION_MODULES = ("builtins", "keras.activations", "keras.losses", "keras.met
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What a ``.keras`` file says about its model, without the weights.
-
-    Args:
-        config: Its ``config.json``, without how the model was compiled.
-        has_pickled_weights: Whether its weights are in NumPy's format, which older versions of Keras unpickle.
-    """
+    """What a ``.keras`` file says about its model, without the weights."""
 
     path: Path
-    config: dict[str, Any]
-    has_pickled_weights: bool
+    config: dict[str, Any]  # its ``config.json``, without how the model was compiled
+    has_pickled_weights: bool  # whether its weights are in NumPy's format, which older versions of Keras unpickle
 
 
 def read_architecture(path: Path) -> Architecture:

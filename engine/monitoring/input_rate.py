@@ -46,14 +46,10 @@ _CPU, _TAG = "CPU:0", "wait"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Batches that were taken, and how long training waited for them.
-
-    Args:
-        wait_s: Seconds between asking for them and having them.
-    """
+    """Batches that were taken, and how long training waited for them."""
 
     batches: int = 0
-    wait_s: float = 0.0
+    wait_s: float = 0.0  # seconds between asking for them and having them
 
     def __add__(self, other: Taken) -> Taken:
         return Taken(self.batches + other.batches, self.wait_s + other.wait_s)

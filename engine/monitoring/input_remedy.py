@@ -20,26 +20,16 @@ _FEW_CORES = 4
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """The facts that the advice depends on.
-
-    Args:
-        asked: The configuration's ``data.cache``.
-        cache: Where decoded examples are cached: ``memory``, ``disk`` or ``off``.
-        fills_cache: Whether the first epoch puts them there.
-        changes: Random changes that the host makes to images.
-        accelerator_can_change: Whether the accelerator could make them instead.
-        is_float: Whether images are floating-point numbers.
-        cores: Cores that the process may use.
-    """
+    """The facts that the advice depends on."""
 
     dataset: str
-    asked: str
-    cache: str
-    fills_cache: bool
-    changes: tuple[str, ...]
-    accelerator_can_change: bool
-    is_float: bool
-    cores: float
+    asked: str  # the configuration's ``data.cache``
+    cache: str  # where decoded examples are cached: ``memory``, ``disk`` or ``off``
+    fills_cache: bool  # whether the first epoch puts them there
+    changes: tuple[str, ...]  # random changes that the host makes to images
+    accelerator_can_change: bool  # whether the accelerator could make them instead
+    is_float: bool  # whether images are floating-point numbers
+    cores: float  # cores that the process may use
 
     @property
     def is_own(self) -> bool:

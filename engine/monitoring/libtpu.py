@@ -48,15 +48,10 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One metric of every device.
+    """One metric of every device."""
 
-    Args:
-        figures: By the runtime's number of the device.
-        why_not: Why there are none; empty when there are.
-    """
-
-    figures: Mapping[int, float]
-    why_not: str = ""
+    figures: Mapping[int, float]  # by the runtime's number of the device
+    why_not: str = ""  # why there are none; empty when there are
 
 
 @dataclass(frozen=True, slots=True)

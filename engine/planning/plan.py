@@ -47,42 +47,24 @@ _USUAL_DEVICES = 8
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do.
+    """What a run will do."""
 
-    Args:
-        accelerator: The devices to train on, such as ``2 × NVIDIA H200``.
-        replicas: Copies of the model that share a global batch.
-        replica_batch: Examples per step and replica.
-        global_batch: Examples per step.
-        train_examples: Training examples; None if unknown before the run.
-        steps_per_epoch: Steps per epoch; None if unknown.
-        images_per_epoch: Examples per epoch; None if unknown.
-        remainder: Examples that each epoch leaves out.
-        learning_rate: The peak learning rate, after scaling.
-        advice: Advice, the most severe first.
-        unit: What an example is called: ``image`` or ``example``.
-        input_speed: The input speed measured on this machine; None if there is no measurement.
-        backend: Keras's backend, ``tensorflow`` or ``jax``.
-        took: The last similar run on this machine; None for none.
-        seconds: The estimated time, from `took`; None if unknown.
-    """
-
-    accelerator: str
-    replicas: int
-    replica_batch: int
-    global_batch: int
-    train_examples: int | None
-    steps_per_epoch: int | None
-    images_per_epoch: int | None
-    remainder: int
-    learning_rate: float
-    advice: tuple[Finding, ...]
-    unit: str = "image"
-    input_speed: Speed | None = None
-    backend: str = TENSORFLOW
+    accelerator: str  # the devices to train on, such as ``2 × NVIDIA H200``
+    replicas: int  # copies of the model that share a global batch
+    replica_batch: int  # examples per step and replica
+    global_batch: int  # examples per step
+    train_examples: int | None  # training examples; None if unknown before the run
+    steps_per_epoch: int | None  # steps per epoch; None if unknown
+    images_per_epoch: int | None  # examples per epoch; None if unknown
+    remainder: int  # examples that each epoch leaves out
+    learning_rate: float  # the peak learning rate, after scaling
+    advice: tuple[Finding, ...]  # advice, the most severe first
+    unit: str = "image"  # what an example is called: ``image`` or ``example``
+    input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
+    backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
-    took: PastRun | None = None
-    seconds: float | None = None
+    took: PastRun | None = None  # the last similar run on this machine; None for none
+    seconds: float | None = None  # the estimated time, from `took`; None if unknown
 
     @property
     def is_possible(self) -> bool:

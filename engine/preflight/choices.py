@@ -17,13 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration on one TPU.
+    """One configuration on one TPU."""
 
-    Args:
-        config: The configuration, with the batch size and the precision of this choice.
-    """
-
-    config: RunConfig
+    config: RunConfig  # the configuration, with the batch size and the precision of this choice
     topology: Topology
 
     @property

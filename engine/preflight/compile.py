@@ -50,21 +50,13 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled step.
+    """A compiled step."""
 
-    Args:
-        flops: Operations on one device, as the compiler counts them.
-        bytes_accessed: Bytes that its operations read and write on one device, fast memory included.
-        memory: HBM of one device.
-        hlo_text: The optimised program.
-        seconds: Seconds that compiling took.
-    """
-
-    flops: float
-    bytes_accessed: float
-    memory: Memory
-    hlo_text: str
-    seconds: float
+    flops: float  # operations on one device, as the compiler counts them
+    bytes_accessed: float  # bytes that its operations read and write on one device, fast memory included
+    memory: Memory  # HBM of one device
+    hlo_text: str  # the optimised program
+    seconds: float  # seconds that compiling took
 
 
 class NotPossibleError(Exception):

@@ -20,17 +20,11 @@ _LITE = re.compile(r"\s*lite(?:pod)?")
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """The step time of a run, compared with the least time that its steps could take.
+    """The step time of a run, compared with the least time that its steps could take."""
 
-    Args:
-        tpu: The TPU, such as ``v5e-8``.
-        best_step_ms: The least time of a step, from the preflight.
-        measured_step_ms: The median of the epochs' step times.
-    """
-
-    tpu: str
-    best_step_ms: float
-    measured_step_ms: float
+    tpu: str  # the TPU, such as ``v5e-8``
+    best_step_ms: float  # the least time of a step, from the preflight
+    measured_step_ms: float  # the median of the epochs' step times
 
     @property
     def share(self) -> float:

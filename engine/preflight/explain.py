@@ -27,16 +27,10 @@ _TENSORFLOW_LAYERS = ("TFSMLayer", "KerasLayer", "TorchModuleWrapper")
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of error.
+    """A kind of error."""
 
-    Args:
-        says: Pattern of an exception's class or message.
-        text: What is wrong, after the layer's name.
-        remedy: What to do.
-    """
-
-    says: re.Pattern[str]
-    text: str
+    says: re.Pattern[str]  # pattern of an exception's class or message
+    text: str  # what is wrong, after the layer's name
     remedy: str
 
 

@@ -61,17 +61,11 @@ class _Instruction:
 
 @dataclass(slots=True)
 class _Moved:
-    """Bytes that a step moves, by layer.
+    """Bytes that a step moves, by layer."""
 
-    Args:
-        by_layer: Bytes of all operations.
-        formatting: Bytes of operations that only change the layout of data.
-        host: Operations that involve the host.
-    """
-
-    by_layer: Counter[str] = field(default_factory=Counter)
-    formatting: Counter[str] = field(default_factory=Counter)
-    host: Counter[str] = field(default_factory=Counter)
+    by_layer: Counter[str] = field(default_factory=Counter)  # bytes of all operations
+    formatting: Counter[str] = field(default_factory=Counter)  # bytes of operations that only change the layout of data
+    host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
 
 
 def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:

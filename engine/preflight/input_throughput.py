@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputThroughput:
-    """The examples that a TPU could take, and those that the pipeline gives on this machine.
+    """The examples that a TPU could take, and those that the pipeline gives on this machine."""
 
-    Args:
-        wanted_per_s: Examples per second that the TPU could take at best, over all devices.
-        measured_per_s: Examples per second that the pipeline gave on this machine, from the cache if there is one.
-        cores: Cores that the pipeline had.
-        cores_needed: Cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck.
-    """
-
-    wanted_per_s: float
-    measured_per_s: float
-    cores: int
-    cores_needed: int
+    wanted_per_s: float  # examples per second that the TPU could take at best, over all devices
+    measured_per_s: float  # examples per second that the pipeline gave on this machine, from the cache if there is one
+    cores: int  # cores that the pipeline had
+    cores_needed: int  # cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck
 
     @property
     def keeps_up(self) -> bool:

@@ -37,25 +37,15 @@ class UnknownShapesError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a training step gets, without the batch axis.
+    """What a training step gets, without the batch axis."""
 
-    Args:
-        signature: What a model needs to know about the examples.
-        inputs: The model's inputs by name.
-        label: Shape and dtype of a label.
-        weight: Shape of an example's weight in training; None without weights.
-        validation_weight: Likewise in validation.
-        largest_pixel: The largest pixel value that the model gets.
-        assumed: What was assumed, in a sentence; empty if everything is known.
-    """
-
-    signature: Signature
-    inputs: Mapping[str, Input]
-    label: Input
-    weight: tuple[int, ...] | None = None
-    validation_weight: tuple[int, ...] | None = None
-    largest_pixel: float = 1.0
-    assumed: str = ""
+    signature: Signature  # what a model needs to know about the examples
+    inputs: Mapping[str, Input]  # the model's inputs by name
+    label: Input  # shape and dtype of a label
+    weight: tuple[int, ...] | None = None  # shape of an example's weight in training; None without weights
+    validation_weight: tuple[int, ...] | None = None  # likewise in validation
+    largest_pixel: float = 1.0  # the largest pixel value that the model gets
+    assumed: str = ""  # what was assumed, in a sentence; empty if everything is known
 
 
 def batch_of(config: RunConfig) -> Batch:

@@ -17,15 +17,10 @@ KAGGLE = ("v3-8", "v5e-8")
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of Kaggle's free time that a run takes.
+    """The share of Kaggle's free time that a run takes."""
 
-    Args:
-        week: Share of a week's time; above 1 if it is not enough.
-        session: Share of a session's time, likewise.
-    """
-
-    week: float
-    session: float
+    week: float  # share of a week's time; above 1 if it is not enough
+    session: float  # share of a session's time, likewise
 
 
 def kaggle_share(tpu: str, run_s: float | None) -> Share | None:

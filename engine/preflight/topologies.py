@@ -31,35 +31,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generation of TPUs.
+    """A generation of TPUs."""
 
-    Args:
-        name: As Google Cloud names it, such as ``v5e``.
-        counts_cores: Whether the number in a name counts TensorCores, two a chip, instead of chips.
-        devices_per_chip: Devices that a framework sees on a chip.
-        chip_flops: Peak bf16 operations per second of a chip.
-        chip_hbm_gib: HBM of a chip, in GiB.
-        chip_hbm_bytes_per_s: HBM bandwidth of a chip, in bytes per second.
-        chip_link_bytes_per_s: Bytes per second that a chip sends over all its links.
-        usable_hbm_gib: What a program may use of one device's HBM, in GiB.
-        shapes: The slices on offer, by the number in their name: chips along each side.
-        whole_host: Chips along each side of the largest machine that holds a slice alone.
-        part_host: Likewise of each machine of a larger slice.
-        chip_config: The compiler option that makes one device of a chip; empty if that is the default.
-    """
-
-    name: str
-    counts_cores: bool
-    devices_per_chip: int
-    chip_flops: float
-    chip_hbm_gib: float
-    chip_hbm_bytes_per_s: float
-    chip_link_bytes_per_s: float
-    usable_hbm_gib: float
-    shapes: Mapping[int, tuple[int, ...]]
-    whole_host: tuple[int, ...]
-    part_host: tuple[int, ...]
-    chip_config: str = ""
+    name: str  # as Google Cloud names it, such as ``v5e``
+    counts_cores: bool  # whether the number in a name counts TensorCores, two a chip, instead of chips
+    devices_per_chip: int  # devices that a framework sees on a chip
+    chip_flops: float  # peak bf16 operations per second of a chip
+    chip_hbm_gib: float  # HBM of a chip, in GiB
+    chip_hbm_bytes_per_s: float  # HBM bandwidth of a chip, in bytes per second
+    chip_link_bytes_per_s: float  # bytes per second that a chip sends over all its links
+    usable_hbm_gib: float  # what a program may use of one device's HBM, in GiB
+    shapes: Mapping[int, tuple[int, ...]]  # the slices on offer, by the number in their name: chips along each side
+    whole_host: tuple[int, ...]  # chips along each side of the largest machine that holds a slice alone
+    part_host: tuple[int, ...]  # likewise of each machine of a larger slice
+    chip_config: str = ""  # the compiler option that makes one device of a chip; empty if that is the default
 
 
 _FLAT = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16), 512: (16, 16)}
@@ -83,15 +68,11 @@ GENERATIONS: dict[str, Generation] = {
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A TPU.
-
-    Args:
-        shape: Chips along each side.
-    """
+    """A TPU."""
 
     name: str
     generation: Generation
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # chips along each side
 
     @property
     def compiler_name(self) -> str:

@@ -33,15 +33,10 @@ STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitca
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """One array of a program.
+    """One array of a program."""
 
-    Args:
-        size: Its bytes, without padding.
-        is_in_hbm: Whether it is in HBM instead of the chip's fast memory.
-    """
-
-    size: float
-    is_in_hbm: bool
+    size: float  # its bytes, without padding
+    is_in_hbm: bool  # whether it is in HBM instead of the chip's fast memory
 
 
 def arrays_in(text: str) -> list[Array]:

@@ -25,14 +25,10 @@ PORT = 8482
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This machine's place among the hosts that train together.
-
-    Args:
-        index: This host's number, from 0.
-    """
+    """This machine's place among the hosts that train together."""
 
     count: int
-    index: int
+    index: int  # this host's number, from 0
     address: str
     port: int
     wait_s: float

@@ -50,25 +50,16 @@ _LEAVE_S = 3.0
 
 @dataclass(slots=True)
 class Word:
-    """What a host says about itself.
+    """What a host says about itself."""
 
-    Args:
-        beat: Grows each time, as a sign of life.
-        asked: Why it was asked to stop; does not change once `held` is set.
-        held: Steps begun, once it holds training until all agree on a last step.
-        end: Why it ended the run.
-        has_left: Whether it has stopped reading.
-        figures: Its newest measurements: encoded events by their name.
-    """
-
-    beat: int = 0
-    asked: str = ""
-    held: int | None = None
-    end: str = ""
+    beat: int = 0  # grows each time, as a sign of life
+    asked: str = ""  # why it was asked to stop; does not change once `held` is set
+    held: int | None = None  # steps begun, once it holds training until all agree on a last step
+    end: str = ""  # why it ended the run
     lost: int | None = None
     is_done: bool = False
-    has_left: bool = False
-    figures: dict[str, str] = field(default_factory=dict)
+    has_left: bool = False  # whether it has stopped reading
+    figures: dict[str, str] = field(default_factory=dict)  # its newest measurements: encoded events by their name
 
 
 def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:

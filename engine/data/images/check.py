@@ -40,24 +40,16 @@ _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known about an image file.
-
-    Args:
-        problem: What is wrong with it, such as ``is empty``; empty if it can be used.
-        format: ``JPEG``, ``PNG``, ``GIF``, ``BMP``, ``WEBP`` or an unsupported format; empty if unknown.
-        width: Width in pixels after it is turned upright.
-        height: Height in pixels, likewise.
-        orientation: EXIF orientation; 1 is upright.
-        decoder: What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for
-            formats that not every version of TensorFlow reads.
-    """
+    """What is known about an image file."""
 
     path: str
-    problem: str = ""
-    format: str = ""
-    width: int = 0
-    height: int = 0
-    orientation: int = 1
+    problem: str = ""  # what is wrong with it, such as ``is empty``; empty if it can be used
+    format: str = ""  # ``JPEG``, ``PNG``, ``GIF``, ``BMP``, ``WEBP`` or an unsupported format; empty if unknown
+    width: int = 0  # width in pixels after it is turned upright
+    height: int = 0  # height in pixels, likewise
+    orientation: int = 1  # EXIF orientation; 1 is upright
+    # what decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
+    # that not every version of TensorFlow reads
     decoder: str = "pillow"
 
 

@@ -28,14 +28,10 @@ _RATIOS = (1, 2, 4, 8)
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The size of decoded images.
-
-    Args:
-        image_size: Height and width.
-        resize: ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders.
-    """
+    """The size of decoded images."""
 
     image_size: tuple[int, int]
+    # ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders
     resize: Literal["stretch", "crop", "pad"] = "stretch"
 
     @property

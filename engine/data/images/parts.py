@@ -29,20 +29,15 @@ SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Image files that passed the check; all lists have the same order.
-
-    Args:
-        facts: The facts about each.
-        labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
-            ``(images, classes)``.
-        numbers: Class numbers; with probabilities, that of the most probable class.
-    """
+    """Image files that passed the check; all lists have the same order."""
 
     place: str
     names: Sequence[str]
     facts: Sequence[Facts]
+    # class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
+    # classes)``
     labels: NDArray[Any]
-    numbers: NDArray[Any]
+    numbers: NDArray[Any]  # class numbers; with probabilities, that of the most probable class
 
     def chosen(self, indices: NDArray[np.intp]) -> Files:
         """Return a selection, in the order of the indices."""
@@ -52,18 +47,13 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Training and validation files.
-
-    Args:
-        class_names: Names of the classes in the order of their numbers.
-        record: What else is needed to read new images of the same kind.
-    """
+    """Training and validation files."""
 
     train: Files
     validation: Files
     options: ImageCsvOptions | ImageFolderOptions
-    class_names: tuple[str, ...]
-    record: Mapping[str, Any]
+    class_names: tuple[str, ...]  # names of the classes in the order of their numbers
+    record: Mapping[str, Any]  # what else is needed to read new images of the same kind
 
     def examples(self, notices: Sequence[str]) -> Examples:
         """Return examples that are decoded during the iteration; a damaged file ends it with an error."""

@@ -32,23 +32,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is known about a dataset of files.
+    """What is known about a dataset of files."""
 
-    Args:
-        total: Number of examples before the split and any limit, without a separate validation set; None if unknown.
-        classes: Number of examples of each class, by name.
-        groups: If each group, such as one user's ratings, is split separately: the number of groups of each size.
-        validation: Number of examples in a separate validation set; None without one.
-        unknown: Why it was not counted, as the end of a sentence; empty if it was.
-        problems: What would make a run fail, by key of the configuration.
-    """
-
+    # number of examples before the split and any limit, without a separate validation set; None if unknown
     total: int | None = None
-    classes: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)  # number of examples of each class, by name
+    # if each group, such as one user's ratings, is split separately: the number of groups of each size
     groups: Mapping[int, int] = field(default_factory=dict)
-    validation: int | None = None
-    unknown: str = ""
-    problems: tuple[Problem, ...] = ()
+    validation: int | None = None  # number of examples in a separate validation set; None without one
+    unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
+    problems: tuple[Problem, ...] = ()  # what would make a run fail, by key of the configuration
 
     def held_out(self, fraction: float) -> int | None:
         """Return how many examples the split holds out for validation; None if unknown.

@@ -20,23 +20,16 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One image of a source.
-
-    Args:
-        label: Its class number, or a probability for each class.
-        format: The format it is stored in, ``jpeg`` or ``png``.
-        is_recoded: Whether the file has another format, which not every TensorFlow version reads.
-        orientation: EXIF orientation; 1 is upright.
-    """
+    """One image of a source."""
 
     name: str
     path: str
     bytes: int
     crc32: int
-    label: int | tuple[float, ...]
-    format: str = "jpeg"
-    is_recoded: bool = False
-    orientation: int = 1
+    label: int | tuple[float, ...]  # its class number, or a probability for each class
+    format: str = "jpeg"  # the format it is stored in, ``jpeg`` or ``png``
+    is_recoded: bool = False  # whether the file has another format, which not every TensorFlow version reads
+    orientation: int = 1  # EXIF orientation; 1 is upright
 
     @property
     def class_number(self) -> int:
@@ -46,28 +39,17 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the shards depend on besides the images.
+    """What the shards depend on besides the images."""
 
-    Args:
-        classes: Names of the classes in the order of their numbers.
-        label: ``class`` or ``shares``.
-        shard_bytes: Intended size of a shard.
-        seed: Seed of the order of the images.
-    """
-
-    classes: tuple[str, ...]
-    label: str
-    shard_bytes: int
-    seed: int
+    classes: tuple[str, ...]  # names of the classes in the order of their numbers
+    label: str  # ``class`` or ``shares``
+    shard_bytes: int  # intended size of a shard
+    seed: int  # seed of the order of the images
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The images of each shard, in the order they are written.
-
-    Args:
-        shards: The images of each shard.
-    """
+    """The images of each shard, in the order they are written."""
 
     settings: Settings
     shards: tuple[tuple[Item, ...], ...]

@@ -21,15 +21,10 @@ _WITHOUT_XLA = ("rotation", "translation", "zoom")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where images are augmented.
+    """Where images are augmented."""
 
-    Args:
-        in_model: Whether by layers at the start of the model instead of in the input pipeline.
-        reason: Where and why, in one phrase; empty without augmentation.
-    """
-
-    in_model: bool
-    reason: str
+    in_model: bool  # whether by layers at the start of the model instead of in the input pipeline
+    reason: str  # where and why, in one phrase; empty without augmentation
 
 
 def choose_placement(options: Augmentation, accelerator: str) -> Placement:

@@ -40,20 +40,13 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The images to convert.
-
-    Args:
-        place: The folder they are in.
-        class_names: Names of the classes, by number.
-        label: What their labels are: ``class`` or ``shares``.
-        left_out: How many bad images there were.
-    """
+    """The images to convert."""
 
     place: str
     items: list[Item]
-    class_names: tuple[str, ...]
-    label: str
-    left_out: int
+    class_names: tuple[str, ...]  # names of the classes, by number
+    label: str  # what their labels are: ``class`` or ``shares``
+    left_out: int  # how many bad images there were
 
     def settings(self, shard_bytes: int, seed: int) -> Settings:
         """Return what their shards depend on besides the images."""

@@ -34,14 +34,10 @@ _MOST_READ = 4000
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoded images, as they are on the disk.
-
-    Args:
-        contents: A `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation).
-    """
+    """Encoded images, as they are on the disk."""
 
     paths: tuple[str, ...]
-    contents: Any
+    contents: Any  # a `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation)
 
 
 def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[str], None]) -> dict[str, Any]:

@@ -39,15 +39,10 @@ _BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The speed of one part.
+    """The speed of one part."""
 
-    Args:
-        name: ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs).
-        what: The same in words.
-    """
-
-    name: str
-    what: str
+    name: str  # ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs)
+    what: str  # the same in words
     per_s: float
     examples: int
 

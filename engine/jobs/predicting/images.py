@@ -36,15 +36,11 @@ _CHECKED_AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """Images to predict.
-
-    Args:
-        column: Heading of the names.
-    """
+    """Images to predict."""
 
     names: list[str]
     paths: list[str]
-    column: str
+    column: str  # heading of the names
 
 
 def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:

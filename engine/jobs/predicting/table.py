@@ -27,17 +27,11 @@ BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to predict.
+    """What to predict."""
 
-    Args:
-        data: Files or folders, as the user wrote them.
-        images: Folder of the images that a table names; None to look beside the table.
-        skip_bad: Whether to skip images that cannot be read instead of failing.
-    """
-
-    data: tuple[str, ...]
-    images: str | None = None
-    skip_bad: bool = False
+    data: tuple[str, ...]  # files or folders, as the user wrote them
+    images: str | None = None  # folder of the images that a table names; None to look beside the table
+    skip_bad: bool = False  # whether to skip images that cannot be read instead of failing
 
     def only(self) -> str:
         """Return the only file.
@@ -55,17 +49,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Predictions.
-
-    Args:
-        columns: Names of the columns.
-        rows: One text or number per column, computed lazily.
-        skipped: Rows without a prediction.
-    """
+    """Predictions."""
 
     columns: tuple[str, ...]
-    rows: Iterable[Sequence[str]]
-    skipped: int = 0
+    rows: Iterable[Sequence[str]]  # one text or number per column, computed lazily
+    skipped: int = 0  # rows without a prediction
 
 
 def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporter) -> Iterator[NDArray[np.float32]]:

@@ -29,19 +29,13 @@ _BY_HAND = "keras.models.load_model('{path}').predict(…), on data from your fu
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """A run with a saved model.
-
-    Args:
-        record: Its ``inputs.json``; empty if it has none.
-        architecture: The saved model's architecture, which refers to the run's own SavedModel.
-        runs_code: Whether loading it may run code in it: one of the user's runs saved it, or it is trusted.
-    """
+    """A run with a saved model."""
 
     run: RunDirectory
     config: RunConfig
-    record: dict[str, Any]
-    architecture: Architecture
-    runs_code: bool
+    record: dict[str, Any]  # its ``inputs.json``; empty if it has none
+    architecture: Architecture  # the saved model's architecture, which refers to the run's own SavedModel
+    runs_code: bool  # whether loading it may run code in it: one of the user's runs saved it, or it is trusted
 
     @property
     def model_path(self) -> Path:
