@@ -55,10 +55,10 @@ class Sources:
     package: Callable[[str], Package | None]  # returns an installed package by name, or None
     space: Callable[[Path], Space | None]  # returns the disk space of a folder, or None if the folder does not exist
     metadata: Callable[[str], str | None]  # returns an attribute of Google's metadata server, or None, within a second
-    # returns the output of a program, or None if it is missing, fails or takes too long
+    # Returns the output of a program, or None if it is missing, fails or takes too long.
     run: Callable[[Sequence[str]], str | None]
     which: Callable[[str], str | None]  # returns the path of a program, or None
-    # returns whether a host answers at a port, within a second after the name is resolved
+    # Returns whether a host answers at a port, within a second after the name is resolved.
     reaches: Callable[[str, int], bool]
     is_terminal: bool
 

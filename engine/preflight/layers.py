@@ -22,7 +22,7 @@ class Product:
     feature: int  # the layer's size that these numbers, or the sums, come from, such as its filters
     kernel: int = 1  # numbers of the kernel per feature: columns per feature if it is contracted in the backward pass
     repeats: int = 1  # independent products of this kind per example: heads, groups
-    # whether each example is multiplied by its own matrices, as in attention, and not by weights
+    # Whether each example is multiplied by its own matrices, as in attention, and not by weights.
     is_alone: bool = False
 
 

@@ -32,7 +32,7 @@ class Memory:
     temporaries: int  # activations and everything else that exists only within a step
     peak: int  # the most at once
     limit: int  # what a program may use of the device
-    # whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``
+    # Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
     is_lower_bound: bool = False
 
     @property

@@ -48,8 +48,8 @@ class Facts:
     width: int = 0  # width in pixels after it is turned upright
     height: int = 0  # height in pixels, likewise
     orientation: int = 1  # EXIF orientation; 1 is upright
-    # what decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
-    # that not every version of TensorFlow reads
+    # What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
+    # that not every version of TensorFlow reads.
     decoder: str = "pillow"
 
 

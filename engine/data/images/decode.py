@@ -31,7 +31,7 @@ class Decoding:
     """The size of decoded images."""
 
     image_size: tuple[int, int]
-    # ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders
+    # ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders.
     resize: Literal["stretch", "crop", "pad"] = "stretch"
 
     @property

@@ -28,8 +28,8 @@ class Source:
     place: str
     names: tuple[str, ...]  # name of each image: from the table, or its path in `place`
     paths: tuple[str, ...]
-    # class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
-    # classes)``
+    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
+    # classes)``.
     labels: NDArray[Any]
     class_names: tuple[str, ...]  # names of the classes in the order of their numbers
     record: Mapping[str, Any] = field(default_factory=dict)  # what else is needed to read new images of the same kind

@@ -34,8 +34,8 @@ class Files:
     place: str
     names: Sequence[str]
     facts: Sequence[Facts]
-    # class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
-    # classes)``
+    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
+    # classes)``.
     labels: NDArray[Any]
     numbers: NDArray[Any]  # class numbers; with probabilities, that of the most probable class
 

@@ -34,10 +34,10 @@ _T = TypeVar("_T")
 class Survey:
     """What is known about a dataset of files."""
 
-    # number of examples before the split and any limit, without a separate validation set; None if unknown
+    # Number of examples before the split and any limit, without a separate validation set; None if unknown.
     total: int | None = None
     classes: Mapping[str, int] = field(default_factory=dict)  # number of examples of each class, by name
-    # if each group, such as one user's ratings, is split separately: the number of groups of each size
+    # If each group, such as one user's ratings, is split separately: the number of groups of each size.
     groups: Mapping[int, int] = field(default_factory=dict)
     validation: int | None = None  # number of examples in a separate validation set; None without one
     unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
