@@ -26,9 +26,6 @@ class HeldBack:
     """A model's compiled train function, which waits before it sends one more step than may be under way.
 
     It waits for a step's metrics, because the weights are donated to the next step. A step's errors are raised here.
-
-    Args:
-        train_function: From the model's state and an iterator to metrics and the next state.
     """
 
     def __init__(

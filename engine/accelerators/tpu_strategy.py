@@ -43,14 +43,7 @@ class Target:
 
 
 def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> Target | None:
-    """Choose the TPU.
-
-    Args:
-        asked: The address of the configuration's ``tpu:ADDRESS``; empty for none.
-
-    Returns:
-        None if there is no sign of one.
-    """
+    """Return the TPU at the address of ``tpu:ADDRESS``, if any, or the first with a sign of one, or None."""
     if asked:
         return Target(_with_scheme(asked), "asked for")
     if address := environ.get("COLAB_TPU_ADDR", ""):
@@ -68,10 +61,7 @@ def _with_scheme(address: str) -> str:
 
 
 def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
-    """Connect a TPU.
-
-    Args:
-        asked: Its address; empty to look for one.
+    """Connect a TPU: the one at an address, or the first that is found.
 
     Raises:
         AcceleratorError: There is none, it does not answer, or TensorFlow has no TPU operations.
@@ -107,8 +97,7 @@ def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
 def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
     """List the devices of a topology.
 
-    Args:
-        coordinates: Array of shape ``(tasks, devices a task, 4)``: x, y, z and core, as TensorFlow's `Topology` has it.
+    `coordinates` are those of TensorFlow's `Topology`, shape ``(tasks, devices per task, 4)``: x, y, z and core.
     """
     found: list[Replica] = []
     for task, devices in enumerate(coordinates):
@@ -130,9 +119,7 @@ def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
 def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
     """Describe a topology, such as ``2×2×1 mesh of chips with 2 cores, 1 task of 8 devices``.
 
-    Args:
-        mesh: Chips along x, y and z, and cores a chip.
-        devices: Devices a task.
+    `mesh` is the number of chips along x, y and z, and of cores per chip; `devices` are those of one task.
     """
     *chips, cores = (int(number) for number in mesh)
     shape = "×".join(str(number) for number in chips)
@@ -146,11 +133,7 @@ def _kind() -> str:
 
 
 def probe(target: Target, limit_s: float) -> None:
-    """Try to connect in a separate process, which is ended if it takes too long.
-
-    Raises:
-        AcceleratorError: It did not succeed.
-    """
+    """Try to connect in a separate process with a time limit; raise `AcceleratorError` if it fails."""
     if target.address.startswith("grpc://") and (wrong := what_is_wrong(target.address)):
         raise refusal(target, wrong)
     command = [sys.executable, "-P", "-m", "tpu_console.engine.accelerators.tpu_probe", target.address]
@@ -178,11 +161,7 @@ def _answer(printed: str) -> dict[str, Any] | None:
 
 
 def refusal(target: Target, error: str) -> AcceleratorError:
-    """Return the error that says why a TPU was not connected.
-
-    Args:
-        error: What TensorFlow said.
-    """
+    """Return the error that says why a TPU was not connected, from what TensorFlow said."""
     said = " ".join(error.split())[:300]
     where = f"The TPU at {target.address} ({target.why}) cannot be used."
     if "ConfigureDistributedTPU" in error or "No OpKernel was registered" in error:

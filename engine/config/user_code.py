@@ -52,11 +52,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
 
 
 def source_file(reference: str) -> Path | None:
-    """Return the file of a function without importing it; None if it is not found.
-
-    Args:
-        reference: ``package.module:function`` or ``path/to/file.py:function``.
-    """
+    """Return the file of a function without importing it; None if it is not found."""
     place = reference.rpartition(":")[0]
     if place.endswith(".py"):
         file = Path(place).expanduser().resolve()
@@ -72,14 +68,7 @@ def source_file(reference: str) -> Path | None:
 
 
 def source_mark(reference: str) -> list[str]:
-    """Return values that identify a function and the content of its file.
-
-    Args:
-        reference: ``package.module:function`` or ``path/to/file.py:function``.
-
-    Returns:
-        Its place, a digest of its file if there is one, and its name.
-    """
+    """Return values that identify a function: its place, a digest of its file if there is one, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
     where = [str(Path.cwd()), place] if file is None else [str(file), _digest(file, file.stat().st_mtime_ns)]

@@ -30,13 +30,8 @@ def stratified_split(
 ) -> Split:
     """Split examples so that each class has about the same share of both parts.
 
-    A class with one example is used for training; every other class has at least one example in each part.
-
-    Args:
-        labels: The class number of each example, shape ``(examples,)``.
-        fraction: Fraction to hold out for validation.
-        seed: The same seed gives the same split.
-        train_limit: Most training examples; 0 means all.
+    A class with one example is used for training; every other class has at least one example in each part. `labels` are
+    class numbers; a `train_limit` of 0 means no limit.
     """
     from sklearn.model_selection import train_test_split
 

@@ -43,12 +43,7 @@ class Room:
 
 
 def choose_cache(asked: str, count: int | None, example_bytes: int | None, room: Room) -> Cache:
-    """Decide where examples are cached.
-
-    Args:
-        count: Number of training and validation examples; None if unknown or endless.
-        example_bytes: Size of one decoded example; None if sizes differ.
-        room: The free space.
+    """Decide where examples are cached; `count` and `example_bytes` are None if unknown or varying.
 
     Raises:
         DataError: The cache must be on disk, and the disk is too small.
@@ -87,11 +82,7 @@ def _with_remedy(sentence: str) -> str:
 
 
 def room_beside(folder: Path | None) -> Room:
-    """Return the free space for cached examples.
-
-    Args:
-        folder: Where a cache file would be; None without one.
-    """
+    """Return the free space for cached examples, with the folder of a cache file if there is one."""
     disk = 0
     if folder is not None:
         with suppress(OSError):

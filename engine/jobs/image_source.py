@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 def read_image_source(
     dataset: str, options: Mapping[str, Any], loss: str, on_fetch: Callable[[str], None] = lambda _: None
 ) -> Source:
-    """Return the image files of a dataset and their labels.
-
-    Raises:
-        DataError: The table or the folders cannot be used.
-    """
+    """Return the image files of a dataset and their labels; raise `DataError` if they cannot be read."""
     if dataset == "image-csv":
         return image_csv.read_source(ImageCsvOptions.model_validate(options), loss, on_fetch)
     return image_folder.read_source(ImageFolderOptions.model_validate(options), on_fetch)

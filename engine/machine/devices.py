@@ -52,11 +52,7 @@ class Hardware:
 
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
-    """Find the accelerators.
-
-    Args:
-        root: Where ``/dev``, ``/proc`` and ``/sys`` are found.
-    """
+    """Find the accelerators, from ``/dev``, ``/proc`` and ``/sys`` under `root`."""
     on_pci = tpu_pci_devices(root)
     accel = numbered_devices(root, "accel")
     kinds = sorted({chip.name for chip in on_pci.values()})
@@ -68,22 +64,16 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
 
 
 def count_hosts(listed: str) -> int:
-    """Count the hosts of a comma-separated list.
-
-    Kaggle sets ``TPU_PROCESS_ADDRESSES=local``, which is one host.
-    """
+    """Count the hosts of a comma-separated list; Kaggle's ``TPU_PROCESS_ADDRESSES=local`` is one host."""
     return max(1, len([name for name in listed.split(",") if name]))
 
 
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
-    """Find the TPU chips on the PCI bus.
+    """Find the TPU chips on the PCI bus, by their address.
 
     The vendor is not enough: network cards and disks of Google's virtual machines have it too. The device
     numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
     `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
-
-    Returns:
-        The chips by PCI address.
     """
     found = {}
     for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):
@@ -99,11 +89,7 @@ def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
 
 
 def numbered_devices(root: Path, prefix: str) -> list[str]:
-    """List the device files ``/dev/<prefix>N`` in order, such as ``dev/accel0``.
-
-    Args:
-        prefix: The name without the number, such as ``accel`` or ``vfio/``.
-    """
+    """List the device files ``/dev/<prefix>N`` in order, such as ``dev/accel0`` or ``dev/vfio/0``."""
     folder, _, start = f"dev/{prefix}".rpartition("/")
     numbers = [path.name.removeprefix(start) for path in root.glob(f"{folder}/{start}*")]
     return [f"{folder}/{start}{number}" for number in sorted((n for n in numbers if n.isdigit()), key=int)]

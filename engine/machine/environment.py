@@ -53,12 +53,7 @@ class Environment:
 
 
 def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Environment:
-    """Gather the facts about a machine.
-
-    Args:
-        sources: Where they are read; this machine by default.
-        limit_s: Time limit for all probes together.
-    """
+    """Gather the facts about a machine, this one by default, within a time limit for all probes together."""
     sources = sources or this_machine()
     deadline = time.monotonic() + limit_s
     unanswered: dict[str, str] = {}

@@ -50,11 +50,7 @@ class Packages:
         return tuple(self.found[name] for name in TENSORFLOWS if name in self.found)
 
     def misfits(self, owner: str, target: str, extra: str = "") -> tuple[Misfit, ...]:
-        """Return the requirements of one package on another that are not met.
-
-        Args:
-            extra: Use the requirements of this extra, such as ``tpu``.
-        """
+        """Return the requirements of one package on another, or of its extra such as ``tpu``, that are not met."""
         if (package := self.found.get(owner)) is None:
             return ()
         have = self.version(target)

@@ -50,11 +50,7 @@ class Place:
 
 
 def read_metadata(sources: Sources) -> dict[str, str]:
-    """Ask the metadata server about the TPU, only on Google Cloud.
-
-    Returns:
-        Its attributes; none in notebooks, with ``TPU_SKIP_MDS_QUERY``, or outside Google Cloud.
-    """
+    """Ask the metadata server about the TPU, except in notebooks, outside Google Cloud, or if it is to be skipped."""
     if _service(sources) is not None or "TPU_SKIP_MDS_QUERY" in sources.environ or not _is_googles(sources):
         return {}
     first = sources.metadata(_ATTRIBUTES[0])

@@ -33,11 +33,7 @@ class Sight(StrEnum):
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the part of a heartbeat that names a process of this PID namespace.
-
-    Args:
-        pid: This process or a child of it.
-    """
+    """Return the part of a heartbeat that names a process of this PID namespace: this one or a child of it."""
     identity: dict[str, Any] = {"pid": pid, "host": socket.gethostname()} | _place()
     if (stat := _stat_of(pid)) is not None:
         identity["start_ticks"] = stat[1]
@@ -47,11 +43,7 @@ def identify(pid: int) -> dict[str, Any]:
 
 
 def look_for(identity: Mapping[str, Any]) -> Sight:
-    """Look for the process of a heartbeat.
-
-    Args:
-        identity: The heartbeat's content. Older versions wrote only ``pid``, ``host`` and ``created``.
-    """
+    """Look for the process of a heartbeat; older versions wrote only its ``pid``, ``host`` and ``created``."""
     pid, host = identity.get("pid"), identity.get("host")
     if not isinstance(pid, int) or pid <= 0 or host != socket.gethostname():
         return Sight.UNSEEN

@@ -79,12 +79,9 @@ def free_memory_bytes(sources: Sources | None = None) -> int:
 
 
 def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
-    """Return the memory that a control group uses; None if its files do not say.
+    """Return the memory that the control group of a limit file uses; None if its files do not say.
 
     Cached files do not count, because the kernel drops them when memory is needed. ``MemAvailable`` counts likewise.
-
-    Args:
-        limit_file: The group's file with the limit, such as `Resources.memory_limit`.
     """
     folder, _, name = limit_file.rpartition("/")
     usage, prefix = ("memory.current", "") if name == "memory.max" else ("memory.usage_in_bytes", "total_")
@@ -111,11 +108,7 @@ def _disk(sources: Sources, purpose: str, folder: Path) -> Disk:
 
 
 def _group(sources: Sources, controller: str) -> str:
-    """Return the path of this process's control group; empty for none.
-
-    Args:
-        controller: Its controller in version 1; empty for version 2.
-    """
+    """Return the path of this process's control group in a controller of version 1, or in version 2; empty for none."""
     for line in sources.text("proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controller in controllers.split(","):

@@ -63,11 +63,7 @@ class Sources:
     is_terminal: bool
 
     def text(self, path: str) -> str:
-        """Read a small file; empty if it cannot be read.
-
-        Args:
-            path: Without the leading slash, such as ``proc/meminfo``.
-        """
+        """Read a small file, such as ``proc/meminfo``; empty if it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
         except OSError:

@@ -84,11 +84,9 @@ def preprocessing_of(name: str) -> str:
 
 
 def preprocessed(pixels: Any, name: str, scale: float) -> Any:
-    """Apply a model's preprocessing by Keras layers.
+    """Apply a model's preprocessing by Keras layers to RGB images of shape ``(batch, height, width, 3)``.
 
-    Args:
-        pixels: RGB images, shape ``(batch, height, width, 3)``.
-        scale: Factor that scales the pixels to 0…255.
+    `scale` is the factor that brings their pixels to 0…255.
     """
     mode = preprocessing_of(name)
     if mode == "none":
@@ -179,10 +177,7 @@ def _set_trainable(base: Any, options: ApplicationOptions) -> None:
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
     """Make a base's layers trainable from a given one on, except batch normalisation, and freeze the others.
 
-    Args:
-        base: The base.
-        from_layer: The first layer's number; negative numbers count from the end.
-        key: The configuration key of the number, for the error.
+    Negative layer numbers count from the end; `key` is the number's configuration key.
 
     Raises:
         DataError: It has no such layer.

@@ -81,14 +81,10 @@ def compile_model(
 
 
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
-    """Build metrics, loss and optimizer of a compiled model from shapes alone.
+    """Build metrics, loss and optimizer of a compiled model from the specification of a batch and the replica batch.
 
     Otherwise `fit` would take a batch for it on JAX and under a strategy, and a run on several replicas would not see
     the examples in the order in which a run on one sees them.
-
-    Args:
-        element_spec: The spec of the training batches.
-        batch_size: Examples per replica.
     """
     import tensorflow as tf
 

@@ -48,10 +48,8 @@ def training_phases(config: RunConfig) -> list[TrainingPhase]:
 def unfreeze(model: Any, config: RunConfig) -> str:
     """Make the base's layers trainable from `fine_tuning.from_layer` on; return a sentence about it.
 
-    Batch normalisation stays frozen and keeps its statistics, because `engine.models.applications` built it so.
-
-    Args:
-        model: The model, with or without augmentation layers; it has to be compiled again.
+    The model has to be compiled again. Batch normalisation stays frozen and keeps its statistics, because
+    `engine.models.applications` built it so.
 
     Raises:
         DataError: The base has no such layer.

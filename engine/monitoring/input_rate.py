@@ -59,11 +59,7 @@ class Taken:
 
 
 class InputMeter:
-    """Reads the counts of the stage at the end of a pipeline.
-
-    Args:
-        counts: The stage's resource.
-    """
+    """Reads the counts of the stage at the end of a pipeline."""
 
     def __init__(self, counts: Any) -> None:
         self._counts = counts
@@ -79,16 +75,12 @@ class InputMeter:
 
 
 def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
-    """Add a stage to the end of a dataset that counts batches and the time training waits for them.
+    """Add a stage to the end of a dataset that counts batches and the time training waits for them; return its meter.
 
-    Args:
-        dataset: Ends in a prefetch, after which the time a request takes is a wait and no work. Its options switch
-            tuning off, with which TensorFlow would put another prefetch behind the stage.
-
-    Returns:
-        A dataset of the same elements, number and options, and its meter. Without a meter it is the same dataset:
-        where it is copied to another machine, such as a remote TPU's host, which has no access to the counts, and
-        with a TensorFlow that no longer has the stage.
+    The dataset must end in a prefetch, so that the time of a request is a wait and no work, and its options must switch
+    tuning off, with which TensorFlow would put another prefetch behind the stage. The result has the same elements,
+    number and options. The same dataset without a meter is returned if it is copied to another machine, such as a
+    remote TPU's host, which has no access to the counts, and if TensorFlow no longer has the stage.
     """
     if any(
         "/job:" in device.name and "/job:localhost" not in device.name for device in tf.config.list_logical_devices()
@@ -115,11 +107,7 @@ def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
 
 
 def limit_of(share: float) -> Bottleneck:
-    """Return what limits a run that waited for batches for this share of its time.
-
-    Returns:
-        The bottleneck; ``balanced`` between `ACCELERATOR_SHARE` and `INPUT_SHARE`.
-    """
+    """Return what limits a run that waited for batches for this share of its time."""
     if share >= INPUT_SHARE:
         return Bottleneck.INPUT
     return Bottleneck.ACCELERATOR if share <= ACCELERATOR_SHARE else Bottleneck.BALANCED
@@ -143,11 +131,9 @@ class _Span:
 
 
 class InputRate:
-    """Finds what limits a run, from its events; compiling, validating and saving do not count.
+    """Finds what limits a run, from the events of its recorder; compiling, validating and saving do not count.
 
-    Args:
-        recorder: The run, whose events it listens to from now on.
-        remedy: Returns advice for an epoch that the input limits, from the epoch's number.
+    `remedy` returns advice for an epoch that the input limits.
     """
 
     def __init__(

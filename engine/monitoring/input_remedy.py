@@ -68,11 +68,7 @@ def _names(changes: Augmentation) -> tuple[str, ...]:
 
 
 def input_remedy(facts: InputFacts, epoch: int) -> str:
-    """Return what helps most against an input that limits the run.
-
-    Args:
-        epoch: The epoch that it limited, from 1.
-    """
+    """Return what helps most against an input that limited an epoch, counted from 1."""
     if epoch == 1 and facts.fills_cache:
         return "The first epoch reads, decodes and caches the examples; later epochs read the cache."
     if facts.cache == "off":

@@ -87,10 +87,9 @@ class RuntimeMetrics:
         self._silences: dict[tuple[int, str], _Silence] = {}
 
     def read(self, metric: str, enough: int) -> Reading:
-        """Read a metric; waits half a second at most for each port that does not answer.
+        """Read a metric of enough devices; waits half a second at most for each port that does not answer.
 
-        Args:
-            enough: Devices after which no other port is asked: a runtime may report those of its neighbours.
+        Once there are enough, no other port is asked: a runtime may report the devices of its neighbours.
         """
         figures: dict[int, float] = {}
         reasons = []
@@ -181,14 +180,10 @@ def messages() -> dict[str, Any]:
 
 
 def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, float]:
-    """Assign a metric's figures to the devices of this process; empty if they do not fit.
+    """Assign figures by the runtime's device or chip to this process's devices; empty if they do not fit.
 
     A runtime may report more devices than this process has. It counts some things by chip, and v2 and v3 chips have two
     devices: then neighbours share a figure, as in ``tpu-info``.
-
-    Args:
-        figures: By the runtime's number of the device or chip.
-        devices: The framework's numbers of the devices.
     """
     if len(figures) > len(devices):
         return {device: figures[device] for device in devices} if set(devices) <= figures.keys() else {}

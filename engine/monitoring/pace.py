@@ -17,14 +17,9 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 
 
 class HostPace:
-    """Computes examples per second between two calls of `look`.
+    """Computes examples per second between two calls of `look`, from the run's events.
 
-    It is passed the run's events.
-
-    Compilation and validation do not count as time.
-
-    Args:
-        share: This host's share of the replicas.
+    Compilation and validation do not count as time. `share` is this host's share of the replicas.
     """
 
     def __init__(self, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 class Sampler:
     """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
-    Args:
-        accelerator: The connected devices; None in a notebook, which chooses its own.
-        every_s: Seconds between two samples.
+    `accelerator` is None in a notebook, which chooses its own.
     """
 
     def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:

@@ -36,11 +36,7 @@ _SIZES = {
 
 
 def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
-    """Return all advice on a configuration for a TPU, the most severe first.
-
-    Args:
-        devices: The TPU's devices; each holds one replica.
-    """
+    """Return all advice on a configuration for a TPU with this many devices, the most severe first."""
     examples = train_examples_of(config)
     found = [
         *batch_findings(config, examples, devices),
@@ -54,11 +50,7 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
 
 
 def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> Iterator[Finding]:
-    """Check the batch size against the dataset and the tiles of a TPU.
-
-    Args:
-        examples: Training examples; None if unknown before the run.
-    """
+    """Check the batch size against the number of training examples, if it is known, and the tiles of a TPU."""
     batch, key = config.batch_size, "batch_size"
     whole = global_batch(batch, replicas)
     if examples is not None and whole > examples:

@@ -65,12 +65,7 @@ def abstract() -> contextlib.AbstractContextManager[Any]:
 
 
 def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> tuple[Any, ...]:
-    """Return a batch's inputs, labels and weights, if any, as `jax.ShapeDtypeStruct`.
-
-    Args:
-        size: Examples in it, over all devices.
-        sharding: How it is sharded.
-    """
+    """Return the inputs, labels and weights, if any, of `size` examples over all devices, as `jax.ShapeDtypeStruct`."""
 
     def of(shape: Any, dtype: str) -> Any:
         return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=sharding)

@@ -51,9 +51,7 @@ def versions() -> dict[str, str]:
 def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:
     """Return the verdict of an earlier preflight; None if there is none.
 
-    Args:
-        config: The configuration, with the batch size and the precision in question.
-        search: Whether the verdict must include the largest batch. If not, one that includes it counts too.
+    With `search` it must include the largest batch; without, one that includes it counts too.
     """
     for searched in (True, False) if not search else (True,):
         if (verdict := _VERDICTS.get(_key(config, tpu, search=searched))) is not None:
@@ -62,12 +60,7 @@ def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verd
 
 
 def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
-    """Save a verdict, unless its outcome is unknown.
-
-    Args:
-        config: The configuration, with the verdict's batch size and precision.
-        search: Whether the largest batch was searched.
-    """
+    """Save a verdict, unless its outcome is unknown; `search` says whether the largest batch was searched."""
     if verdict.outcome is not Outcome.UNKNOWN:
         _VERDICTS.put(_key(config, verdict.tpu, search=search), verdict)
 
@@ -101,10 +94,7 @@ def _our_sources() -> str:
 
 
 def _own_files(config: RunConfig) -> Iterator[Path]:
-    """Yield the file of the user's model function and those beside it, which it may import.
-
-    For a SavedModel, yield the file with its graph.
-    """
+    """Yield the file of the user's model function and those beside it, or the file with a SavedModel's graph."""
     if config.model == "hub":
         graph = Path(locate(str(config.model_options.get("path", "")))) / "saved_model.pb"
         if graph.is_file():

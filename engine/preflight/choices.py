@@ -44,12 +44,7 @@ class Choice:
 def choices_of(
     config: RunConfig, topologies: Sequence[Topology], batches: Sequence[int], precisions: Sequence[str]
 ) -> list[Choice]:
-    """Return every combination, TPU by TPU.
-
-    Args:
-        batches: Examples per device; empty for the configuration's.
-        precisions: Keras dtype policies; empty for the configuration's.
-    """
+    """Return every combination, TPU by TPU; without batches or precisions, those of the configuration."""
     configs = [
         config.model_copy(update={"batch_size": batch, "precision": precision})
         for precision in (precisions or [config.precision])

@@ -64,12 +64,7 @@ class NotPossibleError(Exception):
 
 
 class DoesNotFitError(Exception):
-    """The compiler refused a program because of its size.
-
-    Args:
-        memory: Its figures.
-        words: The compiler's message.
-    """
+    """The compiler refused a program because of its size."""
 
     def __init__(self, memory: Memory, words: str) -> None:
         super().__init__(words)
@@ -78,12 +73,7 @@ class DoesNotFitError(Exception):
 
 
 class Compiler:
-    """Compiles steps for one TPU.
-
-    Attributes:
-        spares_sparse_cores: Whether nothing is compiled for the chips' SparseCores, because the installed versions
-            cannot read such a program.
-    """
+    """Compiles steps for one TPU."""
 
     share = ""
     """What the compiled step leaves out of the run's step, in a sentence; empty if nothing."""
@@ -100,14 +90,7 @@ class Compiler:
         self._sharded = NamedSharding(mesh, PartitionSpec(_AXIS))
 
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
-        """Trace a step and lower it for the mesh.
-
-        Args:
-            replica_batch: Examples per device.
-
-        Raises:
-            Exception: Anything that custom layers raise.
-        """
+        """Trace a step and lower it for the mesh; raises anything that custom layers raise."""
         parts = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
         if is_training:
             parts.insert(2, model.optimizer.variables)
@@ -190,11 +173,7 @@ def bytes_of(variables: Iterable[Any]) -> int:
 
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
-    """Read from the compiler's message how many bytes of HBM a program needs and how many there are.
-
-    Returns:
-        Both; None if the message is about something else.
-    """
+    """Read from the compiler's message how much HBM a program needs and how much there is; None if it says neither."""
     for pattern in _REFUSALS:
         if match := pattern.search(words):
             needed, needed_unit, there, there_unit = match.groups()

@@ -26,12 +26,7 @@ def needed_bytes(lines: int) -> float:
 
 
 def shortage(lines: int, free: int) -> str:
-    """Say that there is not enough memory to compile a step; empty if there is.
-
-    Args:
-        lines: Lines of the lowered step.
-        free: Free bytes, besides what this process uses already.
-    """
+    """Say that the free memory is too little to compile a step of this many lines; empty if it is enough."""
     needed = needed_bytes(lines) - _LIBRARIES  # loaded already
     if needed <= free:
         return ""

@@ -33,11 +33,7 @@ class Efficiency:
 
 
 def efficiency_of(state: RunState) -> Efficiency | None:
-    """Compare a run with its preflight.
-
-    Returns:
-        The comparison; None if the run was not on a TPU, its verdict is not cached, or no step was measured.
-    """
+    """Compare a run with its preflight; None without a TPU, a cached verdict or a measured step."""
     steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
     if not steps or state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:
         return None
@@ -56,11 +52,7 @@ def efficiency_of(state: RunState) -> Efficiency | None:
 
 
 def generation(kind: str) -> str:
-    """Return the generation of a device, such as ``v5e`` for JAX's ``TPU v5 lite``.
-
-    Args:
-        kind: What the framework calls the device.
-    """
+    """Return the generation of a device by its name in the framework: ``v5e`` for JAX's ``TPU v5 lite``."""
     name = kind.lower().removeprefix("tpu").strip()
     if _LITE.search(name):
         return f"{_LITE.sub('', name)}e"

@@ -76,14 +76,9 @@ _TENSORFLOW = _Kind(
 
 
 def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, ...]]:
-    """Explain why a step could not be built, lowered or compiled.
+    """Explain in one sentence and in findings why a step could not be built, lowered or compiled.
 
-    Args:
-        error: What was raised, with its traceback.
-        model: The model; None if it could not be built.
-
-    Returns:
-        One sentence, and findings with the layer and the remedy.
+    `model` is None if it could not be built.
     """
     from .compile import refused_bytes  # JAX is loaded if a step was compiled
 

@@ -69,14 +69,7 @@ class _Moved:
 
 
 def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
-    """Return what to know about a compiled training step.
-
-    Args:
-        hlo_text: The optimised program of one device.
-
-    Returns:
-        Findings, the most severe first.
-    """
+    """Return what to know about the optimised program of a training step, the most severe first."""
     entry, computations = _read(hlo_text)
     layers = {layer.name: layer for layer in all_layers(model)}
     moved = _Moved()

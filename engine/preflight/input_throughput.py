@@ -30,13 +30,9 @@ class InputThroughput:
 
 
 def input_throughput_of(config: RunConfig, verdict: Verdict, cores: int | None = None) -> InputThroughput | None:
-    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured.
+    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured; None without one of them.
 
-    Args:
-        cores: Cores that the measurement had; by default all of this process.
-
-    Returns:
-        The comparison; None if nothing was measured or nothing compiled.
+    `cores` are those of the measurement, by default all of this process.
     """
     speed = input_speed_of(config)
     if speed is None or verdict.bound is None:

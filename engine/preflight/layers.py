@@ -61,11 +61,7 @@ def first_call(layer: Any) -> tuple[list[Any], list[Any]]:
 
 
 def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
-    """Return the shapes of a layer's inputs or outputs, batch included; empty if the layer was never called.
-
-    Args:
-        side: ``input`` or ``output``.
-    """
+    """Return the shapes of a layer's ``input`` or ``output``, batch included; empty if the layer was never called."""
     inputs, outputs = first_call(layer)
     return [tuple(tensor.shape) for tensor in (inputs if side == "input" else outputs)]
 

@@ -33,11 +33,7 @@ _FARTHEST = 4096
 def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, ...]:
     """Return the layers that compute padding, sorted by wasted operations.
 
-    Args:
-        replica_batch: Examples per step and device.
-
-    Returns:
-        At most one entry per layer and dimension; attention has two widths, its own and a head's.
+    There is at most one entry per layer and dimension; attention has two widths, its own and a head's.
     """
     rows = 16 if precision.endswith(("bfloat16", "float16")) else 8
     found: list[Waste] = []
@@ -86,13 +82,9 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
 def _cost(
     one: Product, batch: int, feature: int, rows: int, *, is_feature_exact: bool = False, is_batch_exact: bool = False
 ) -> float:
-    """Return the operations per step of a product, padding included.
+    """Return the operations per step of a product, padding included except in an exact dimension.
 
-    Args:
-        feature: The layer's size, or another one to try.
-        rows: Rows per tile.
-        is_feature_exact: Count the layer's size without padding.
-        is_batch_exact: Count the batch without padding.
+    `feature` is the layer's size, or another one to try; `rows` are the rows per tile.
     """
     columns = max(1, one.columns * feature // one.feature)
 

@@ -24,12 +24,7 @@ class Share:
 
 
 def kaggle_share(tpu: str, run_s: float | None) -> Share | None:
-    """Return the share of Kaggle's time; None for a TPU that Kaggle does not have, or a run of unknown length.
-
-    Args:
-        tpu: Its name, such as ``v5e-8``.
-        run_s: Seconds of the whole run.
-    """
+    """Return the share of Kaggle's time; None for a TPU that Kaggle does not have, or a run of unknown length."""
     if tpu not in KAGGLE or run_s is None:
         return None
     return Share(run_s / WEEK_S, run_s / SESSION_S)

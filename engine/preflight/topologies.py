@@ -168,9 +168,6 @@ _ALIASES = {
 def find_topology(name: str) -> Topology:
     """Return the TPU with a name, in any case, with ``_`` or ``-``, and with or without ``tpu`` in front.
 
-    Args:
-        name: Such as ``v5e-8``, ``V3-8``, ``v5litepod-16`` or ``TPU v4-8``.
-
     Raises:
         ConsoleError: There is no such TPU; the nearest is named.
     """

@@ -40,11 +40,7 @@ class Array:
 
 
 def arrays_in(text: str) -> list[Array]:
-    """Return the arrays whose shapes a text names.
-
-    Args:
-        text: Such as the type of an instruction's result.
-    """
+    """Return the arrays whose shapes a text names, such as the type of an instruction's result."""
     found = []
     for kind, sides, layout in _SHAPE.findall(text):
         count = 1
@@ -55,11 +51,7 @@ def arrays_in(text: str) -> list[Array]:
 
 
 def exchanged_bytes(hlo_text: str, devices: int) -> float:
-    """Return the bytes that one device sends to others in a step, if each exchange goes round a ring.
-
-    Args:
-        devices: Devices that take part.
-    """
+    """Return the bytes that one device sends to others in a step, if each exchange goes round a ring."""
     if devices == 1:
         return 0.0
     total = 0.0

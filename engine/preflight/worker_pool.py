@@ -60,9 +60,8 @@ def reach_verdicts(
 ) -> list[Verdict]:
     """Return the verdicts on choices, in their order.
 
-    Args:
-        report: Called about twice per second with what is being done and for how many seconds.
-        limit_s: Seconds that one phase may take before its process is killed.
+    `report` is called about twice per second with what is being done and for how many seconds. A process is killed if
+    one phase takes longer than the limit.
 
     Raises:
         ConsoleError: The compiler cannot be started.

@@ -54,15 +54,7 @@ class Facts:
 
 
 def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[Facts]:
-    """Check image files in parallel.
-
-    Args:
-        paths: Files, local or on any of TensorFlow's file systems.
-        on_progress: Called with a sentence at the start and every few seconds.
-
-    Returns:
-        The facts about each file, in the same order.
-    """
+    """Check image files, local or remote, in parallel; the facts about them have the same order."""
     on_progress(f"checking {len(paths):,} images")
     reported_s = time.monotonic()
     facts: list[Facts] = []

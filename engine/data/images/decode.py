@@ -47,11 +47,7 @@ class Decoding:
 
 
 class Reader:
-    """Makes datasets that read and decode image files in parallel and in order.
-
-    Args:
-        facts: All files that will be read, from `check_images`; none with a problem.
-    """
+    """Makes datasets that read and decode in parallel and in order image files whose check found no problem."""
 
     def __init__(self, facts: Sequence[Facts], decoding: Decoding) -> None:
         branches = self._branches = _branches(facts, decoding)
@@ -70,11 +66,7 @@ class Reader:
     def decoded(self, facts: Sequence[Facts], labels: NDArray[Any] | None = None) -> Any:
         """Return a dataset that raises an error naming the file when a file is damaged.
 
-        Args:
-            labels: The label of each file, shape ``(images, …)``.
-
-        Returns:
-            A `tf.data.Dataset` of uint8 images, shape ``(height, width, 3)``, or of (image, label) pairs.
+        Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs.
         """
 
         def read(index: Any, *file: Any) -> Any:
@@ -87,14 +79,9 @@ class Reader:
         return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
 
     def sifted(self, facts: Sequence[Facts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
-        """Return a dataset without the damaged files.
+        """Return a dataset of (image, label) pairs without the damaged files.
 
-        Args:
-            labels: The label of each file, shape ``(images, …)``.
-
-        Returns:
-            A `tf.data.Dataset` of (image, label) pairs, and a function that returns for each file whether it has been
-            decoded so far.
+        A function is returned with it that returns for each file whether it has been decoded so far.
         """
         # Outside the examples: removing an index from each example costs more than reading a cache.
         with tf.device("CPU:0"):
@@ -126,14 +113,10 @@ def decoded(facts: Sequence[Facts], decoding: Decoding, labels: NDArray[Any] | N
 
 
 def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any:
-    """Decode the contents of an image file inside a dataset's map.
+    """Decode an image file inside a dataset's map: uint8, shape ``(height, width, 3)``.
 
-    Args:
-        contents: A scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads.
-        orientation: EXIF orientation; a tensor if it differs between images.
-
-    Returns:
-        A uint8 image, shape ``(height, width, 3)``.
+    `contents` is a scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads. `orientation`
+    is that of EXIF, a tensor if it differs between images.
     """
     is_jpeg = tf.equal(tf.strings.substr(contents, 0, 2), b"\xff\xd8")
     way = tf.cond(is_jpeg, lambda: _jpeg_way(contents, decoding, orientation), lambda: tf.constant(len(_RATIOS)))
@@ -154,14 +137,7 @@ def plain_contents(facts: Facts) -> bytes:
 
 
 def resized(image: Any, decoding: Decoding) -> Any:
-    """Resize an image.
-
-    Args:
-        image: Any size, shape ``(height, width, 3)``.
-
-    Returns:
-        A uint8 image of that size.
-    """
+    """Bring an image of shape ``(height, width, 3)`` to the configured size, as uint8."""
     size = tf.shape(image)[:2]
     target = tf.constant(decoding.image_size)
     image = tf.cond(tf.reduce_all(size == target), lambda: image, lambda: _fitted(image, size, target, decoding))

@@ -50,8 +50,7 @@ def make_examples(
 ) -> Examples:
     """Check all files and make training and validation examples from them.
 
-    Args:
-        validation: Validation images of the same classes; None holds out a part of `source`.
+    `validation` has images of the same classes; None holds out a part of `source`.
 
     Raises:
         DataError: Files cannot be used, and the options do not skip them.

@@ -134,14 +134,7 @@ def image_record(
 
 
 def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
-    """Refuse images that cannot be used, unless they are skipped and others are left.
-
-    Args:
-        bad: Name and problem of each of them, such as ``("Train_3", "is empty")``; at least one.
-        remedy: What to do if they are not.
-
-    Returns:
-        What to report about the skipped images.
+    """Refuse images that cannot be used, with their names and problems, or say that they are skipped.
 
     Raises:
         DataError: They may not be skipped, or no other image is left.
@@ -155,11 +148,7 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
 
 
 def named(bad: Sequence[tuple[str, str]]) -> str:
-    """List the first bad files with their problems, and count the others.
-
-    Args:
-        bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
-    """
+    """List the first bad files with their problems, such as ``("Train_3", "is empty")``, and count the others."""
     return first_of([" ".join(pair) for pair in bad], separator="; ")
 
 

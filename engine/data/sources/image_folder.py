@@ -37,11 +37,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def read_source(options: ImageFolderOptions, on_fetch: Callable[[str], None]) -> Source:
-    """List the images and their classes.
-
-    Raises:
-        DataError: There are not at least two folders of images.
-    """
+    """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
     source = _listed(options.path, "path", on_fetch)
     if _PARTS.issuperset(name.lower() for name in source.class_names):
         raise DataError(

@@ -68,9 +68,6 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 def read_pairs(path: str, limit: int = 0) -> list[Pair]:
     """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
 
-    Args:
-        limit: Most lines to read; 0 means all.
-
     Raises:
         DataError: The file cannot be read, or has a line without two sentences.
     """

@@ -71,11 +71,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def open_schema(folder: str) -> Schema:
-    """Read the schema of a folder of shards.
-
-    Raises:
-        DataError: It is missing or cannot be used.
-    """
+    """Read the schema of a folder of shards; raise `DataError` if it is missing or cannot be used."""
     place = join(folder, SCHEMA_NAME)
     try:
         with open_file(place) as stream:
@@ -140,14 +136,9 @@ def _changed(folder: str, what: str) -> DataError:
 
 
 def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.intp]) -> Any:
-    """Return a dataset of selected records, decoded.
+    """Return a dataset of (image, label) pairs, with the records of these indices over all shards.
 
-    Args:
-        folder: The folder of the shards.
-        wanted: Indices of the records over all shards, in any order.
-
-    Returns:
-        A `tf.data.Dataset` of (uint8 image of shape ``(height, width, 3)``, label) pairs.
+    Images are uint8, shape ``(height, width, 3)``.
     """
     starts = np.cumsum([0, *(shard.examples for shard in schema.shards)], dtype=np.int64)
     is_wanted = np.zeros(schema.total, np.bool_)

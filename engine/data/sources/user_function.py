@@ -20,11 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
-    """Call the user's function.
-
-    Raises:
-        UserCodeError: It failed or returned the wrong thing.
-    """
+    """Call the user's function; raise `UserCodeError` if it failed or returned the wrong thing."""
     name = config.dataset
     returned = call_user_function(name, **config.data.options)
     pair = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)

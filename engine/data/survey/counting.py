@@ -22,14 +22,7 @@ if TYPE_CHECKING:
 
 
 def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
-    """Start to read a table.
-
-    Args:
-        wanted: Required columns, with the option that sets each.
-
-    Returns:
-        Its header, its rows, and a problem for each missing column.
-    """
+    """Start to read a table: return its header, its rows, and a problem for each missing column."""
     rows = csv.reader(text_lines(path))
     heading = [shown(name) for name in next(rows, [])]
     if not heading:
@@ -213,11 +206,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def class_folders(path: Path) -> list[Path]:
-    """Return the sorted folders in a folder, without hidden ones.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Return the sorted folders in a folder, without hidden ones; raise `OSError` if it cannot be read."""
     with os.scandir(path) as entries:
         return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
 

@@ -30,24 +30,14 @@ _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", 
 
 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration that loads a dataset, with a model and a loss that fit.
-
-    Raises:
-        ConfigError: The options do not fit.
-    """
+    """Return a configuration that loads a dataset; raise `ConfigError` if the options do not fit."""
     model, loss = _MODELS.get(dataset, ("cnn", "sparse_categorical_crossentropy"))
     values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
 
 
 def guess(path: str) -> tuple[str, dict[str, Any]]:
-    """Detect the format of a file or folder.
-
-    Args:
-        path: Its path; relative ones are found as in `engine.data.places`.
-
-    Returns:
-        The name of the dataset, and its options.
+    """Return the name of the dataset that fits a file or folder, and its options.
 
     Raises:
         DataError: It does not exist or has no known format.

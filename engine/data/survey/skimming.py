@@ -106,11 +106,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file, much faster than by reading each line.
-
-    Raises:
-        TooLargeError: It takes too long.
-    """
+    """Count the lines of a file, much faster than by reading each line; raise `TooLargeError` if it takes too long."""
     count, last, ends_at = 0, b"\n", deadline()
     with _opened(path) as file:
         while chunk := file.read(_CHUNK):
@@ -121,11 +117,7 @@ def count_lines(path: Path) -> int:
 
 
 def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
-    """Yield entries while there is time.
-
-    Raises:
-        TooLargeError: The time is over.
-    """
+    """Yield entries while there is time; raise `TooLargeError` if the time is over."""
     for number, entry in enumerate(entries):
         if number % _EACH == 0 and time.monotonic() > ends_at:
             raise TooLargeError

@@ -37,11 +37,7 @@ class DamagedShardError(Exception):
 
 
 def read_bytes(path: str) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Read a whole file; raise `DataError` if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read()
@@ -52,20 +48,13 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file completely or not at all.
-
-    Raises:
-        ConsoleError: It cannot be written.
-    """
+    """Write a file completely or not at all; raise `ConsoleError` if it cannot be written."""
     with _replacing(path) as part, tf.io.gfile.GFile(part, "w") as file:
         file.write(text)
 
 
 def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
-    """Write a shard and read it back before renaming it.
-
-    Args:
-        on_image: Called after each image that was written, and after each that was read back.
+    """Write a shard and read it back before renaming it; `on_image` is called for each image written or read.
 
     Raises:
         DataError: A source file has changed since it was checked.
@@ -168,11 +157,7 @@ def _image(item: Item) -> bytes:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Yield a temporary name to write to; rename the file if nothing went wrong.
-
-    Raises:
-        ConsoleError: The file cannot be written.
-    """
+    """Yield a temporary name to write to; rename the file if nothing went wrong, else raise a `ConsoleError`."""
     part = f"{path}.part"
     try:
         yield part

@@ -38,13 +38,9 @@ _OVERHEAD_BYTES = 200
 def convert_dataset(
     reporter: Reporter, dataset: str, options: dict[str, Any], destination: str, shard_mb: float, seed: int = 0
 ) -> dict[str, Any]:
-    """Convert a dataset into TFRecord shards.
+    """Convert a dataset into TFRecord shards of about `shard_mb` million bytes.
 
-    Args:
-        shard_mb: Target size of a shard, in millions of bytes.
-
-    Returns:
-        Where the shards are, how many there are and how many were written, images, bytes and class counts.
+    Returns where the shards are, how many there are and how many were written, images, bytes and class counts.
 
     Raises:
         DataError: The source cannot be read, has bad images, or the destination belongs to another source.
@@ -117,11 +113,7 @@ def _kept(destination: str, plan: ShardPlan, reporter: Reporter) -> set[int]:
 
 
 def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
-    """Refuse to start if the disk has too little room; for a remote folder that is unknown.
-
-    Raises:
-        ConsoleError: There is too little.
-    """
+    """Raise a `ConsoleError` if the disk has too little room; for a remote folder that is unknown."""
     if is_remote(destination):
         return
     needed = sum(item.bytes + _OVERHEAD_BYTES for index in missing for item in plan.shards[index])
@@ -182,11 +174,7 @@ def _schema(destination: str, plan: ShardPlan, source: str, reporter: Reporter) 
 
 
 class _Count:
-    """Counts images for the reporter.
-
-    Args:
-        share: How many times each is counted.
-    """
+    """Counts images, each `share` times, for the reporter."""
 
     def __init__(self, reporter: Reporter, what: str, total: int, share: int = 1) -> None:
         self._tell = partial(reporter.progress, what)

@@ -140,13 +140,9 @@ class _Stopwatch:
         self._seconds = seconds
 
     def rate(self, name: str, what: str, batches: Any, batch: int, *, again: bool = True) -> Rate:
-        """Measure how fast batches come.
+        """Measure how fast batches come; the last one may have fewer examples.
 
-        Args:
-            batches: A dataset of batches.
-            batch: Examples per batch; the last batch may have fewer.
-            again: Whether to repeat the dataset while there is time; the first batch, which includes the set-up,
-                is then not counted.
+        `again` repeats the dataset while there is time, without counting the first batch, which includes the set-up.
         """
         elements = iter((batches.repeat() if again else batches).with_options(_options()))
         if again:
@@ -155,13 +151,9 @@ class _Stopwatch:
         return Rate(name, what, counted / seconds, counted)
 
     def epochs(self, batches: Any, steps: int, batch: int, *, keeps: bool) -> list[Rate]:
-        """Measure the first epoch, and later ones while there is time.
+        """Measure the first epoch of an endless dataset, and later ones while there is time.
 
-        Args:
-            batches: An endless dataset of batches.
-            steps: Batches per epoch.
-            batch: Examples per batch.
-            keeps: Whether later epochs come from a cache.
+        `keeps` says whether later epochs come from a cache.
         """
         elements = iter(batches)
         counted, seconds = self._count("first epoch", islice(elements, steps), batch, steps)

@@ -76,11 +76,7 @@ def _pairs(users: NDArray[np.int32], items: NDArray[np.int32]) -> Iterator[dict[
 
 
 def _rated(trained: TrainedRun, reporter: Reporter) -> list[NDArray[np.int32]]:
-    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users.
-
-    Raises:
-        DataError: The run's record is damaged.
-    """
+    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users."""
     nothing, users = np.empty(0, np.int32), len(trained.record["users"])
     if "rated" not in trained.record:
         reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")

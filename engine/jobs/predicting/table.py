@@ -34,11 +34,7 @@ class Request:
     skip_bad: bool = False  # whether to skip images that cannot be read instead of failing
 
     def only(self) -> str:
-        """Return the only file.
-
-        Raises:
-            DataError: There are several.
-        """
+        """Return the only file; raise `DataError` if there are several."""
         if len(self.data) > 1:
             raise DataError(
                 f"Only images can be predicted from several files, and {len(self.data)} are given.",
@@ -103,11 +99,7 @@ def inputs_fit() -> Iterator[None]:
 
 
 def class_count(model: Any) -> int:
-    """Return how many classes a model distinguishes.
-
-    Raises:
-        DataError: Its output is not one value per class.
-    """
+    """Return how many classes a model distinguishes; raise `DataError` if its output is not one value per class."""
     try:
         shape = model.output_shape
     except (AttributeError, ValueError):
