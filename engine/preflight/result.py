@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..config.batch import global_batch
-from ..findings import Finding, Severity
+from ..findings import Finding  # noqa: TC001  pydantic needs it
 
 
 class Outcome(StrEnum):
@@ -103,19 +103,7 @@ class Verdict:
 
 
 def from_dict(values: dict[str, Any]) -> Verdict:
-    """Return the verdict with these plain values.
+    """Return the verdict with these plain values; raise `ValueError` if they are not those of one."""
+    from pydantic import TypeAdapter
 
-    Raises:
-        TypeError: They are not those of a verdict.
-        KeyError: Likewise.
-    """
-    return Verdict(
-        **{
-            **values,
-            "outcome": Outcome(values["outcome"]),
-            "memory": Memory(**values["memory"]) if values["memory"] else None,
-            "bound": Bound(**values["bound"]) if values["bound"] else None,
-            "wastes": tuple(Waste(**one) for one in values["wastes"]),
-            "findings": tuple(Finding(**{**one, "severity": Severity(one["severity"])}) for one in values["findings"]),
-        }
-    )
+    return TypeAdapter(Verdict).validate_python(values)

@@ -19,6 +19,7 @@ counts. v2 has 4 links of 496 Gbit/s (CACM 2020).
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -82,7 +83,7 @@ class Topology:
     @property
     def chips(self) -> int:
         """The number of chips."""
-        return _product(self.shape)
+        return math.prod(self.shape)
 
     @property
     def devices(self) -> int:
@@ -99,7 +100,7 @@ class Topology:
     @property
     def hosts(self) -> int:
         """The number of host machines."""
-        return self.chips // _product(self.host_shape)
+        return self.chips // math.prod(self.host_shape)
 
     @property
     def compiler_options(self) -> dict[str, object]:
@@ -132,13 +133,6 @@ class Topology:
     def usable_hbm_bytes(self) -> int:
         """What a program may use of one device's HBM, in bytes."""
         return round(self.generation.usable_hbm_gib * 2**30)
-
-
-def _product(sides: tuple[int, ...]) -> int:
-    product = 1
-    for side in sides:
-        product *= side
-    return product
 
 
 TOPOLOGIES: dict[str, Topology] = {

@@ -39,7 +39,7 @@ _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ImageFacts:
     """What is known about an image file."""
 
     path: str
@@ -53,14 +53,14 @@ class Facts:
     decoder: str = "pillow"
 
 
-def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[Facts]:
+def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[ImageFacts]:
     """Check image files, local or remote, in parallel; the facts about them have the same order."""
     on_progress(f"checking {len(paths):,} images")
     reported_s = time.monotonic()
-    facts: list[Facts] = []
+    facts: list[ImageFacts] = []
     # Local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
     with checkers(32 if paths and is_remote(paths[0]) else 2) as pool:
-        for fact in pool.map(examine, paths):
+        for fact in pool.map(check_image, paths):
             facts.append(fact)
             if time.monotonic() - reported_s > 2.0:
                 reported_s = time.monotonic()
@@ -79,23 +79,23 @@ def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def examine(path: str) -> Facts:
+def check_image(path: str) -> ImageFacts:
     """Check one image file."""
     try:
         with open_file(path) as stream:
-            return _examined(path, stream)
+            return _check_open(path, stream)
     except (FileNotFoundError, tf.errors.NotFoundError):
-        return Facts(path, "is not there")
+        return ImageFacts(path, "is not there")
     except NotAFileError as error:
-        return Facts(path, str(error.strerror).removeprefix("it "))
+        return ImageFacts(path, str(error.strerror).removeprefix("it "))
     except UnidentifiedImageError:
-        return Facts(path, "is not an image of a known format")
+        return ImageFacts(path, "is not an image of a known format")
     except Image.DecompressionBombError:
-        return Facts(path, f"claims to have more than {MOST_PIXELS // 1_000_000} million pixels")
+        return ImageFacts(path, f"claims to have more than {MOST_PIXELS // 1_000_000} million pixels")
     except OSError as error:
-        return Facts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
+        return ImageFacts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
     except Exception as error:  # noqa: BLE001  Pillow's parsers raise what their code happens to raise on damaged bytes
-        return Facts(path, f"is damaged: {one_line(error, 100)}")
+        return ImageFacts(path, f"is damaged: {one_line(error, 100)}")
 
 
 def open_file(path: str) -> BinaryIO:
@@ -112,9 +112,9 @@ def pixels(path: str) -> Image.Image:
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
 
 
-def _examined(path: str, stream: BinaryIO) -> Facts:
+def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
     if not stream.read(1):
-        return Facts(path, "is empty")
+        return ImageFacts(path, "is empty")
     stream.seek(0)
     with Image.open(stream) as image:
         # MPO, which phones write, is a JPEG followed by more JPEGs.
@@ -127,7 +127,7 @@ def _examined(path: str, stream: BinaryIO) -> Facts:
             problem = _damage(kind, stream)
     if orientation > 4:
         width, height = height, width
-    return Facts(path, problem, kind, width, height, orientation, decoder)
+    return ImageFacts(path, problem, kind, width, height, orientation, decoder)
 
 
 def _refusal(image: Image.Image, kind: str) -> str:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .check import Facts
+    from .check import ImageFacts
 
 _RATIOS = (1, 2, 4, 8)
 """The factors that JPEGs can be shrunk by while they are decoded."""
@@ -49,7 +49,7 @@ class Decoding:
 class Reader:
     """Makes datasets that read and decode in parallel and in order image files whose check found no problem."""
 
-    def __init__(self, facts: Sequence[Facts], decoding: Decoding) -> None:
+    def __init__(self, facts: Sequence[ImageFacts], decoding: Decoding) -> None:
         branches = self._branches = _branches(facts, decoding)
         turned = any(fact.orientation != 1 for fact in facts)
 
@@ -63,7 +63,7 @@ class Reader:
         self._read = tf.function(read, input_signature=kinds)
         self._decoding = decoding
 
-    def decoded(self, facts: Sequence[Facts], labels: NDArray[Any] | None = None) -> Any:
+    def decoded(self, facts: Sequence[ImageFacts], labels: NDArray[Any] | None = None) -> Any:
         """Return a dataset that raises an error naming the file when a file is damaged.
 
         Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs.
@@ -78,7 +78,7 @@ class Reader:
             return images
         return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
 
-    def sifted(self, facts: Sequence[Facts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
+    def sifted(self, facts: Sequence[ImageFacts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
         """Return a dataset of (image, label) pairs without the damaged files.
 
         A function is returned with it that returns for each file whether it has been decoded so far.
@@ -98,7 +98,7 @@ class Reader:
 
         return self._mapped(facts, read), marks.numpy
 
-    def _mapped(self, facts: Sequence[Facts], read: Callable[..., Any]) -> Any:
+    def _mapped(self, facts: Sequence[ImageFacts], read: Callable[..., Any]) -> Any:
         """Map a function over the index, path, way and orientation of each file; failures are dropped."""
         numbers, paths = np.arange(len(facts), dtype=np.int64), [fact.path for fact in facts]
         ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
@@ -107,7 +107,7 @@ class Reader:
         return files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
 
 
-def decoded(facts: Sequence[Facts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
+def decoded(facts: Sequence[ImageFacts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
     """Return `Reader.decoded` for files that are read only here."""
     return Reader(facts, decoding).decoded(facts, labels)
 
@@ -126,7 +126,7 @@ def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any
     return resized(image if needs_no_turn else _upright(image, orientation), decoding)
 
 
-def plain_contents(facts: Facts) -> bytes:
+def plain_contents(facts: ImageFacts) -> bytes:
     """Return the contents of an image file for `decode_bytes`: a JPEG or PNG as it is, anything else as a PNG."""
     if facts.decoder != "pillow":
         with open_file(facts.path) as stream:
@@ -180,12 +180,12 @@ def _upright(image: Any, orientation: Any) -> Any:
     return tf.cond(upside_down, lambda: tf.reverse(image, [0]), lambda: image)
 
 
-def _way(fact: Facts, decoding: Decoding) -> tuple[str, int]:
+def _way(fact: ImageFacts, decoding: Decoding) -> tuple[str, int]:
     """Return the decoder and the ratio for a file."""
     return fact.decoder, decoding.ratio(fact.height, fact.width) if fact.decoder == "jpeg" else 1
 
 
-def _branches(facts: Sequence[Facts], decoding: Decoding) -> list[tuple[str, int]]:
+def _branches(facts: Sequence[ImageFacts], decoding: Decoding) -> list[tuple[str, int]]:
     """List the ways that occur, so that a dataset of plain JPEGs has no other branches."""
     return sorted({_way(fact, decoding) for fact in facts})
 

@@ -12,7 +12,7 @@ from ...errors import DataError
 from ..examples import Examples, Input, Sifted, Signature, Task
 from ..plain_text import first_of
 from ..split import counts_by_class
-from .check import examine
+from .check import check_image
 from .decode import Decoding, Reader
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
-    from .check import Facts
+    from .check import ImageFacts
 
 SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
 """Remedy for files that cannot be used."""
@@ -33,7 +33,7 @@ class Files:
 
     place: str
     names: Sequence[str]
-    facts: Sequence[Facts]
+    facts: Sequence[ImageFacts]
     # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
     # classes)``.
     labels: NDArray[Any]
@@ -168,4 +168,4 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
 
 def _why_not(path: str) -> str:
     """Return why a file that passed the check could not be decoded."""
-    return examine(path).problem or "is damaged: its header is valid, but it cannot be decoded"
+    return check_image(path).problem or "is damaged: its header is valid, but it cannot be decoded"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import Facts, open_file
+from ...data.images.check import ImageFacts, open_file
 from ...data.images.decode import plain_contents
 from ...data.places import is_remote
 from ...errors import ConsoleError, DataError, one_line
@@ -152,7 +152,7 @@ def _image(item: Item) -> bytes:
     content = read_bytes(item.path)
     if zlib.crc32(content) != item.crc32:
         raise DataError(f"{item.path} changed while the shards were written.", remedy="Start the conversion again.")
-    return plain_contents(Facts(item.path, decoder="pillow")) if item.is_recoded else content
+    return plain_contents(ImageFacts(item.path, decoder="pillow")) if item.is_recoded else content
 
 
 @contextmanager

@@ -9,22 +9,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import Facts, checkers, examine, pixels
+from ...data.images.check import ImageFacts, check_image, pixels
 from ...data.images.parts import refuse_bad
 from ...data.tfrecord.sharding import Item, Settings
 from ...errors import DataError, one_line
-from ..image_source import read_image_source
+from ..image_source import check_all, read_image_source
 from .shard_files import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from ...data.images.examples import Source
     from ...messages import Reporter
 
-_CHECKERS = 8
 _ANY_LABELS = "categorical_crossentropy"
 """A loss that accepts both class numbers and shares."""
 
@@ -33,7 +30,7 @@ _ANY_LABELS = "categorical_crossentropy"
 class Look:
     """What the check of an image file found."""
 
-    facts: Facts
+    facts: ImageFacts
     bytes: int = 0
     crc32: int = 0
 
@@ -64,7 +61,7 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         reporter.note("Images in data.options.validation_path are not converted: training splits the shards itself.")
     for notice in source.notices:
         reporter.note(notice)
-    looks = look_at_all(source.paths, reporter)
+    looks = check_all(look_at, source.paths, reporter)
     bad = [(name, look.facts.problem) for name, look in zip(source.names, looks, strict=True) if look.facts.problem]
     if bad:
         remedy = "Replace them, or leave them out with --skip-bad."
@@ -84,19 +81,9 @@ def _labels(source: Source) -> NDArray[Any]:
     return source.labels if is_shares else source.numbers
 
 
-def look_at_all(paths: Sequence[str], reporter: Reporter) -> list[Look]:
-    """Check image files in parallel, and return the results in order."""
-    looks = []
-    with checkers(_CHECKERS) as pool:
-        for look in pool.map(look_at, paths):
-            looks.append(look)
-            reporter.progress("checking images", len(looks), len(paths), "images")
-    return looks
-
-
 def look_at(path: str) -> Look:
     """Check an image file and decode it, so that everything in a shard can be read."""
-    facts = examine(path)
+    facts = check_image(path)
     if facts.problem:
         return Look(facts)
     try:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.data_options import ImageFolderOptions
-from tpu_console.engine.data.images.check import examine
+from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.sources import image_folder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for, guess
@@ -77,11 +77,14 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_image_that_is_no_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
-    assert examine(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
+    assert check_image(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
 
 
 def test_an_image_that_links_to_itself_says_so(tmp_path: Path) -> None:
-    assert "cannot be read: Too many levels of symbolic links" in examine(str(make(tmp_path / "x.jpg", "loop"))).problem
+    assert (
+        "cannot be read: Too many levels of symbolic links"
+        in check_image(str(make(tmp_path / "x.jpg", "loop"))).problem
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
