@@ -8,15 +8,16 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..storage.paths import keras_home, runs_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _METADATA_S = 0.5
 _COMMAND_S = 1.5
@@ -88,6 +89,15 @@ def this_machine() -> Sources:
         reaches=_reaches,
         is_terminal=sys.stdout.isatty(),
     )
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages of these names that are installed."""
+    found = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _package(name: str) -> Package | None:

@@ -7,10 +7,8 @@ a verdict is found without loading a framework.
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from ..config.user_code import source_file
 from ..data.function_record import function_record_of
 from ..data.places import locate
 from ..data.survey.survey import survey
+from ..machine.sources import installed_versions
 from ..planning.example_count import train_examples_of
 from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
@@ -41,11 +40,7 @@ _VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the installed packages that a verdict depends on, by name."""
-    found = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    return installed_versions(_PACKAGES)
 
 
 def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:

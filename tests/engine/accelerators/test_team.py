@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import pytest
 from tests.engine.accelerators.host_parts import Hall
 from tests.helpers import LIMIT_S, all_of, small_config, the, wait_until
 from tpu_console.engine.accelerators.hosts.agreed_stop import AgreedStop
+from tpu_console.engine.accelerators.hosts.jax_service import Notes
 from tpu_console.engine.accelerators.hosts.team import Team, Word
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.process.launch import prepare_run
@@ -257,8 +256,7 @@ def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., WorkerPool]) 
     stranger.put("words/1", "[1")
     hosts.start(0)
     for figure in ("[1]", "1", '{"type": []}', end):
-        word = Word(beat=len(figure), figures={"HostSampled": figure})
-        stranger.put("words/1", json.dumps(asdict(word)))
+        Notes(stranger, "words", Word).write(1, Word(figures={"HostSampled": figure}))
         wait_until(lambda figure=figure: hosts.teams[0]._passed_on.get((1, "HostSampled")) == figure, figure)  # type: ignore[misc]
     hosts.start(1)
     hosts.tokens[1].request("asked")
