@@ -156,48 +156,14 @@ MODELS: dict[str, str] = {
     "recommender": "embeddings of users and items",
 }
 
-APPLICATIONS = (
-    "ConvNeXtBase",
-    "ConvNeXtLarge",
-    "ConvNeXtSmall",
-    "ConvNeXtTiny",
-    "ConvNeXtXLarge",
-    "DenseNet121",
-    "DenseNet169",
-    "DenseNet201",
-    "EfficientNetB0",
-    "EfficientNetB1",
-    "EfficientNetB2",
-    "EfficientNetB3",
-    "EfficientNetB4",
-    "EfficientNetB5",
-    "EfficientNetB6",
-    "EfficientNetB7",
-    "EfficientNetV2B0",
-    "EfficientNetV2B1",
-    "EfficientNetV2B2",
-    "EfficientNetV2B3",
-    "EfficientNetV2L",
-    "EfficientNetV2M",
-    "EfficientNetV2S",
-    "InceptionResNetV2",
-    "InceptionV3",
-    "MobileNet",
-    "MobileNetV2",
-    "MobileNetV3Large",
-    "MobileNetV3Small",
-    "NASNetLarge",
-    "NASNetMobile",
-    "ResNet101",
-    "ResNet101V2",
-    "ResNet152",
-    "ResNet152V2",
-    "ResNet50",
-    "ResNet50V2",
-    "VGG16",
-    "VGG19",
-    "Xception",
-)
+_APPLICATIONS = """
+ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169 DenseNet201 EfficientNetB0
+EfficientNetB1 EfficientNetB2 EfficientNetB3 EfficientNetB4 EfficientNetB5 EfficientNetB6 EfficientNetB7
+EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2 EfficientNetV2B3 EfficientNetV2L EfficientNetV2M EfficientNetV2S
+InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile
+ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
+"""
+APPLICATIONS = tuple(_APPLICATIONS.split())
 """The classification models of `keras.applications`."""
 
 

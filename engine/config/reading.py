@@ -83,14 +83,11 @@ def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Pro
         return [Problem(key[:_LONGEST_KEY], "is nested too deeply")]
     if isinstance(value, dict):
         parts = [(f"{key}.{name}" if key else str(name), inner) for name, inner in value.items()]
-        bad = [Problem(name, "has a control or invisible character in its name") for name in value if _is_unsafe(name)]
+        what = "has a control or invisible character in its name"
+        bad = [Problem(name, what) for name in value if unsafe_character(str(name))]
     else:
         parts, bad = [(key, inner) for inner in value], []
     return [*bad, *(problem for name, inner in parts for problem in _text_problems(inner, name, levels - 1))]
-
-
-def _is_unsafe(name: object) -> bool:
-    return bool(unsafe_character(str(name)))
 
 
 def _option_problems(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from ..machine.resources import free_memory_bytes
-from ..storage.disk_space import size_text
+from ..storage.disk_space import free_bytes, size_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,8 +81,4 @@ def _with_remedy(sentence: str) -> str:
 
 def room_beside(folder: Path | None) -> Room:
     """Return the free space for cached examples, with the folder of a cache file if there is one."""
-    disk = 0
-    if folder is not None:
-        with suppress(OSError):
-            disk = shutil.disk_usage(folder.parent).free
-    return Room(free_memory_bytes(), disk)
+    return Room(free_memory_bytes(), (folder is not None and free_bytes(folder.parent)) or 0)

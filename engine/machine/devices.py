@@ -6,6 +6,7 @@ The plan uses them; a run asks the framework itself when it connects.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,16 +26,15 @@ class TpuChip:
 
     name: str  # Google's name, such as ``v5e``
     cores: int  # devices that a framework sees per chip
-    hbm_gib: int  # memory per device in GiB
 
 
-_V2, _V3 = TpuChip("v2", 2, 8), TpuChip("v3", 2, 16)
+_V2, _V3 = TpuChip("v2", 2), TpuChip("v3", 2)
 _BY_DEVICE = {
-    "0x005e": TpuChip("v4", 1, 32),
-    "0x0062": TpuChip("v5p", 1, 95),
-    "0x0063": TpuChip("v5e", 1, 16),
-    "0x006f": TpuChip("v6e", 1, 32),
-    "0x0076": TpuChip("7x", 2, 192),
+    "0x005e": TpuChip("v4", 1),
+    "0x0062": TpuChip("v5p", 1),
+    "0x0063": TpuChip("v5e", 1),
+    "0x006f": TpuChip("v6e", 1),
+    "0x0076": TpuChip("7x", 2),
 }
 CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
 """Every generation by its name."""
@@ -105,10 +105,6 @@ def _word(path: Path) -> str:
 def _gpus(root: Path) -> tuple[str, ...]:
     described = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     if described:
-        return tuple(_gpu_name(path) for path in described)
+        found = (re.search(r"^Model:\s*(\S.*)", _word(path), re.MULTILINE) for path in described)
+        return tuple(model[1].strip() if model else "NVIDIA GPU" for model in found)
     return tuple("NVIDIA GPU" for _ in numbered_devices(root, "nvidia"))
-
-
-def _gpu_name(information: Path) -> str:
-    names = [line.partition(":")[2].strip() for line in _word(information).splitlines() if line.startswith("Model:")]
-    return names[0] if names else "NVIDIA GPU"

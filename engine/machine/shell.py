@@ -16,7 +16,6 @@ class Shell:
     """The terminal, according to its variables."""
 
     is_terminal: bool
-    term: str
     locale: str  # the variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set
     is_utf8: bool  # whether the encoding is UTF-8, which Python also uses without a locale
     colours: int
@@ -35,7 +34,6 @@ def find_shell(sources: Sources) -> Shell:
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     return Shell(
         is_terminal=sources.is_terminal,
-        term=environ.get("TERM", ""),
         locale=f"{deciding}={environ[deciding]}" if deciding else "",
         is_utf8="utf-8" in value or "utf8" in value,
         colours=colours,

@@ -59,7 +59,10 @@ def application(config: RunConfig, signature: Signature) -> Any:
     shape = image_shape("application", signature)
     _check_shape(options, shape)
     base = _base(options, (shape[0], shape[1], 3))
-    _set_trainable(base, options)
+    if options.trainable == "from":
+        unfreeze_layers(base, options.from_layer, "model_options.from_layer")
+    else:
+        base.trainable = options.trainable == "all"
     inputs = keras.Input(shape)
     pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
     prepared = preprocessed(pixels, options.name, 255.0 if config.data.pixels == "unit" else 1.0)
@@ -165,13 +168,6 @@ def _load_weights(base: Any, options: ApplicationOptions) -> None:
             why=one_line(error),
             remedy="Set model_options.weights to imagenet, none or a file of this model's weights (include_top=False).",
         ) from error
-
-
-def _set_trainable(base: Any, options: ApplicationOptions) -> None:
-    if options.trainable == "from":
-        unfreeze_layers(base, options.from_layer, "model_options.from_layer")
-    else:
-        base.trainable = options.trainable == "all"
 
 
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:

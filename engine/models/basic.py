@@ -57,8 +57,13 @@ def vgg(config: RunConfig, signature: Signature) -> Any:
 
 def mlp(config: RunConfig, signature: Signature) -> Any:
     """Build `mlp`."""
-    options = MlpOptions.model_validate(config.model_options)
-    return _mlp(options, signature.shape, signature.classes)
+    options, layers = MlpOptions.model_validate(config.model_options), keras.layers
+    stack: list[Any] = [keras.Input(signature.shape), layers.Flatten()]
+    for units in options.hidden:
+        stack.append(layers.Dense(units, activation="relu"))
+        if options.dropout:
+            stack.append(layers.Dropout(options.dropout))
+    return keras.Sequential([*stack, classifier(signature.classes)], name="mlp")
 
 
 def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
@@ -82,16 +87,6 @@ def _stacked(name: str, stack: list[Any], signature: Signature, remedy: str) -> 
             why=one_line(error, 300),
             remedy=f"{remedy}: each block halves height and width.",
         ) from error
-
-
-def _mlp(options: MlpOptions, input_shape: tuple[int | None, ...], classes: int) -> Any:
-    layers = keras.layers
-    stack: list[Any] = [keras.Input(input_shape), layers.Flatten()]
-    for units in options.hidden:
-        stack.append(layers.Dense(units, activation="relu"))
-        if options.dropout:
-            stack.append(layers.Dropout(options.dropout))
-    return keras.Sequential([*stack, classifier(classes)], name="mlp")
 
 
 def classifier(classes: int) -> Any:

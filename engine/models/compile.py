@@ -72,7 +72,8 @@ def compile_model(
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
-        loss=_translation_loss() if is_translation else _loss(config),
+        # Padding counts for nothing: the loss is a mean over the words of a batch.
+        loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING) if is_translation else _loss(config),
         # The sample weight is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
@@ -88,16 +89,11 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     """
     import tensorflow as tf
 
-    def of_batch(spec: Any) -> Any:
-        return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
-
-    build_from_shapes(model, tf.nest.map_structure(of_batch, element_spec))
+    of_batch = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), element_spec
+    )
+    build_from_shapes(model, of_batch)
     skip_build_in_fit(model)
-
-
-def _translation_loss() -> Any:
-    """Return the loss as a mean over the words of a batch, without padding."""
-    return keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
 
 
 def _loss(config: RunConfig) -> Any:

@@ -75,13 +75,11 @@ class RuntimeMetrics:
         self,
         ports: Sequence[int],
         *,
-        quiet_s: float = _QUIET_S,
         deadline_s: float = _DEADLINE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
         self._deadline_s = deadline_s
-        self._quiet_s = quiet_s
         self._clock = clock
         self._channels: dict[int, Any] = {}
         self._silences: dict[tuple[int, str], _Silence] = {}
@@ -134,7 +132,7 @@ class RuntimeMetrics:
         )
 
     def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
-        self._silences[port, about] = _Silence(self._clock() + self._quiet_s, why)
+        self._silences[port, about] = _Silence(self._clock() + _QUIET_S, why)
         return Reading({}, why)
 
     def _call(self, port: int) -> Callable[..., Any]:

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
 
 
+_EVERY_S = 1.0
+
+
 class Sampler:
     """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
     `accelerator` is None in a notebook, which chooses its own.
     """
 
-    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:
+    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None) -> None:
         self._recorder = recorder
-        self._every_s = every_s
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
         self._host = HostReader(accelerator.process if accelerator is not None else 0)
         self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0)
@@ -55,7 +57,7 @@ class Sampler:
 
     def _run(self) -> None:
         self._sample_devices()
-        while not self._over.wait(self._every_s):
+        while not self._over.wait(_EVERY_S):
             self._recorder.emit(self._host_sample())
             self._sample_devices()
         if self._devices is not None:

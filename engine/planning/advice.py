@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config.batch import global_batch, steps_per_epoch
+from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.model_options import MODEL_OPTIONS
 from ..findings import Finding, Severity, most_severe_first
 from .example_count import train_examples_of
@@ -70,7 +70,7 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
         yield Finding(Severity.INFO, text, key=key)
     if batch % 8:
         text = (
-            f"A batch of {batch} per replica is not a multiple of 8; a TPU pads it to {_up(batch, 8)}. "
+            f"A batch of {batch} per replica is not a multiple of 8; a TPU pads it to {padded(batch, 8)}. "
             "Multiples of 128 are best."
         )
         yield Finding(Severity.INFO if batch < 8 else Severity.WARNING, text, key=key)
@@ -127,8 +127,7 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
             if not isinstance(size, int) or size % 128 == 0 or (size < 128 and size % 8 == 0):
                 continue
             tile = 128 if size >= 64 else 8
-            padded = _up(size, tile)
-            text = f"A TPU pads {name} from {size} to {padded}."
+            text = f"A TPU pads {name} from {size} to {padded(size, tile)}."
             remedy = f"Use {max(tile, round(size / tile) * tile)} instead of {size} in model_options.{name}"
             yield Finding(Severity.INFO, text, remedy=remedy, key=f"model_options.{name}")
     heads, width = given.get("heads"), given.get("width")
@@ -166,7 +165,3 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
     elif asked > 1:
         why = "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead anyway"
         yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
-
-
-def _up(size: int, to: int) -> int:
-    return -(-size // to) * to

@@ -172,8 +172,9 @@ def _named(chain: list[BaseException], model: Any) -> Any:
 def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
     import keras  # loaded where a model was built
 
-    is_foreign = type(layer).__name__ in _TENSORFLOW_LAYERS or any(_went_through_tensorflow(error) for error in chain)
-    if is_foreign and keras.backend.backend() == "jax":
+    files = [frame.f_code.co_filename for error in chain for frame, _ in traceback.walk_tb(error.__traceback__)]
+    is_foreign = any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
+    if (is_foreign or type(layer).__name__ in _TENSORFLOW_LAYERS) and keras.backend.backend() == "jax":
         return _TENSORFLOW
     texts = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
     for text in texts:
@@ -181,11 +182,6 @@ def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
         if kind := next((kind for kind in _KINDS if kind.says.search(text[:600])), None):
             return kind
     return None
-
-
-def _went_through_tensorflow(error: BaseException) -> bool:
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
 
 
 def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str) -> tuple[str, tuple[Finding, ...]]:

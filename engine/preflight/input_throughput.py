@@ -29,15 +29,12 @@ class InputThroughput:
         return self.measured_per_s >= self.wanted_per_s
 
 
-def input_throughput_of(config: RunConfig, verdict: Verdict, cores: int | None = None) -> InputThroughput | None:
-    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured; None without one of them.
-
-    `cores` are those of the measurement, by default all of this process.
-    """
+def input_throughput_of(config: RunConfig, verdict: Verdict) -> InputThroughput | None:
+    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured; None without both."""
     speed = input_speed_of(config)
     if speed is None or verdict.bound is None:
         return None
-    cores = cores or usable_cores()
+    cores = usable_cores()
     measured = speed.later or speed.first
     wanted = verdict.bound.images_per_s
     needed = math.ceil(wanted * cores / measured / max(1, verdict.hosts))

@@ -61,13 +61,14 @@ def batch_of(config: RunConfig) -> Batch:
     if signature.task is Task.TRANSLATION:
         weight = (int(signature.sizes["length"]),)
     is_balanced = config.class_weight == "balanced" and signature.classes > 0
+    top = _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
     return Batch(
         signature=signature,
         inputs=signature.inputs,
         label=label,
         weight=() if is_balanced and weight is None else weight,
         validation_weight=weight,
-        largest_pixel=1.0 if config.data.pixels == "unit" else _top(config),
+        largest_pixel=1.0 if config.data.pixels == "unit" else top,
         assumed=assumed,
     )
 
@@ -118,10 +119,6 @@ def _fixed(name: str, shape: tuple[int | None, ...]) -> tuple[int, ...]:
 def _on_device(dtype: str) -> str:
     """Return the dtype on JAX, which uses 32 bits instead of 64."""
     return dtype.replace("64", "32")
-
-
-def _top(config: RunConfig) -> float:
-    return _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
 
 
 def _signature(config: RunConfig) -> tuple[Signature, str]:

@@ -10,8 +10,10 @@ multiples of 256 fill the unit.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from ..config.batch import padded
 from .layers import all_layers, count, products, shapes_of
 from .result import Waste
 
@@ -64,7 +66,7 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
             return paid <= sum(_cost(one, batch, size, rows, is_feature_exact=True) for one in own) * (1 + 1e-9)
 
         nearest = _nearest(feature, is_clean)
-        found.append(Waste(name, "features", feature, _up(feature, LANES), lost, flops, nearest))
+        found.append(Waste(name, "features", feature, padded(feature, LANES), lost, flops, nearest))
     if (lost := 1 - exact_batch / flops) >= _LEAST_SHARE:
         best = _nearest(
             batch,
@@ -75,7 +77,7 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
             ),
         )
         # Weight gradients are sums over the batch, which the unit computes in blocks of 128.
-        found.append(Waste(name, "batch", batch, _up(batch, LANES), lost, flops, best))
+        found.append(Waste(name, "batch", batch, padded(batch, LANES), lost, flops, best))
     return found
 
 
@@ -90,7 +92,7 @@ def _cost(
 
     def side(size: int, to: int, kind: str) -> int:
         is_exact = is_feature_exact if kind == "feature" else kind == "batch" and is_batch_exact
-        return size if is_exact else _up(size, to)
+        return size if is_exact else padded(size, to)
 
     def product(contracted: tuple[int, str], left: tuple[int, str], right: tuple[int, str]) -> int:
         held, streamed = [side(s, LANES, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]
@@ -115,25 +117,24 @@ def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
         return []
     channels = int(outputs[0][-1] or 1)
     places = count(outputs[0]) // channels
-    paid = min(_up(channels, LANES) * _up(batch, rows), _up(channels, rows) * _up(batch, LANES))
-    exact = min(channels * _up(batch, rows), channels * _up(batch, LANES))
+    paid = min(padded(channels, LANES) * padded(batch, rows), padded(channels, rows) * padded(batch, LANES))
+    exact = min(channels * padded(batch, rows), channels * padded(batch, LANES))
     share = 1 - exact / paid
     if share < _LEAST_SHARE:
         return []
-    window = 1
-    for size in kernel.shape[:-2]:
-        window *= int(size)
-    flops = 6.0 * window * places * paid
-    return [Waste(layer.name, "features", channels, _up(channels, LANES), share, flops, _nearest(channels, _is_whole))]
+    flops = 6.0 * math.prod(kernel.shape[:-2]) * places * paid
+    return [
+        Waste(layer.name, "features", channels, padded(channels, LANES), share, flops, _nearest(channels, _is_whole))
+    ]
 
 
 def _of_embedding(layer: Any) -> list[Waste]:
     """An embedding multiplies nothing; it wastes memory traffic."""
     width = int(layer.output_dim)
-    share = 1 - width / _up(width, LANES)
+    share = 1 - width / padded(width, LANES)
     if share < _LEAST_SHARE:
         return []
-    return [Waste(layer.name, "features", width, _up(width, LANES), share, 0.0, _nearest(width, _is_whole))]
+    return [Waste(layer.name, "features", width, padded(width, LANES), share, 0.0, _nearest(width, _is_whole))]
 
 
 def _is_whole(size: int) -> bool:
@@ -146,8 +147,4 @@ def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
         for candidate in (size + distance, size - distance):
             if candidate > 0 and is_clean(candidate):
                 return candidate
-    return _up(size, LANES)
-
-
-def _up(size: int, to: int) -> int:
-    return -(-size // to) * to
+    return padded(size, LANES)

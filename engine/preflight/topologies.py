@@ -35,10 +35,8 @@ class Generation:
     """A generation of TPUs."""
 
     name: str  # as Google Cloud names it, such as ``v5e``
-    counts_cores: bool  # whether the number in a name counts TensorCores, two a chip, instead of chips
     devices_per_chip: int  # devices that a framework sees on a chip
     chip_flops: float  # peak bf16 operations per second of a chip
-    chip_hbm_gib: float  # HBM of a chip, in GiB
     chip_hbm_bytes_per_s: float  # HBM bandwidth of a chip, in bytes per second
     chip_link_bytes_per_s: float  # bytes per second that a chip sends over all its links
     usable_hbm_gib: float  # what a program may use of one device's HBM, in GiB
@@ -55,13 +53,13 @@ _DEEP = {8: (2, 2, 1), 16: (2, 2, 2), 32: (2, 2, 4), 64: (2, 4, 4), 128: (4, 4, 
 GENERATIONS: dict[str, Generation] = {
     generation.name: generation
     for generation in (
-        Generation("v2", True, 2, 45e12, 16, 700e9, 248e9, 7.48, _FLAT, (2, 2), (2, 2)),
-        Generation("v3", True, 2, 123e12, 32, 900e9, 332e9, 15.48, _FLAT, (2, 2), (2, 2)),
-        Generation("v4", True, 1, 275e12, 32, 1228e9, 300e9, 30.75, _DEEP, (2, 2, 1), (2, 2, 1), "megacore"),
-        Generation("v5e", False, 1, 197e12, 16, 819e9, 200e9, 15.75, _SMALL, (2, 4), (2, 2)),
-        Generation("v5p", True, 1, 459e12, 95, 2765e9, 600e9, 95.73, _DEEP, (2, 2, 1), (2, 2, 1)),
-        Generation("v6e", False, 1, 918e12, 32, 1638e9, 400e9, 31.24, _SMALL, (2, 4), (2, 2)),
-        Generation("tpu7x", True, 2, 2307e12, 192, 7380e9, 600e9, 94.74, _DEEP, (2, 2, 1), (2, 2, 1)),
+        Generation("v2", 2, 45e12, 700e9, 248e9, 7.48, _FLAT, (2, 2), (2, 2)),
+        Generation("v3", 2, 123e12, 900e9, 332e9, 15.48, _FLAT, (2, 2), (2, 2)),
+        Generation("v4", 1, 275e12, 1228e9, 300e9, 30.75, _DEEP, (2, 2, 1), (2, 2, 1), "megacore"),
+        Generation("v5e", 1, 197e12, 819e9, 200e9, 15.75, _SMALL, (2, 4), (2, 2)),
+        Generation("v5p", 1, 459e12, 2765e9, 600e9, 95.73, _DEEP, (2, 2, 1), (2, 2, 1)),
+        Generation("v6e", 1, 918e12, 1638e9, 400e9, 31.24, _SMALL, (2, 4), (2, 2)),
+        Generation("tpu7x", 2, 2307e12, 7380e9, 600e9, 94.74, _DEEP, (2, 2, 1), (2, 2, 1)),
     )
 }
 """Every generation by its name."""
@@ -123,11 +121,6 @@ class Topology:
     def link_bytes_per_s(self) -> float:
         """Most bytes per second that one device can send: all links of its chip, as if the other core were idle."""
         return self.generation.chip_link_bytes_per_s
-
-    @property
-    def hbm_gib(self) -> float:
-        """HBM of one device, in GiB."""
-        return self.generation.chip_hbm_gib / self.generation.devices_per_chip
 
     @property
     def usable_hbm_bytes(self) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -50,7 +51,8 @@ class Reader:
     """Makes datasets that read and decode in parallel and in order image files whose check found no problem."""
 
     def __init__(self, facts: Sequence[ImageFacts], decoding: Decoding) -> None:
-        branches = self._branches = _branches(facts, decoding)
+        # Only the ways that occur: a dataset of plain JPEGs has no other branches.
+        branches = self._branches = sorted({_way(fact, decoding) for fact in facts})
         turned = any(fact.orientation != 1 for fact in facts)
 
         def read(path: Any, way: Any, orientation: Any) -> Any:
@@ -185,20 +187,16 @@ def _way(fact: ImageFacts, decoding: Decoding) -> tuple[str, int]:
     return fact.decoder, decoding.ratio(fact.height, fact.width) if fact.decoder == "jpeg" else 1
 
 
-def _branches(facts: Sequence[ImageFacts], decoding: Decoding) -> list[tuple[str, int]]:
-    """List the ways that occur, so that a dataset of plain JPEGs has no other branches."""
-    return sorted({_way(fact, decoding) for fact in facts})
-
-
 def _decoder(path: Any, decoder: str, ratio: int) -> Callable[[], Any]:
     """Return a function that reads and decodes a file, for use as a branch of the graph."""
     if decoder == "pillow":
-        return lambda: tf.ensure_shape(tf.numpy_function(_with_pillow, [path], tf.uint8), (None, None, 3))
+        read = partial(tf.numpy_function, lambda name: np.asarray(pixels(name.decode())), [path], tf.uint8)
+        return lambda: tf.ensure_shape(read(), (None, None, 3))
 
-    def read() -> Any:
-        return _native(tf.io.read_file(path), decoder, ratio)()
+    def read_and_decode() -> Any:
+        return _native(tf.io.read_file(path), decoder, ratio)()  # read inside of the branch
 
-    return read
+    return read_and_decode
 
 
 def _native(contents: Any, decoder: str, ratio: int) -> Callable[[], Any]:
@@ -223,10 +221,6 @@ def _on_white(image: Any) -> Any:
     """Lay an RGBA image over white, as a viewer does; transparent pixels can have any colour."""
     color, alpha = tf.cast(image[..., :3], tf.int32), tf.cast(image[..., 3:], tf.int32)
     return tf.cast((color * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
-
-
-def _with_pillow(path: bytes) -> NDArray[np.uint8]:
-    return np.asarray(pixels(path.decode()))
 
 
 def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:

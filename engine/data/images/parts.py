@@ -161,11 +161,7 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
         bad = [(part.names[index], part.facts[index].path) for part, index in lost]
         if bad:
             total = sum(len(part.facts) for part, _ in here)
-            problems = [(name, _why_not(path)) for name, path in sorted(bad)]
+            unknown = "is damaged: its header is valid, but it cannot be decoded"
+            problems = [(name, check_image(path).problem or unknown) for name, path in sorted(bad)]
             found.append((f"{len(bad):,} of {total:,} images in {place}", named(problems)))
     return found
-
-
-def _why_not(path: str) -> str:
-    """Return why a file that passed the check could not be decoded."""
-    return check_image(path).problem or "is damaged: its header is valid, but it cannot be decoded"

@@ -13,7 +13,7 @@ from ...errors import DataError, Problem
 from ...storage.files import kind_of, read_bytes
 from ...storage.paths import user_path
 from ..places import is_image_name, is_remote, locate
-from ..plain_text import first_of, layout_of
+from ..plain_text import first_of, is_number, layout_of
 from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from .skimming import Survey, count_lines, deadline, in_time, nearest, shown, text_lines, trouble
 
@@ -55,12 +55,7 @@ def _image_csv(path: Path, options: Any) -> Survey:
 
 def _largest(labels: list[str]) -> int:
     """Return the index of the largest probability; the loader reports cells that are not numbers."""
-    shares = []
-    for label in labels:
-        try:
-            shares.append(float(label))
-        except ValueError:
-            shares.append(0.0)
+    shares = [float(label) if is_number(label) else 0.0 for label in labels]
     return shares.index(max(shares))
 
 

@@ -86,14 +86,13 @@ def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:
     text, label = _named(heading, _TEXTS), _named(heading, _LABELS)
     if text and label:
         return "text-csv", path | {"text_column": text, "label_column": label}
-    folder = next((name for name in ("images", ".") if row and _has_image(file.parent / name, row[0])), None)
-    return None if folder is None else ("image-csv", path | {"images": folder})
+    names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
+    for folder in ("images", "."):
+        if any((file.parent / folder / name).is_file() for name in names):
+            return "image-csv", path | {"images": folder}
+    return None
 
 
 def _named(heading: Sequence[str], names: Sequence[str]) -> str:
     """Return the first column with one of these names, or an empty string."""
     return next((column for name in names for column in heading if column.strip().lower() == name), "")
-
-
-def _has_image(folder: Path, name: str) -> bool:
-    return bool(name) and any((folder / f"{name}{ending}").is_file() for ending in ("", *sorted(IMAGE_ENDINGS)))

@@ -121,7 +121,8 @@ def _check_record(raw: bytes, item: Item) -> None:
         raise DamagedShardError(f"a record of {item.name} cannot be read") from error
     if name != _encoded(item.name):
         raise DamagedShardError(f"{item.name} is not where it should be")
-    if label != (item.label if isinstance(item.label, int) else _as_stored(item.label)):
+    # A `tf.train.Example` rounds shares to float32.
+    if label != (item.label if isinstance(item.label, int) else tuple(np.array(item.label, np.float32).tolist())):
         raise DamagedShardError(f"{item.name} has another label")
     if orientation != item.orientation:
         raise DamagedShardError(f"{item.name} has another orientation")
@@ -179,11 +180,6 @@ def _reason(error: Any) -> str:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return "the disk is full"
     return one_line(error, 200).rpartition("; ")[2].rstrip(".")
-
-
-def _as_stored(shares: tuple[float, ...]) -> tuple[float, ...]:
-    """Round shares to float32, as a `tf.train.Example` does."""
-    return tuple(float(np.float32(share)) for share in shares)
 
 
 def _encoded(name: str) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -25,6 +25,7 @@ from ...data.tfrecord.schema import (
 )
 from ...data.tfrecord.sharding import MANIFEST_NAME, ShardPlan, differences, plan_shards, write_manifest
 from ...errors import ConsoleError, DataError
+from ...storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
 from .shard_source import read_images
 
@@ -117,8 +118,8 @@ def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
     if is_remote(destination):
         return
     needed = sum(item.bytes + _OVERHEAD_BYTES for index in missing for item in plan.shards[index])
-    free = shutil.disk_usage(destination).free
-    if needed > free:
+    free = free_bytes(Path(destination))
+    if free is not None and needed > free:
         raise ConsoleError(
             f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
             remedy="Free space, or choose another folder.",

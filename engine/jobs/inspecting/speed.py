@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ...data.images.decode import Decoding, decode_bytes
+from ...input.decoding import untuned
 from ...input.pipeline import build_pipeline
 from ...storage.files import make_private_folder
 from ...storage.paths import runs_folder
@@ -144,7 +145,7 @@ class _Stopwatch:
 
         `again` repeats the dataset while there is time, without counting the first batch, which includes the set-up.
         """
-        elements = iter((batches.repeat() if again else batches).with_options(_options()))
+        elements = iter((batches.repeat() if again else batches).with_options(untuned()))
         if again:
             next(elements)
         counted, seconds = self._count(what, elements, batch, None)
@@ -179,13 +180,6 @@ class _Stopwatch:
                 break
         self._reporter.progress(f"measuring {what}", counted, counted, "examples")
         return counted, max(now - began, 1e-9)
-
-
-def _options() -> Any:
-    """Return the options of a run's pipeline: no autotuning."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
 
 
 def _forget(paths: Sequence[str]) -> None:
