@@ -68,7 +68,7 @@ def test_silence_is_measured_from_the_last_note(hall: Hall) -> None:
     assert [notes.silent_s(index) for index in (1, 2, 3)] == [0.0, 7.0, 7.0]
 
 
-def test_what_no_host_wrote_is_passed_over(hall: Hall) -> None:
+def test_texts_that_are_not_notes_are_ignored(hall: Hall) -> None:
     board = hall.board(0)
     for index, text in enumerate(["", "[]", "{", '{"what": 1}', '{"remedy": "x"}', "null"]):
         board.put(f"decisions/{index}", f"0 {text}")

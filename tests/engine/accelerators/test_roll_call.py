@@ -90,7 +90,7 @@ def roll() -> Iterator[Callable[[int], Roll]]:
         one.close()
 
 
-def test_all_come_and_hear_of_each_other(roll: Callable[[int], Roll]) -> None:
+def test_all_hosts_arrive_and_learn_the_names_of_the_others(roll: Callable[[int], Roll]) -> None:
     hosts = roll(3)
     hosts.start(0)
     hosts.wait_for(f"waiting for hosts 1 and 2 at {LOOPBACK}:{hosts.hall.port}")
@@ -102,7 +102,7 @@ def test_all_come_and_hear_of_each_other(roll: Callable[[int], Roll]) -> None:
     assert len(hosts.told) == 2, "it is reported when it changes, not at every look"
 
 
-def test_a_host_that_never_comes_is_named_after_the_limit(roll: Callable[[int], Roll]) -> None:
+def test_a_missing_host_is_named_after_the_time_limit(roll: Callable[[int], Roll]) -> None:
     hosts = roll(4)
     hosts.start(0, wait_s=1.5)
     hosts.start(1)
@@ -141,7 +141,7 @@ def test_two_hosts_of_one_number(roll: Callable[[int], Roll]) -> None:
     assert sorted(hosts.result("host 0")) == sorted(hosts.result("first")) == [0, 1, 2], "the first one stays"
 
 
-def test_whoever_comes_after_the_beginning_is_refused(roll: Callable[[int], Roll]) -> None:
+def test_a_host_that_arrives_after_the_start_is_refused(roll: Callable[[int], Roll]) -> None:
     hosts = roll(2)
     hosts.start(0)
     hosts.start(1, "first")
@@ -150,7 +150,7 @@ def test_whoever_comes_after_the_beginning_is_refused(roll: Callable[[int], Roll
     assert f"The hosts at {LOOPBACK}:{hosts.hall.port} have begun." in str(hosts.result("second"))
 
 
-def test_a_host_that_left_may_come_again(roll: Callable[[int], Roll]) -> None:
+def test_a_host_that_left_may_join_again(roll: Callable[[int], Roll]) -> None:
     hosts = roll(3)
     hosts.start(0)
     hosts.start(1, "first")
@@ -208,13 +208,13 @@ def test_only_the_name_and_the_place_may_differ() -> None:
     assert mine.config == same.config != other.config
 
 
-def test_a_coordinator_that_never_comes() -> None:
+def test_host_0_never_answers() -> None:
     port = free_port()
     with pytest.raises(AcceleratorError, match=rf"Host 0 did not answer at {LOOPBACK}:{port}.*refused.*--host-index 0"):
         go_to_meeting(place(1, port=port, wait_s=0.3), lambda: False)
 
 
-def test_a_stop_while_nobody_answers() -> None:
+def test_a_stop_request_while_waiting_for_host_0() -> None:
     with pytest.raises(StoppedError):
         go_to_meeting(place(1, port=free_port()), lambda: True)
 

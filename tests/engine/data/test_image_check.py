@@ -30,7 +30,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_what_is_wrong_is_said(tmp_path: Path, kind: str) -> None:
+def test_problems_are_reported(tmp_path: Path, kind: str) -> None:
     assert check_image(str(write_bad(tmp_path, kind))).problem.startswith(REASONS[kind])
 
 
@@ -47,7 +47,7 @@ def test_a_file_on_another_file_system_is_read_through_tensorflow(tmp_path: Path
     assert check_image(f"file://{tmp_path}/none.jpg").problem == "is not there"
 
 
-def test_what_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
     assert check_image(str(tmp_path / "none.jpg")).problem == "is not there"
     assert check_image(str(tmp_path / "folder.jpg")).problem == "is a folder, not a regular file"
@@ -87,7 +87,7 @@ def test_every_cut_of_a_jpeg_or_png_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif", "a.webp", "a.bmp"])
-def test_whatever_is_in_a_file_it_is_only_looked_at(tmp_path: Path, name: str) -> None:
+def test_any_content_of_a_file_is_handled(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     smooth().save(path)
     content, dice = path.read_bytes(), random.Random(name)
@@ -100,7 +100,7 @@ def test_whatever_is_in_a_file_it_is_only_looked_at(tmp_path: Path, name: str) -
         assert facts.problem or facts.width * facts.height <= 100_000_000
 
 
-def test_facts_come_in_the_order_of_the_files(tmp_path: Path) -> None:
+def test_facts_have_the_order_of_the_files(tmp_path: Path) -> None:
     paths = []
     for number in range(20):
         paths.append(str(tmp_path / f"{number}.png"))

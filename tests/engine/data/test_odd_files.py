@@ -76,7 +76,7 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_that_is_no_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
+def test_an_image_that_is_not_a_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
     assert check_image(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
 
 
@@ -89,7 +89,7 @@ def test_an_image_that_links_to_itself_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
 @pytest.mark.parametrize("dataset", FORMATS)
-def test_a_plan_for_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+def test_a_plan_for_a_dataset_that_is_not_a_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     (tmp_path / "images").mkdir()
     assert str(path) in one_sentence(surveyed(dataset, path))
@@ -97,7 +97,7 @@ def test_a_plan_for_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, d
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
 @pytest.mark.parametrize("dataset", FORMATS)
-def test_loading_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+def test_loading_a_dataset_that_is_not_a_file_raises_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     with pytest.raises(DataError) as caught:
         load_examples(config_for(dataset, {"path": str(path)}), lambda _: None)
@@ -106,14 +106,14 @@ def test_loading_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, data
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
-def test_the_format_of_what_is_no_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
+def test_the_format_of_something_that_is_not_a_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     with pytest.raises(DataError, match=r"cannot be read|it does not exist|not in a known format"):
         guess(str(path))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "zero", "loop"])
-def test_the_plan_names_an_image_that_is_no_file(tmp_path: Path, kind: str) -> None:
+def test_the_plan_names_an_image_that_is_not_a_file(tmp_path: Path, kind: str) -> None:
     folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
     make(folder / "a" / "odd.jpg", kind)
     make(folder / "loop", "loop")
@@ -156,7 +156,7 @@ def test_loading_names_images_that_are_no_files(tmp_path: Path, skip_bad: bool) 
             load_examples(config, lambda _: None)
 
 
-def test_an_image_of_a_table_that_is_no_file_is_named(tmp_path: Path) -> None:
+def test_an_image_of_a_table_that_is_not_a_file_is_named(tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path / "plants", 3)
     image = table.parent / "images" / "Train_0.jpg"
     image.unlink()
@@ -166,7 +166,7 @@ def test_an_image_of_a_table_that_is_no_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "zero"])
-def test_a_table_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_table_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "odd.csv", kind)
     with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
         read_text(str(path))

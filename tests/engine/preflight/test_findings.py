@@ -248,7 +248,7 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 """
 
 
-def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
+def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
     outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
     assert outcome == "could not tell"
     assert reason.startswith("Internal error in the compiler")
