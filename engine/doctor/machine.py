@@ -48,8 +48,8 @@ def check_internet(facts: Environment) -> CheckResult | None:
     title = "Internet"
     if facts.place.kind is not Kind.KAGGLE:
         return None
-    if "internet" in facts.unanswered:
-        return not_checked("internet", title, facts, "internet")
+    if "has_internet" in facts.unanswered:
+        return not_checked("internet", title, facts, "has_internet")
     evidence = (f"a connection to {facts.data_host}:443",)
     if facts.has_internet:
         return CheckResult("internet", title, Severity.OK, f"{facts.data_host} answers.", evidence)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from .gpu import Gpus, find_gpus
 from .holders import Holders, find_holders
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .sources import Sources
-
-T = TypeVar("T")
 
 LIMIT_S = 2.2
 """Time limit for all probes together."""
@@ -57,27 +56,25 @@ def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Env
     sources = sources or this_machine()
     deadline = time.monotonic() + limit_s
     unanswered: dict[str, str] = {}
-    metadata = _Probe("metadata", lambda: read_metadata(sources))
-    holders = _Probe("holders", lambda: find_holders(sources))
-    gpus = _Probe("gpus", lambda: find_gpus(sources))
-    resources = _Probe("resources", lambda: find_resources(sources))
-    disks = _Probe("disks", lambda: find_disks(sources))
-    packages = _Probe("packages", lambda: find_packages(sources))
-    internet = _Probe("internet", lambda: _reaches_data(sources))
-    attributes = metadata.answer(deadline, unanswered) or {}
-    place, tpu = find_place(sources, attributes), find_tpu(sources, attributes)
+    looks: dict[str, Callable[[Sources], Any]] = {
+        "metadata": read_metadata,
+        "gpus": find_gpus,
+        "holders": find_holders,
+        "resources": find_resources,
+        "disks": find_disks,
+        "packages": find_packages,
+        "has_internet": _reaches_data,
+    }
+    probes = {name: _Probe(name, partial(look, sources)) for name, look in looks.items()}
+    found = {name: probe.answer(deadline, unanswered) for name, probe in probes.items()}
+    attributes = found.pop("metadata") or {}
     return Environment(
-        place=place,
-        tpu=tpu,
-        gpus=gpus.answer(deadline, unanswered),
-        holders=holders.answer(deadline, unanswered),
-        resources=resources.answer(deadline, unanswered),
-        disks=disks.answer(deadline, unanswered),
-        packages=packages.answer(deadline, unanswered),
+        place=find_place(sources, attributes),
+        tpu=find_tpu(sources, attributes),
         shell=find_shell(sources),
-        has_internet=internet.answer(deadline, unanswered) if place.kind is Kind.KAGGLE else None,
         huge_pages=sources.text("sys/kernel/mm/transparent_hugepage/enabled"),
         unanswered=unanswered,
+        **found,
     )
 
 
@@ -87,13 +84,13 @@ def _reaches_data(sources: Sources) -> bool | None:
     return sources.reaches(_DATA_HOST, 443)
 
 
-class _Probe(Generic[T]):
+class _Probe:
     """Reads one fact in its own thread, which may hang, for example on a dead network disk."""
 
-    def __init__(self, name: str, look: Callable[[], T]) -> None:
+    def __init__(self, name: str, look: Callable[[], Any]) -> None:
         self._name = name
         self._look = look
-        self._found: list[T] = []
+        self._found: list[Any] = []
         self._why = ""
         self._thread = threading.Thread(target=self._run, name=f"probe {name}", daemon=True)
         self._thread.start()
@@ -104,7 +101,7 @@ class _Probe(Generic[T]):
         except Exception as error:  # noqa: BLE001  one failing probe must not stop the others
             self._why = f"{type(error).__name__}: {error}"
 
-    def answer(self, deadline: float, unanswered: dict[str, str]) -> T | None:
+    def answer(self, deadline: float, unanswered: dict[str, str]) -> Any:
         """Wait for the fact until the deadline; if there is none, put the reason into `unanswered`."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._found:

@@ -54,12 +54,6 @@ class Reading:
     why_not: str = ""  # why there are none; empty when there are
 
 
-@dataclass(frozen=True, slots=True)
-class _Silence:
-    until: float
-    why: str
-
-
 class RuntimeMetrics:
     """Asks a TPU's runtime on this machine; use it from one thread.
 
@@ -82,7 +76,7 @@ class RuntimeMetrics:
         self._deadline_s = deadline_s
         self._clock = clock
         self._channels: dict[int, Any] = {}
-        self._silences: dict[tuple[int, str], _Silence] = {}
+        self._silences: dict[tuple[int, str], tuple[float, str]] = {}  # until when, and why
 
     def read(self, metric: str, enough: int) -> Reading:
         """Read a metric of enough devices; waits half a second at most for each port that does not answer.
@@ -108,9 +102,9 @@ class RuntimeMetrics:
         import grpc
 
         for about in ("", metric):
-            silence = self._silences.get((port, about))
-            if silence is not None and self._clock() < silence.until:
-                return Reading({}, silence.why)
+            until, why = self._silences.get((port, about), (0.0, ""))
+            if why and self._clock() < until:
+                return Reading({}, why)
         request = messages()["MetricRequest"](metric_name=metric)
         try:
             answer = self._call(port)(request, timeout=self._deadline_s)
@@ -132,7 +126,7 @@ class RuntimeMetrics:
         )
 
     def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
-        self._silences[port, about] = _Silence(self._clock() + _QUIET_S, why)
+        self._silences[port, about] = (self._clock() + _QUIET_S, why)
         return Reading({}, why)
 
     def _call(self, port: int) -> Callable[..., Any]:
