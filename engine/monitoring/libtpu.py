@@ -30,7 +30,7 @@ _NOBODY_THERE = {
     "DEADLINE_EXCEEDED": "the TPU's runtime did not answer at {where} within {deadline_s:g} s",
 }
 _OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # it is this very machine
+    ("grpc.enable_http_proxy", 0),  # the server is on this machine
     ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the waiting time of one that failed
 )
 # The few messages and fields that are needed: name, number, type; a star stands for many. They are declared as

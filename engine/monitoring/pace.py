@@ -32,8 +32,8 @@ class HostPace:
         self._last: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
         self._newest: tuple[int, float] | None = None
 
-    def hear(self, event: Event) -> None:
-        """Take in an event, in the thread that writes it."""
+    def on_event(self, event: Event) -> None:
+        """Follow an event of the run; called in the thread that writes it."""
         if isinstance(event, Progress):
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, EpochEnded):

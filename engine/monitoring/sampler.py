@@ -38,7 +38,7 @@ class Sampler:
 
     def start(self) -> None:
         """Start sampling."""
-        self._recorder.listen(self._pace.hear)
+        self._recorder.listen(self._pace.on_event)
         self._thread.start()
 
     def stop(self) -> None:

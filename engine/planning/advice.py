@@ -64,8 +64,8 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
         return
     if examples is not None and config.steps_per_epoch == "all" and (remainder := examples % whole):
         text = (
-            f"{examples:,} examples are not a multiple of {whole:,}: each epoch leaves out {remainder:,}, "
-            "which shuffling changes from epoch to epoch."
+            f"{examples:,} examples are not a multiple of {whole:,}: each epoch drops {remainder:,}; "
+            "shuffling changes which ones."
         )
         yield Finding(Severity.INFO, text, key=key)
     if batch % 8:

@@ -56,7 +56,7 @@ class Plan:
     train_examples: int | None  # training examples; None if unknown before the run
     steps_per_epoch: int | None  # steps per epoch; None if unknown
     images_per_epoch: int | None  # examples per epoch; None if unknown
-    remainder: int  # examples that each epoch leaves out
+    remainder: int  # examples that each epoch drops
     learning_rate: float  # the peak learning rate, after scaling
     advice: tuple[Finding, ...]  # advice, the most severe first
     unit: str = "image"  # what an example is called: ``image`` or ``example``

@@ -177,48 +177,48 @@ def test_the_pace_is_that_of_this_host_s_share_since_the_last_look() -> None:
     clock = Clock()
     pace = HostPace(share=0.25, clock=clock)
     assert (pace.elapsed_s(), *pace.look()) == (None, None, "training has not begun")
-    pace.hear(fit())
+    pace.on_event(fit())
     clock.now += 12.5
     assert (pace.elapsed_s(), *pace.look()) == (12.5, None, "no step of training has ended")
-    pace.hear(step(1, 20.0))  # compilation ended
+    pace.on_event(step(1, 20.0))  # compilation ended
     assert pace.look() == (None, "no step of training has ended since")
-    pace.hear(step(11, 20.5))
-    pace.hear(step(21, 21.0))
+    pace.on_event(step(11, 20.5))
+    pace.on_event(step(21, 21.0))
     assert pace.look() == (20 * 32 * 0.25, "")
-    pace.hear(step(26, 22.0))
+    pace.on_event(step(26, 22.0))
     assert pace.look() == (5 * 32 * 0.25, "")
     assert pace.look() == (None, "no step of training has ended since")
 
 
 def test_validation_does_not_count_as_training_time() -> None:
     pace = HostPace()
-    pace.hear(fit())
-    pace.hear(step(10, 1.0))
-    pace.hear(step(20, 2.0))
+    pace.on_event(fit())
+    pace.on_event(step(10, 1.0))
+    pace.on_event(step(20, 2.0))
     assert pace.look() == (320.0, "")
-    pace.hear(epoch(25, 9.5, validation_s=7.0))  # half a second of training, seven of validation
-    pace.hear(step(30, 10.0))
+    pace.on_event(epoch(25, 9.5, validation_s=7.0))  # half a second of training, seven of validation
+    pace.on_event(step(30, 10.0))
     assert pace.look() == (320.0, "")
 
 
 def test_a_second_fit_goes_on_with_its_seconds_and_compiles_apart() -> None:
     clock = Clock()
     pace = HostPace(clock=clock)
-    pace.hear(fit())
-    pace.hear(step(10, 1.0))
+    pace.on_event(fit())
+    pace.on_event(step(10, 1.0))
     pace.look()
     clock.now += 30
-    pace.hear(fit(batch=64))
-    pace.hear(step(11, 30.0))
-    pace.hear(step(21, 31.0))
+    pace.on_event(fit(batch=64))
+    pace.on_event(step(11, 30.0))
+    pace.on_event(step(21, 31.0))
     assert pace.look() == (640.0, "")
     assert pace.elapsed_s() == 30
 
 
 def test_a_run_of_unknown_batches_says_so() -> None:
     pace = HostPace()
-    pace.hear(fit(batch=None))
-    pace.hear(step(10, 1.0))
+    pace.on_event(fit(batch=None))
+    pace.on_event(step(10, 1.0))
     assert pace.look() == (None, "the batch size is not known")
 
 
