@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from ..data.examples import Examples
     from .cache import Cache
 
-_STRIDE = 16
-"""Only every n-th image of the pass is passed to Python, to save time; the others only go into the cache."""
-
+_STRIDE = 16  # only every n-th image of the pass is passed to Python, to save time; the others only go into the cache
 _REPORT_EVERY_S = 2.0
 _NOT_DECODED = (
     "Images are not cached, so they are not all decoded before training: an image with a valid header and damaged "

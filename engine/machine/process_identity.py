@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PROC = Path("/proc")
-_CREATED_WITHIN_S = 2.0
-"""Largest difference between two readings of the same creation time, as both are rounded."""
+_CREATED_WITHIN_S = 2.0  # largest difference between two readings of the same creation time, as both are rounded
 
 
 class Sight(StrEnum):

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _MOVING = ("rotation", "translation", "zoom")
 """Augmentations whose Keras layers make a TPU read each image a thousand times."""
 
-_FEW_STEPS = 10
-"""With fewer steps per epoch, starting and ending an epoch takes longer than its steps."""
-
+_FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
 _SIZES = {
     "cnn": ("filters", "hidden"),
     "vgg": ("filters", "hidden"),

@@ -32,17 +32,10 @@ if TYPE_CHECKING:
     from ..machine.devices import Hardware
     from ..runs.run_history import PastRun
 
-_UNEVEN = 5
-"""How many times as large as the smallest class the largest one is when the plan mentions it."""
-
-_NAMED = 5
-"""Most classes that one sentence names."""
-
-_CROWDED = 4
-"""Most simulated replicas per core without a warning."""
-
-_USUAL_DEVICES = 8
-"""Devices of a v2-8 or v3-8, the TPUs that another machine usually serves."""
+_UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it
+_NAMED = 5  # most classes that one sentence names
+_CROWDED = 4  # most simulated replicas per core without a warning
+_USUAL_DEVICES = 8  # devices of a v2-8 or v3-8, the TPUs that another machine usually serves
 
 
 @dataclass(frozen=True, slots=True)

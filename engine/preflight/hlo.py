@@ -22,17 +22,11 @@ if TYPE_CHECKING:
 
     from .traffic import Instruction
 
-_TILE = 4096
-"""Bytes of a tile of 8 × 128 numbers, the least that a gather reads per slice."""
-
+_TILE = 4096  # bytes of a tile of 8 × 128 numbers, the least that a gather reads per slice
 _LANES = 128
 
-_FAR_MORE = 30.0
-"""How many times its layer's data an operation must move to be reported."""
-
-_LARGE_SHARE, _LARGE = 0.1, 50e6
-"""The least share of all bytes, and the least bytes, to report."""
-
+_FAR_MORE = 30.0  # how many times its layer's data an operation must move to be reported
+_LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least bytes, to report
 _FORMATTING_SHARE = 0.25
 
 _SCOPE = re.compile(r'op_name="([^"]*)"')

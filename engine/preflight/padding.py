@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 LANES = 128
 """Numbers side by side in a tile, and the side of the matrix unit of v2 to v5p."""
 
-_LEAST_SHARE = 0.005
-"""Waste below this share is not reported."""
-
-_FARTHEST = 4096
-"""How far from a size to search for one that wastes nothing."""
+_LEAST_SHARE = 0.005  # waste below this share is not reported
+_FARTHEST = 4096  # how far from a size to search for one that wastes nothing
 
 
 def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, ...]:

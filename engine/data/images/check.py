@@ -32,9 +32,7 @@ MOST_PIXELS = 100_000_000
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
-_ORIENTATION = 0x0112
-"""The EXIF tag that says how the camera was held, from 1 (upright) to 8."""
-
+_ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 
 

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
     from .check import ImageFacts
 
-_RATIOS = (1, 2, 4, 8)
-"""The factors that JPEGs can be shrunk by while they are decoded."""
+_RATIOS = (1, 2, 4, 8)  # the factors that JPEGs can be shrunk by while they are decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
-_UNKNOWN = 0
-"""The number of all users and items without a training rating."""
+_UNKNOWN = 0  # the number of all users and items without a training rating
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..tfrecord.schema import Shard
 
-_SIDE_BY_SIDE = 16
-"""Most shards that are read in parallel."""
-
+_SIDE_BY_SIDE = 16  # most shards that are read in parallel
 _READ_BYTES = 4 << 20
 _LARGEST_CHECKED = 4_000_000_000
 """Above this total, only the sizes of shards are checked; a damaged shard then ends the training with its name."""

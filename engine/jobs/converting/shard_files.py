@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from ...data.tfrecord.sharding import Item
 
-_READERS = 8
-"""Files that are read in parallel: a bucket is slow to answer, but answers many requests at a time."""
-
+_READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
 _AHEAD = 4 * _READERS
 _PNG = b"\x89PNG"
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from ...data.images.examples import Source
     from ...messages import Reporter
 
-_ANY_LABELS = "categorical_crossentropy"
-"""A loss that accepts both class numbers and shares."""
+_ANY_LABELS = "categorical_crossentropy"  # a loss that accepts both class numbers and shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,7 @@ from .shard_source import read_images
 if TYPE_CHECKING:
     from ...messages import Reporter
 
-_OVERHEAD_BYTES = 200
-"""About what a record, with its lines in the manifest and the schema, takes besides the image."""
+_OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image
 
 
 def convert_dataset(

@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ...messages import Reporter
 
-_NAMED = 10
-"""Bad files that are named at most."""
-
+_NAMED = 10  # bad files that are named at most
 _MOST_READ = 4000
 
 

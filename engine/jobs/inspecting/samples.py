@@ -13,11 +13,8 @@ if TYPE_CHECKING:
 
     from ...data.examples import Examples
 
-_LARGEST = 48
-"""Longest side of a picture, in pixels."""
-
-_LOOKED_AT = 40
-"""Examples to search per image, to find one of every class."""
+_LARGEST = 48  # longest side of a picture, in pixels
+_LOOKED_AT = 40  # examples to search per image, to find one of every class
 
 
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
