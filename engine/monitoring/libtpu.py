@@ -58,11 +58,7 @@ class RuntimeMetrics:
     """Asks a TPU's runtime on this machine; use it from one thread.
 
     A runtime that is not there, hangs or does not know a metric costs one short wait and is asked again later.
-
-    Args:
-        ports: One port, or one for each process if every chip has its own.
-        quiet_s: Seconds until it is asked again after it failed.
-        deadline_s: Longest wait for one answer.
+    There is one port, or one for each process if every chip has its own; `deadline_s` limits the wait for one answer.
     """
 
     def __init__(

@@ -39,9 +39,6 @@ class GraphCompiler(Compiler):
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
         """Trace a step and convert it from TensorFlow.
 
-        Args:
-            replica_batch: Examples per device.
-
         Raises:
             NotPossibleError: The installed versions do not allow it.
             Exception: Anything that custom layers and TensorFlow raise.
