@@ -46,11 +46,7 @@ class TooDeepError(ValueError):
 
 
 def printable(text: str) -> str:
-    """Return a text as one line that is safe to show.
-
-    Args:
-        text: Any text, also one with lone surrogates.
-    """
+    """Return a text, also one with lone surrogates, as one line that is safe to show."""
     if text.isprintable():
         return text
     return _UNSAFE.sub(REPLACEMENT, _SPACE.sub(" ", _COLOUR.sub("", text)))

@@ -26,17 +26,10 @@ class HeldBack:
     """A model's compiled train function, which waits before it sends one more step than may be under way.
 
     It waits for a step's metrics, because the weights are donated to the next step. A step's errors are raised here.
-
-    Args:
-        train_function: From the model's state and an iterator to metrics and the next state.
-        clock: Monotonic seconds.
     """
 
-    def __init__(
-        self, train_function: Callable[[Any, Any], tuple[Any, Any]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, train_function: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self.train_function = train_function
-        self._clock = clock
         self._sent: deque[Any] = deque()
         self._most = _FEWEST_AHEAD
         self._step_s: float | None = None
@@ -70,7 +63,7 @@ class HeldBack:
         import jax
 
         jax.block_until_ready(self._sent.popleft())
-        now = self._clock()
+        now = time.monotonic()
         if self._waited_at is not None:
             step_s = now - self._waited_at
             weight = 1.0 if self._step_s is None else _NEW_WEIGHT

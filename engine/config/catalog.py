@@ -16,17 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """One file of a dataset in Keras's cache.
+    """One file of a dataset in Keras's cache."""
 
-    Args:
-        path: Where Keras expects it, relative to its home folder.
-        url: The address it is downloaded from.
-        download_bytes: Size of the download; mirrors may differ.
-    """
-
-    path: str
-    url: str
-    download_bytes: int
+    path: str  # where Keras expects it, relative to its home folder
+    url: str  # the address it is downloaded from
+    download_bytes: int  # size of the download; mirrors may differ
 
     @property
     def location(self) -> Path:
@@ -36,27 +30,16 @@ class CachedFile:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """A built-in dataset.
-
-    Args:
-        name: Its name in configurations.
-        title: A short description.
-        train_examples: Training examples, before any limit.
-        validation_examples: Validation examples.
-        input_shape: Shape of one example, without the batch.
-        classes: Number of classes.
-        licence: The licence stated by its publisher.
-        files: Files to download; empty if an installed package contains the dataset.
-    """
+    """A built-in dataset."""
 
     name: str
     title: str
-    train_examples: int
+    train_examples: int  # training examples, before any limit
     validation_examples: int
-    input_shape: tuple[int, ...]
+    input_shape: tuple[int, ...]  # shape of one example, without the batch
     classes: int
-    licence: str
-    files: tuple[CachedFile, ...] = ()
+    licence: str  # the licence stated by its publisher
+    files: tuple[CachedFile, ...] = ()  # files to download; empty if an installed package contains the dataset
 
     @property
     def download_bytes(self) -> int:
@@ -173,48 +156,14 @@ MODELS: dict[str, str] = {
     "recommender": "embeddings of users and items",
 }
 
-APPLICATIONS = (
-    "ConvNeXtBase",
-    "ConvNeXtLarge",
-    "ConvNeXtSmall",
-    "ConvNeXtTiny",
-    "ConvNeXtXLarge",
-    "DenseNet121",
-    "DenseNet169",
-    "DenseNet201",
-    "EfficientNetB0",
-    "EfficientNetB1",
-    "EfficientNetB2",
-    "EfficientNetB3",
-    "EfficientNetB4",
-    "EfficientNetB5",
-    "EfficientNetB6",
-    "EfficientNetB7",
-    "EfficientNetV2B0",
-    "EfficientNetV2B1",
-    "EfficientNetV2B2",
-    "EfficientNetV2B3",
-    "EfficientNetV2L",
-    "EfficientNetV2M",
-    "EfficientNetV2S",
-    "InceptionResNetV2",
-    "InceptionV3",
-    "MobileNet",
-    "MobileNetV2",
-    "MobileNetV3Large",
-    "MobileNetV3Small",
-    "NASNetLarge",
-    "NASNetMobile",
-    "ResNet101",
-    "ResNet101V2",
-    "ResNet152",
-    "ResNet152V2",
-    "ResNet50",
-    "ResNet50V2",
-    "VGG16",
-    "VGG19",
-    "Xception",
-)
+_APPLICATIONS = """
+ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169 DenseNet201 EfficientNetB0
+EfficientNetB1 EfficientNetB2 EfficientNetB3 EfficientNetB4 EfficientNetB5 EfficientNetB6 EfficientNetB7
+EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2 EfficientNetV2B3 EfficientNetV2L EfficientNetV2M EfficientNetV2S
+InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile
+ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
+"""
+APPLICATIONS = tuple(_APPLICATIONS.split())
 """The classification models of `keras.applications`."""
 
 

@@ -18,14 +18,13 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 def one_of(choices: Iterable[str]) -> AfterValidator:
     """Return a validator that accepts some names; its error suggests the nearest one."""
-    valid = frozenset(choices)
+    return AfterValidator(lambda value: _chosen(value, frozenset(choices)))
 
-    def check(value: str) -> str:
-        if value not in valid:
-            raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}")
-        return value
 
-    return AfterValidator(check)
+def _chosen(value: str, valid: frozenset[str], hint: str = "") -> str:
+    if value not in valid:
+        raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}{hint}")
+    return value
 
 
 def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
@@ -34,12 +33,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
 
     def check(value: str) -> str:
         if not is_user_reference(value):
-            if value not in valid:
-                raise ValueError(
-                    f"unknown name '{value}'; {did_you_mean(value, valid)} "
-                    "Write your own as package.module:function or path/to/file.py:function"
-                )
-            return value
+            return _chosen(value, valid, " Write your own as package.module:function or path/to/file.py:function")
         place, _, function = value.rpartition(":")
         if not function.isidentifier() or not (place.endswith(".py") or _DOTTED_NAME.fullmatch(place)):
             raise ValueError(f"'{value}' is not package.module:function or path/to/file.py:function")

@@ -28,12 +28,7 @@ _SHOWN = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "lib
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Results that belong together.
-
-    Args:
-        name: Such as ``Accelerator``.
-        findings: At least one.
-    """
+    """Results that belong together."""
 
     name: str
     findings: tuple[CheckResult, ...]
@@ -41,14 +36,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor reports.
+    """What the doctor reports."""
 
-    Args:
-        header: The place, its accelerators, cores and software, as names and values.
-        groups: The results.
-    """
-
-    header: tuple[tuple[str, str], ...]
+    header: tuple[tuple[str, str], ...]  # the place, its accelerators, cores and software, as names and values
     groups: tuple[Group, ...]
 
     @property
@@ -86,11 +76,7 @@ class Report:
 
 
 def examine(facts: Environment) -> Report:
-    """Run every check.
-
-    Args:
-        facts: What `engine.machine.environment.look_around` found.
-    """
+    """Run every check."""
     groups = []
     for name, checks in _GROUPS:
         findings: list[CheckResult] = []

@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPhase:
-    """One call of `fit`.
+    """One call of `fit`."""
 
-    Args:
-        config: The run's configuration with the optimizer and number of epochs of this phase.
-        last_epoch: The run's epoch, counted from 1, that ends the phase.
-        is_fine_tuning: Whether layers of the base are trained too.
-    """
-
-    config: RunConfig
-    last_epoch: int
-    is_fine_tuning: bool = False
+    config: RunConfig  # the run's configuration with the optimizer and number of epochs of this phase
+    last_epoch: int  # the run's epoch, counted from 1, that ends the phase
+    is_fine_tuning: bool = False  # whether layers of the base are trained too
 
 
 def training_phases(config: RunConfig) -> list[TrainingPhase]:
@@ -54,11 +48,8 @@ def training_phases(config: RunConfig) -> list[TrainingPhase]:
 def unfreeze(model: Any, config: RunConfig) -> str:
     """Make the base's layers trainable from `fine_tuning.from_layer` on; return a sentence about it.
 
-    Batch normalisation stays frozen and keeps its statistics, because `engine.models.applications` built it so.
-
-    Args:
-        model: The model, with or without augmentation layers; it has to be compiled again.
-        config: The configuration.
+    The model has to be compiled again. Batch normalisation stays frozen and keeps its statistics, because
+    `engine.models.applications` built it so.
 
     Raises:
         DataError: The base has no such layer.

@@ -17,15 +17,9 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 
 
 class HostPace:
-    """Computes examples per second between two calls of `look`.
+    """Computes examples per second between two calls of `look`, from the run's events.
 
-    It is passed the run's events.
-
-    Compilation and validation do not count as time.
-
-    Args:
-        share: This host's share of the replicas.
-        clock: Monotonic seconds.
+    Compilation and validation do not count as time. `share` is this host's share of the replicas.
     """
 
     def __init__(self, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -38,8 +32,8 @@ class HostPace:
         self._last: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
         self._newest: tuple[int, float] | None = None
 
-    def hear(self, event: Event) -> None:
-        """Take in an event, in the thread that writes it."""
+    def on_event(self, event: Event) -> None:
+        """Follow an event of the run; called in the thread that writes it."""
         if isinstance(event, Progress):
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, EpochEnded):

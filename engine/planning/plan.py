@@ -32,58 +32,32 @@ if TYPE_CHECKING:
     from ..machine.devices import Hardware
     from ..runs.run_history import PastRun
 
-_UNEVEN = 5
-"""How many times as large as the smallest class the largest one is when the plan mentions it."""
-
-_NAMED = 5
-"""Most classes that one sentence names."""
-
-_CROWDED = 4
-"""Most simulated replicas per core without a warning."""
-
-_USUAL_DEVICES = 8
-"""Devices of a v2-8 or v3-8, the TPUs that another machine usually serves."""
+_UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it
+_NAMED = 5  # most classes that one sentence names
+_CROWDED = 4  # most simulated replicas per core without a warning
+_USUAL_DEVICES = 8  # devices of a v2-8 or v3-8, the TPUs that another machine usually serves
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do.
+    """What a run will do."""
 
-    Args:
-        accelerator: The devices to train on, such as ``2 × NVIDIA H200``.
-        replicas: Copies of the model that share a global batch.
-        replica_batch: Examples per step and replica.
-        global_batch: Examples per step.
-        train_examples: Training examples; None if unknown before the run.
-        steps_per_epoch: Steps per epoch; None if unknown.
-        images_per_epoch: Examples per epoch; None if unknown.
-        remainder: Examples that each epoch leaves out.
-        learning_rate: The peak learning rate, after scaling.
-        advice: Advice, the most severe first.
-        unit: What an example is called: ``image`` or ``example``.
-        input_speed: The input speed measured on this machine; None if there is no measurement.
-        backend: Keras's backend, ``tensorflow`` or ``jax``.
-        backend_reason: Why this backend, in a few words.
-        took: The last similar run on this machine; None for none.
-        seconds: The estimated time, from `took`; None if unknown.
-    """
-
-    accelerator: str
-    replicas: int
-    replica_batch: int
-    global_batch: int
-    train_examples: int | None
-    steps_per_epoch: int | None
-    images_per_epoch: int | None
-    remainder: int
-    learning_rate: float
-    advice: tuple[Finding, ...]
-    unit: str = "image"
-    input_speed: Speed | None = None
-    backend: str = TENSORFLOW
+    accelerator: str  # the devices to train on, such as ``2 × NVIDIA H200``
+    replicas: int  # copies of the model that share a global batch
+    replica_batch: int  # examples per step and replica
+    global_batch: int  # examples per step
+    train_examples: int | None  # training examples; None if unknown before the run
+    steps_per_epoch: int | None  # steps per epoch; None if unknown
+    images_per_epoch: int | None  # examples per epoch; None if unknown
+    remainder: int  # examples that each epoch drops
+    learning_rate: float  # the peak learning rate, after scaling
+    advice: tuple[Finding, ...]  # advice, the most severe first
+    unit: str = "image"  # what an example is called: ``image`` or ``example``
+    input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
+    backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
-    took: PastRun | None = None
-    seconds: float | None = None
+    took: PastRun | None = None  # the last similar run on this machine; None for none
+    seconds: float | None = None  # the estimated time, from `took`; None if unknown
 
     @property
     def is_possible(self) -> bool:
@@ -92,12 +66,7 @@ class Plan:
 
 
 def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
-    """Make the plan of a configuration on a machine.
-
-    Args:
-        config: The configuration.
-        hardware: What the machine has.
-    """
+    """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
     accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
     batch = global_batch(config.batch_size, replicas)

@@ -49,7 +49,6 @@ def bound_of(
 
     Args:
         config: The configuration, with the batch size of the step.
-        topology: The TPU.
         flops: Operations of a step on one device, as the compiler counts them.
         bytes_accessed: Bytes of a step on one device, as the compiler counts them, fast memory included.
         hlo_text: The optimised program.

@@ -33,12 +33,8 @@ def largest_batch(
 ) -> int:
     """Return the largest batch per device that fits; 0 if none was found.
 
-    Args:
-        probe: Compiles a batch and returns whether it fits, and how many bytes it needs.
-        known: Results that are known already, by batch.
-        fixed: Bytes that are needed for any batch: weights and optimizer slots.
-        limit: Bytes of a device.
-        largest: The largest batch that makes sense.
+    `probe` compiles a batch and returns whether it fits, and how many bytes it needs; `known` has such results already.
+    `fixed` are the bytes that any batch needs: weights and optimizer slots.
     """
     if fixed >= limit:
         return 0

@@ -50,13 +50,7 @@ class _Subject:
 
 
 class _RefusedError(Exception):
-    """The model cannot be built, traced or compiled.
-
-    Args:
-        step: Which step.
-        cause: Why.
-        model: As far as it was built.
-    """
+    """The model, as far as it was built, cannot be built, traced or compiled."""
 
     def __init__(self, step: str, cause: Exception, model: Any = None) -> None:
         super().__init__(step)
@@ -66,12 +60,7 @@ class _RefusedError(Exception):
 
 
 def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool = False) -> Verdict:
-    """Compile the steps of a choice and return the verdict.
-
-    Args:
-        choice: The choice.
-        report: Called with each phase as it begins, such as ``compiling the training step``.
-        search: Whether to search for the largest batch that fits.
+    """Compile the steps of a choice and return the verdict; `report` is called with each phase as it begins.
 
     Raises:
         ConsoleError: The compiler cannot be started.

@@ -30,11 +30,7 @@ _LOOKED_AT = 200  # class folders whose modification times are compared
 
 
 def survey(config: RunConfig) -> Survey | None:
-    """Count the examples of a configuration's dataset; None if it is not one of files.
-
-    Args:
-        config: The configuration.
-    """
+    """Count the examples of a configuration's dataset; None if it is not one of files."""
     section = DATA_OPTIONS.get(config.dataset)
     if section is None:
         return None

@@ -13,19 +13,12 @@ if TYPE_CHECKING:
 
     from ...data.examples import Examples
 
-_LARGEST = 48
-"""Longest side of a picture, in pixels."""
-
-_LOOKED_AT = 40
-"""Examples to search per image, to find one of every class."""
+_LARGEST = 48  # longest side of a picture, in pixels
+_LOOKED_AT = 40  # examples to search per image, to find one of every class
 
 
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     """Return some training examples as images, of as many classes as a short search finds.
-
-    Args:
-        examples: The dataset.
-        count: How many.
 
     Returns:
         For each its class as ``caption``, ``height``, ``width``, and ``rgb``: three bytes per pixel, in base64.
@@ -60,7 +53,7 @@ def _picture(caption: str, image: NDArray[Any], pixel_range: float) -> dict[str,
     if (longest := max(height, width)) > _LARGEST:
         size = [max(1, round(side * _LARGEST / longest)) for side in (height, width)]
         pixels = tf.image.resize(pixels, size, method="area").numpy()
-    # A dataset of one's own does not say its range: whole numbers are bytes, fractions are shares.
+    # The range of a custom dataset is unknown: values above 1 are bytes, others are shares.
     scale = 255 / (pixel_range or (1.0 if float(pixels.max(initial=0)) <= 1.0 else 255.0))
     values = np.clip(pixels * scale, 0, 255).astype(np.uint8)
     values = np.broadcast_to(values, (*values.shape[:2], 3))

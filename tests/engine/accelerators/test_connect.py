@@ -154,7 +154,7 @@ def test_the_end_of_an_epoch_and_of_training_waits_for_no_iterator(four: RunDire
     assert max(waits) < 3.0
 
 
-def test_the_memory_of_simulated_replicas_is_not_told_and_says_why(four: RunDirectory) -> None:
+def test_simulated_replicas_report_why_they_have_no_memory_figures(four: RunDirectory) -> None:
     memory = all_of(four, MemorySampled)[0].replicas
     assert [figure.index for figure in memory] == [0, 1, 2, 3]
     assert all(figure.used_bytes is None and "shares the host process" in figure.why_not for figure in memory)

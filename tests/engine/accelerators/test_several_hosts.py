@@ -121,7 +121,7 @@ def test_two_hosts_train_what_one_does(ended: list[RunDirectory]) -> None:
     assert the(ended[1], FitStarted).global_batch == the(ended[0], FitStarted).global_batch == _GLOBAL_BATCH
 
 
-def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]) -> None:
+def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirectory]) -> None:
     _, first, second = ended
     ready = the(first, AcceleratorReady)
     assert (ready.strategy, ready.backend) == ("DataParallel", "jax")
@@ -135,7 +135,7 @@ def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]
     assert first.report.exists()
 
 
-def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
+def test_a_killed_host_is_named_and_a_checkpoint_stays(start: Start) -> None:
     hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
     trains(hosts)
     assert listening(hosts[0]) == {f"{LOOPBACK}:{port_of(hosts[0]) + 1}"}, (
@@ -190,7 +190,7 @@ def data():
 """
 
 
-def test_a_stop_while_one_host_loads_ends_both_at_once(start: Start, tmp_path: Path) -> None:
+def test_a_stop_while_one_host_loads_data_ends_both(start: Start, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
     hosts = start(2, config={"dataset": f"{tmp_path / 'endless.py'}:data"})
     wait_until(lambda: all("loading" in host.run.log.read_text(errors="replace") for host in hosts), "loading", 120.0)
@@ -202,7 +202,7 @@ def test_a_stop_while_one_host_loads_ends_both_at_once(start: Start, tmp_path: P
     assert not all_of(hosts[0].run, HostLost)
 
 
-def test_hosts_take_shares_of_a_batch_and_change_their_images_in_their_own_way() -> None:
+def test_hosts_read_different_shares_of_a_batch_and_augment_them_differently() -> None:
     import numpy as np
     import tensorflow as tf
 

@@ -169,7 +169,7 @@ def test_a_flipped_bit_in_cifar_is_found(keras_home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home: Path) -> None:
+def test_a_cifar_archive_with_another_number_of_images_is_refused(keras_home: Path) -> None:
     path = write_cifar(keras_home, "cifar10", examples=9000)
     error = load("cifar10", keras_home)
     assert error["what"] == "The files of cifar10 do not match each other."
@@ -177,7 +177,7 @@ def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
-def test_every_class_has_a_name_of_its_own(name: str) -> None:
+def test_every_class_has_a_unique_name(name: str) -> None:
     assert len(set(CLASS_NAMES[name])) == DATASETS[name].classes
 
 
@@ -226,7 +226,7 @@ def test_a_header_that_claims_more_than_there_is_is_named(keras_home: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("images", "labels"), [(59_000, 59_000), (59_000, 60_000)])
-def test_files_of_another_size_are_not_taken_for_the_dataset(keras_home: Path, images: int, labels: int) -> None:
+def test_files_with_another_number_of_images_are_refused(keras_home: Path, images: int, labels: int) -> None:
     folder = fashion(keras_home, images, labels)
     error = load("fashion-mnist", keras_home)
     assert "downloaded" not in error["what"]

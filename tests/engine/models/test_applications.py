@@ -109,14 +109,14 @@ def not_raw(name: str) -> bool:
     return preprocessing_of(name) != "none"
 
 
-def test_those_that_preprocess_themselves_do_so_inside() -> None:
+def test_models_that_preprocess_themselves_do_so_inside() -> None:
     """What is called "none" must not mean that nobody does it."""
     for name in ("ConvNeXtTiny", "EfficientNetB0", "EfficientNetV2B0", "MobileNetV3Small"):
         kinds = {type(layer).__name__ for layer in base_of(build(name, (32, 32, 3))).layers}
         assert kinds & {"Rescaling", "Normalization"}, name
 
 
-def test_the_same_picture_is_seen_alike_whatever_its_scale() -> None:
+def test_the_scale_of_pixels_does_not_change_the_features() -> None:
     pixels = np.random.default_rng(4).uniform(0, 255, (2, 32, 32, 3)).astype(np.float32)
     unit, raw = build("MobileNetV3Small", (32, 32, 3)), build("MobileNetV3Small", (32, 32, 3), "raw")
     raw.set_weights(unit.get_weights())

@@ -187,7 +187,7 @@ def test_patience_remembers_the_best_epoch_of_an_earlier_fit() -> None:
         ({"model": "hub", "model_options": {"path": "x"}}, "fine_tuning.from_layer", "its layers cannot be chosen"),
     ],
 )
-def test_what_cannot_be_fine_tuned_is_refused_at_once(changes: dict[str, Any], key: str, message: str) -> None:
+def test_impossible_fine_tuning_is_refused_at_the_start(changes: dict[str, Any], key: str, message: str) -> None:
     values = two_phases("digits").model_dump(mode="json") | changes
     with pytest.raises(ConfigError) as caught:
         parse_config(values)

@@ -32,7 +32,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.explain import changing_shapes, explain_refusal
-from tpu_console.engine.preflight.hlo import bytes_by_layer, program_findings
+from tpu_console.engine.preflight.hlo import moved_by, program_findings
 from tpu_console.engine.preflight.layers import all_layers
 sys.path.insert(0, ".")
 import models
@@ -69,7 +69,7 @@ for name in sys.argv[1].split(","):
         found[name] = found.get(name, {}) | {"refused": text}
     else:
         text, findings = compiled.as_text(), program_findings(compiled.as_text(), model)
-        moved = bytes_by_layer(text, frozenset(layer.name for layer in all_layers(model)))
+        moved = moved_by(text, frozenset(layer.name for layer in all_layers(model)))[0].by_layer
         found[name] |= {"moved": sum(moved.values()), "counted": compiled.cost_analysis()["bytes accessed"]}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
 print(json.dumps(found))
@@ -248,7 +248,7 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 """
 
 
-def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
+def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
     outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
     assert outcome == "could not tell"
     assert reason.startswith("Internal error in the compiler")

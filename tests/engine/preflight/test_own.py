@@ -124,7 +124,7 @@ def verdicts(own: Path) -> dict[str, Verdict]:
     return _verdicts(configs, own.parent)
 
 
-def test_a_layer_that_makes_values_of_its_own_is_built_for_real(verdicts: dict[str, Verdict]) -> None:
+def test_a_layer_that_creates_values_is_built_with_values(verdicts: dict[str, Verdict]) -> None:
     assert verdicts["with_values"].outcome is Outcome.FITS, verdicts["with_values"].reason
 
 
