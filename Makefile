@@ -14,7 +14,7 @@ help:
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
 	@echo "make docs-preflight  ask the TPU compiler for the verdicts in docs/preflight.md; takes minutes"
-	@echo "make screenshot  draw docs/live.svg and docs/setup.svg again"
+	@echo "make screenshot  draw docs/live.svg and docs/setup.svg again; TO=folder draws many screens there"
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -49,7 +49,7 @@ docs-preflight: $(READY)
 	@$(BIN)/python docs/preflight.py
 
 screenshot: $(READY)
-	@$(BIN)/python docs/screenshot.py
+	@$(BIN)/python docs/screenshot.py $(TO) $(RUNS)
 
 clean:
 	rm -rf $(VENV) dist

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.live import LiveScreen
-    from .screens.messages import OpenRun
+    from .screens.messages import NewRunLike, OpenRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -62,6 +62,8 @@ class ConsoleApp(App[int]):
     DEFAULT_MODE = "console"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "leave", "quit", show=False, priority=True, tooltip="Leave the console."),
+        # Not with priority: a text field takes the letter.
+        Binding("q", "ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
     ]
 
     def __init__(
@@ -237,6 +239,19 @@ class ConsoleApp(App[int]):
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
+    def on_new_run_like(self, message: NewRunLike) -> None:
+        """Go to the form, filled in as a run was."""
+        self.action_new_run()
+        self.call_later(self._fill_form, message.config)
+
+    def _fill_form(self, config: RunConfig) -> None:
+        from .screens.setup import SetupScreen
+
+        if isinstance(form := self.screen, SetupScreen):
+            form.begin_like(config)
+        else:  # the form's mode is not there yet
+            self.call_later(self._fill_form, config)
+
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""
         from .screens.help import help_dialog
@@ -265,6 +280,21 @@ class ConsoleApp(App[int]):
     async def action_quit(self) -> None:
         """Quit like `action_leave`, however Textual triggers it."""
         self.action_leave()
+
+    def action_ask_to_leave(self) -> None:
+        """Leave the console after a question; if a run trains in this process, that has a question of its own."""
+        if self._own_run is not None:
+            self.action_leave()
+            return
+        from .screens.dialogs import Question
+
+        question = Question(
+            "Quit tpu-console?",
+            "Runs that are training continue. `tpu-console attach` shows them again.",
+            yes="Quit",
+            no="Stay",
+        )
+        self.push_screen(question, lambda is_sure: self._leave() if is_sure else None)
 
     def action_leave(self) -> None:
         """Leave the console; runs continue. If one trains in this process, ask first."""

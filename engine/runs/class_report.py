@@ -5,8 +5,9 @@ The console reads them without loading a framework; `engine.training.class_scori
 
 from __future__ import annotations
 
+import base64
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from .run_directory import RunDirectory
 
 _LARGEST = 256 << 20
+_LARGEST_PICTURES = 1 << 20
+MOST_PICTURES = 24
+"""Most pictures of mistakes in a run's folder."""
+
 LARGEST_SUMMARY = 100
 """Most classes for which a summary has every class and the whole matrix; ``report.json`` always has them."""
 
@@ -59,6 +64,23 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
+class SmallPicture:
+    """A validation example that was predicted as another class.
+
+    Args:
+        caption: Its class and the predicted one.
+        height: Its rows of pixels.
+        width: Its columns of pixels.
+        rgb: Three bytes per pixel, row by row.
+    """
+
+    caption: str
+    height: int
+    width: int
+    rgb: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class ClassReport:
     """A model's predictions on validation data, per class.
 
@@ -71,6 +93,7 @@ class ClassReport:
         classes: One entry per class, in the order of their numbers.
         mistakes: The most frequent mistakes, the most frequent first.
         matrix: Counts; one row per class of the examples, one column per predicted class.
+        pictures: Some examples that were predicted as another class, from ``mistakes.json``.
     """
 
     examples: int
@@ -81,10 +104,13 @@ class ClassReport:
     classes: tuple[ClassScore, ...]
     mistakes: tuple[Mistake, ...]
     matrix: tuple[tuple[int, ...], ...]
+    pictures: tuple[SmallPicture, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
+        """Return plain values, without the pictures."""
+        values = asdict(replace(self, pictures=()))
+        del values["pictures"]
+        return values
 
     def brief(self) -> dict[str, Any]:
         """Return plain values for a summary, without single classes if there are very many."""
@@ -111,7 +137,23 @@ def read_report(run: RunDirectory) -> ClassReport | None:
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
     if not _is_possible(report):
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
-    return report
+    return replace(report, pictures=_read_pictures(run))
+
+
+def _read_pictures(run: RunDirectory) -> tuple[SmallPicture, ...]:
+    """Return the pictures of mistakes; none if the file is missing or damaged, because the scores do not need it."""
+    try:
+        values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))
+        return tuple(_picture(value) for value in values[:MOST_PICTURES])
+    except (OSError, ValueError, TypeError, KeyError, OverflowError):
+        return ()
+
+
+def _picture(value: Any) -> SmallPicture:
+    height, width, rgb = int(value["height"]), int(value["width"]), base64.b64decode(value["rgb"], validate=True)
+    if height < 1 or width < 1 or len(rgb) != 3 * height * width:
+        raise ValueError("its pixels do not fit its size")
+    return SmallPicture(str(value["caption"]), height, width, rgb)
 
 
 @cache

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from .plausible import MOST_METRICS
 from .series import Series
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
+
+    from .interval_means import Intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,14 @@ class Curves:
         epoch: Epochs done, with the fraction of the current one.
         elapsed_s: Seconds since `fit` began.
         metrics: One column per metric; NaN if it was not reported.
+        running: Metrics whose values cover the epoch so far, because the mean since the point before cannot be known.
     """
 
     step: Series = field(default_factory=Series)
     epoch: Series = field(default_factory=Series)
     elapsed_s: Series = field(default_factory=Series)
     metrics: Mapping[str, Series] = field(default_factory=dict)
+    running: frozenset[str] = frozenset()
 
     def __len__(self) -> int:
         return len(self.step)
@@ -42,9 +47,11 @@ class Curves:
         epoch: Sequence[float] | npt.NDArray[Any],
         elapsed_s: Sequence[float] | npt.NDArray[Any],
         logs: Sequence[Mapping[str, float]],
+        intervals: Intervals | None = None,
     ) -> Curves:
         """Return the curves with points appended; all arguments have one entry per point.
 
+        With `intervals`, the logs are means since the epoch began, and the mean over each interval is kept instead.
         Metrics beyond `MOST_METRICS` are dropped, because a column for each could take all memory.
         """
         # Nearly always all points have the same names: then a run of a million points is read at the speed of C.
@@ -52,15 +59,24 @@ class Curves:
         names = dict.fromkeys([*self.metrics, *chain.from_iterable(sorts)])
         if len(names) > MOST_METRICS:
             names = dict.fromkeys([*names][:MOST_METRICS])
-        everywhere = frozenset.intersection(*map(frozenset, sorts)) if sorts else frozenset()
-        nan = math.nan
+        values = _matrix(tuple(names), logs, sorts)
+        running = self.running
+        if intervals is not None:
+            values, running = intervals.recovered(tuple(names), values, running)
         metrics = {}
-        for name in names:
+        for name, row in zip(names, values, strict=True):
             column = self.metrics.get(name)
-            if column is None:
-                column = Series([nan] * len(self))
-            there = name in everywhere
-            metrics[name] = column.extended(
-                [*map(itemgetter(name), logs)] if there else [log.get(name, nan) for log in logs]
-            )
-        return Curves(self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics)
+            metrics[name] = (Series([math.nan] * len(self)) if column is None else column).extended(row)
+        places = self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s)
+        return Curves(*places, metrics, running)
+
+
+def _matrix(
+    names: tuple[str, ...], logs: Sequence[Mapping[str, float]], sorts: Mapping[tuple[str, ...], None]
+) -> npt.NDArray[np.float64]:
+    """Return one row per metric and one column per point, NaN where a metric was not reported."""
+    if [*sorts] == [names]:
+        flat = chain.from_iterable(log.values() for log in logs)
+        return np.fromiter(flat, np.float64, len(logs) * len(names)).reshape(len(logs), -1).T
+    rows = [[log.get(name, math.nan) for log in logs] for name in names]
+    return np.array(rows, dtype=np.float64).reshape(len(names), len(logs))

@@ -25,6 +25,10 @@ class Phase(StrEnum):
     SAVING = "saving"
 
 
+PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
+"""The phases before training; each comes once, unless a model is fine-tuned."""
+
+
 class RunSource(StrEnum):
     """What trains a run and writes its journal."""
 
@@ -252,6 +256,21 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class ValidationProgress:
+    """How far validation is; written at most twice per second.
+
+    Args:
+        epoch: Current epoch, from 1.
+        batches: Batches done.
+        batches_total: Batches of the whole pass; None in the first one, whose length is unknown.
+    """
+
+    epoch: int
+    batches: int
+    batches_total: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EpochEnded:
     """An epoch is complete, validation included.
 
@@ -450,6 +469,7 @@ Event = (
     | ModelBuilt
     | FitStarted
     | Progress
+    | ValidationProgress
     | EpochEnded
     | Translated
     | MemorySampled

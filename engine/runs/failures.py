@@ -78,11 +78,27 @@ def _explain_full_disk(error: BaseException, log: str) -> RunFailed:
     return RunFailed(full.what, full.why, full.remedy, log)
 
 
+def log_text(error: BaseException) -> str:
+    """Return what the log says about an exception: for a user's mistake the user's own lines, else the traceback."""
+    if not isinstance(error, ConsoleError):
+        return "".join(traceback.format_exception(error))
+    own, cause = _own_frames(error), error.__cause__
+    while cause is not None:
+        own += _own_frames(cause)
+        cause = cause.__cause__
+    sentences = "\n".join(part for part in (f"Error: {error.what}", error.why, error.remedy) if part)
+    return "".join([*traceback.format_list(own), sentences, "\n"])
+
+
 def own_line(error: BaseException) -> str:
     """Return the last line of user code in a traceback, or an empty string."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
+    own = _own_frames(error)
     return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    frames = traceback.extract_tb(error.__traceback__)
+    return [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
 
 
 def _is_tensorflow(error: BaseException, name: str) -> bool:

@@ -25,7 +25,18 @@ import orjson
 from ..sanitize import TooDeepError, printable, printable_values
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, free_bytes
 from ..storage.files import is_disk_full, open_regular
-from .events import DURABLE, EpochEnded, Event, FitStarted, HostSampled, InputMeasured, MemorySampled, Noticed, Progress
+from .events import (
+    DURABLE,
+    EpochEnded,
+    Event,
+    FitStarted,
+    HostSampled,
+    InputMeasured,
+    MemorySampled,
+    Noticed,
+    Progress,
+    ValidationProgress,
+)
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
@@ -50,7 +61,7 @@ _MULTI_LINE = {"RunFailed"}
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
 _READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
 _LARGEST_BACKLOG = 10_000
-_MEASUREMENTS = (Progress, HostSampled, MemorySampled, InputMeasured)
+_MEASUREMENTS = (Progress, ValidationProgress, HostSampled, MemorySampled, InputMeasured)
 
 _LAST_EVENT = 32 << 10  # a summary with the worst confusions and long metric names takes a tenth
 _BLOCK = 4096  # what file systems allocate

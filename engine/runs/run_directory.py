@@ -16,6 +16,7 @@
 ``history.csv``        one row per epoch
 ``summary.json``       the result
 ``report.json``        scores per class
+``mistakes.json``      pictures of examples that the model got wrong
 =====================  ==============================================================
 
 Folders are private to the user (0700), files likewise (0600).
@@ -125,6 +126,11 @@ class RunDirectory:
     def report(self) -> Path:
         """Scores per class."""
         return self.path / "report.json"
+
+    @property
+    def mistakes(self) -> Path:
+        """Pictures of examples that the model got wrong."""
+        return self.path / "mistakes.json"
 
     @property
     def stop_request(self) -> Path:

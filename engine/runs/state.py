@@ -35,7 +35,9 @@ from .events import (
     RunStarted,
     StopRequested,
     Translated,
+    ValidationProgress,
 )
+from .interval_means import Intervals
 from .journal import decode
 from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
 from .series import GrowingSequence
@@ -68,9 +70,11 @@ class RunState:
         fit: The plan of training, once it began.
         progress: The newest progress.
         progress_at: Unix time of the newest progress.
-        train: Training metrics, one point per progress event.
+        validating: How far the current validation is; None outside of one.
+        train: Training metrics, one point per progress event: means since the point before, if they can be recovered.
         validation: Validation metrics, named without ``val_``, one point per validated epoch.
         epochs: The epochs that ended.
+        speed: Learning rate, ``examples_per_s`` and ``step_ms``, one point per epoch; NaN if one is missing.
         translated: The newest translations of a few sentences.
         memory: The newest memory figures by replica number.
         hosts: The newest figures of each host by its number.
@@ -99,9 +103,11 @@ class RunState:
     fit: FitStarted | None = None
     progress: Progress | None = None
     progress_at: float = 0.0
+    validating: ValidationProgress | None = None
     train: Curves = field(default_factory=Curves)
     validation: Curves = field(default_factory=Curves)
     epochs: Sequence[EpochEnded] = ()
+    speed: Curves = field(default_factory=Curves)
     translated: Translated | None = None
     memory: Mapping[int, ReplicaMemory] = field(default_factory=dict)
     hosts: Mapping[int, HostSampled] = field(default_factory=dict)
@@ -156,6 +162,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         case Progress():
             column = ([event.step], [event.epoch], [event.epoch_step], [event.elapsed_s], [event.logs])
             return replace(_with_points(state, *column), progress=event, progress_at=at)
+        case ValidationProgress():
+            return replace(state, validating=event)
         case RunStarted():
             return replace(state, started=event, started_at=at)
         case PhaseStarted():
@@ -254,7 +262,15 @@ def _with_points(
     place = np.asarray(epoch, dtype=np.float64) - 1.0
     if steps:
         place += np.minimum(np.asarray(epoch_step, dtype=np.float64) / steps, 1.0)
-    return replace(state, train=state.train.extended(step, place, elapsed_s, logs))
+    intervals = _intervals(state, epoch, epoch_step)
+    return replace(state, train=state.train.extended(step, place, elapsed_s, logs, intervals))
+
+
+def _intervals(
+    state: RunState, epoch: Sequence[int] | NDArray[Any], epoch_step: Sequence[int] | NDArray[Any]
+) -> Intervals:
+    last = state.progress
+    return Intervals(epoch, epoch_step, (last.epoch, last.epoch_step, last.logs) if last is not None else None)
 
 
 def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
@@ -263,12 +279,16 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     if state.train.step.last != event.step:
         # The last progress event was written before the epoch's last step: the epoch ends the curve.
         means = {name: value for name, value in event.logs.items() if not name.startswith("val_")}
-        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means])
+        intervals = _intervals(state, [event.epoch], [event.epoch_steps])
+        train = state.train.extended([event.step], [float(event.epoch)], [event.elapsed_s], [means], intervals)
         state = replace(state, train=train)
     if logs:
         validation = validation.extended([event.step], [float(event.epoch)], [event.elapsed_s], [logs])
+    figures = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s, "step_ms": event.step_ms}
+    values = {name: math.nan if value is None else value for name, value in figures.items()}
+    speed = state.speed.extended([event.step], [float(event.epoch)], [event.elapsed_s], [values])
     epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
-    return replace(state, epochs=epochs.appended(event), validation=validation)
+    return replace(state, epochs=epochs.appended(event), validation=validation, speed=speed)
 
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:
@@ -306,4 +326,4 @@ def _phase_closed(state: RunState, at: float) -> RunState:
     if not state.phase:
         return state
     spent = state.phase_s.get(state.phase, 0.0) + max(0.0, at - state.phase_since)
-    return replace(state, phase="", phase_detail="", phase_s={**state.phase_s, state.phase: spent})
+    return replace(state, phase="", phase_detail="", validating=None, phase_s={**state.phase_s, state.phase: spent})

@@ -20,7 +20,7 @@ import keras
 
 from ..accelerators.backend import JAX
 from ..accelerators.dispatch import HeldBack
-from ..runs.events import EpochEnded, FitStarted, Phase, Progress
+from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
 from .notebook import NotebookRun
 
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 0.1
 """Shortest time between two progress events."""
+
+VALIDATION_PROGRESS_S = 0.5
+"""The same during validation."""
 
 
 class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
@@ -97,6 +100,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._untimed_steps = 0
         self._compile_s = 0.0
         self._test_began: float | None = None
+        self._test_batches = 0
+        self._test_batches_total: int | None = None
+        self._next_test_progress = 0.0
         self._validation_s = 0.0
         self._has_warned = False
 
@@ -179,13 +185,26 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if self._held is not None:
             self._held.wait()  # for the last training steps, whose time is not validation's
         self._test_began = self._clock()
+        self._test_batches = 0
+        self._next_test_progress = self._test_began + VALIDATION_PROGRESS_S
         self._recorder.enter(Phase.VALIDATING)
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Report the progress of validation, possibly from several threads in parallel."""
+        now = self._clock()
+        with self._lock:
+            self._test_batches = max(self._test_batches, batch + 1)
+            if now < self._next_test_progress:
+                return
+            self._next_test_progress = now + VALIDATION_PROGRESS_S
+        self._recorder.emit(ValidationProgress(self._epoch, self._test_batches, self._test_batches_total))
 
     def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation ends."""
         if self._test_began is not None:
             self._validation_s += self._clock() - self._test_began
             self._test_began = None
+            self._test_batches_total = self._test_batches or None
         self._recorder.enter(Phase.TRAINING)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:

@@ -7,6 +7,7 @@ as validation, and needs no second pass for the labels.
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -17,6 +18,7 @@ from ..errors import one_line
 from ..runs.class_report import ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
 from ..storage.files import write_whole
+from .mistake_pictures import mistake_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +33,7 @@ MOST_EXAMPLES = 200_000
 """Most examples that are scored; more would hardly change the scores and take too long at the end of a run."""
 
 _LONGEST_AFTER_STOP_S = 5.0
+_LONGEST_BEFORE_PICTURES_S = 20.0  # pictures need about as long again: the model is compiled to predict
 _MOST_MISTAKES = 10
 _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy")
 
@@ -55,14 +58,29 @@ def report_classes(
     if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(recorder):
         return None
     recorder.enter(Phase.VALIDATING, "scores per class")
+    began_at = time.monotonic()
     try:
         report = _evaluated(recorder, model, validation, examples)
         if report is not None:
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
+            if recorder.team is None and time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S:
+                _save_pictures(recorder, model, validation, examples, report)
     except Exception as error:  # noqa: BLE001  a trained and saved run must not fail because of its report
         recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
         return None
     return report
+
+
+def _save_pictures(recorder: Recorder, model: Any, validation: Any, examples: Examples, report: ClassReport) -> None:
+    """Write pictures of mistakes to the run's ``mistakes.json``; an error here is reported."""
+    if recorder.stop_token.reason is not None:
+        return
+    try:
+        pictures = mistake_pictures(model, validation, examples, [one.name for one in report.classes])
+        if pictures:
+            write_whole(recorder.run.mistakes, json.dumps(pictures) + "\n")
+    except Exception as error:  # noqa: BLE001  a run must not fail because of a picture
+        recorder.notice(f"Pictures of mistakes could not be saved: {one_line(error, 200)}")
 
 
 def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import traceback
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,18 @@ from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
-from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunOutcome, RunStarted
-from ..runs.failures import explain
+from ..runs.events import (
+    DataReady,
+    EpochEnded,
+    InputMeasured,
+    Phase,
+    Progress,
+    RunFinished,
+    RunOutcome,
+    RunStarted,
+    ValidationProgress,
+)
+from ..runs.failures import explain, log_text
 from ..runs.leftovers import discard_cache, discard_leftovers
 from ..runs.recorder import Recorder
 from ..runs.run_history import Stopwatch
@@ -83,7 +92,7 @@ def train_and_report(
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
     # On a full disk the traceback is lost, and the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
-        traceback.print_exception(error, file=log)
+        log.write(log_text(error))
 
 
 def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinished:
@@ -178,7 +187,7 @@ def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None
     from ..accelerators.hosts.team import join
 
     if membership.index:
-        recorder.leaves_out = (Progress, EpochEnded, InputMeasured)
+        recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
     recorder.team = join(membership, config, recorder)
 
 

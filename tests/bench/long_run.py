@@ -9,7 +9,7 @@ import os
 import socket
 import time
 from dataclasses import replace
-from statistics import median
+from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
 from tests.bench.report import Section, limit_row
@@ -31,7 +31,7 @@ from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from textual.pilot import Pilot
@@ -42,14 +42,15 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
     from tpu_console.tui.screens.live import LiveScreen
 
-_EVENTS, _EPOCHS = 1_000_000, 100
-_OPEN_S, _REDRAW_MS = 2.0, 30.0
+EVENTS, _EPOCHS = 1_000_000, 100
+_OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.0, 30.0, 20.0
 _REDRAWS = 30
+_METRICS = ("loss", "accuracy")
 
 
 def measure(bench: Bench) -> Section:
     """Write the run, open it in turn in a terminal and without one, then redraw it."""
-    run = make_long_run(bench.folder / "home" / "runs")
+    run = make_long_run(bench.folder / "home" / "runs", _METRICS)
     opened, read, keys = [], [], []
     for _ in bench.rounds(5):
         began = time.perf_counter()
@@ -58,55 +59,61 @@ def measure(bench: Bench) -> Section:
         whole, pressed = _open(bench, run)
         opened.append(whole)
         keys += pressed
-    redraws = asyncio.run(_redraws(run, state))
+    redraws, looks = asyncio.run(redraw(run, state, _METRICS))
     return Section(
         "A run with 1,000,000 progress events",
         f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB, opened with `tpu-console attach` in a "
-        "pseudo-terminal of 120×40. Redraw: both charts, after one more point.",
+        "pseudo-terminal of 120×40. Redraw: a chart, after one more point.",
         (
             limit_row("process start to all points on the screen", median(opened), _OPEN_S),
             limit_row("of it, reading and folding the journal alone", median(read)),
             limit_row("redraw", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("zoom", median(looks["zoom_x"]) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("pan", median(looks["pan"]) * 1e3, _REDRAW_MS, "ms", 1),
+            limit_row("cursor, 95th percentile", quantiles(looks["cursor"], n=20)[-1] * 1e3, _CURSOR_MS, "ms", 1),
             limit_row("key press to repaint", median(keys) * 1e3, 50.0, "ms", 1),
         ),
     )
 
 
-def make_long_run(folder: Path) -> RunDirectory:
-    """Write the journal of a finished run that reported a million times."""
+def make_long_run(folder: Path, metrics: Sequence[str]) -> RunDirectory:
+    """Write the journal of a finished run that reported its metrics a million times."""
     run = create_run("long", folder)
     write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
     write_whole(run.heartbeat, json.dumps(beat))
-    began = time.time() - _EVENTS * 0.1
+    began = time.time() - EVENTS * 0.1
     with run.journal.open("wb") as file:
-        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events()))
+        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics)))
     return run
 
 
-def _events() -> Iterator[Event]:
-    steps = _EVENTS // _EPOCHS
+def _events(metrics: Sequence[str]) -> Iterator[Event]:
+    steps = EVENTS // _EPOCHS
     host = socket.gethostname()
     yield RunStarted("long", "host", os.getpid(), host, {"dataset": "digits", "model": "cnn"})
     replica = Replica(0, "/device:CPU:0", "CPU", host)
     yield AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
     yield DataReady(1_437, 360, (8, 8, 1), 10)
     yield FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
-    for step in range(1, _EVENTS + 1):
-        yield _progress(step, steps)
+    for step in range(1, EVENTS + 1):
+        yield progress(step, metrics)
         if step % steps == 0:
-            logs = {**_logs(step), "val_loss": 0.5 + 50 / (step + 100), "val_accuracy": step / (_EVENTS + 1)}
+            logs = _logs(step, metrics)
+            logs |= {f"val_{name}": value + 0.1 for name, value in logs.items()}
             yield EpochEnded(step // steps, step, steps, step * 0.1, steps * 0.1, 0.0, 1.0, 1.0, 32e3, 1e-3, logs)
     yield RunFinished("completed", "all epochs are done", {})
 
 
-def _progress(step: int, steps: int) -> Progress:
-    return Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step))
+def progress(step: int, metrics: Sequence[str]) -> Progress:
+    """Return what a run of these metrics reports after a step."""
+    steps = EVENTS // _EPOCHS
+    return Progress((step - 1) // steps + 1, (step - 1) % steps + 1, step, step * 0.1, _logs(step, metrics))
 
 
-def _logs(step: int) -> dict[str, float]:
-    noise = math.sin(step * 12.9898) * 0.1
-    return {"loss": 100 / (step + 50) + 0.2 + noise, "accuracy": 1 - 50 / (step + 60) - abs(noise)}
+def _logs(step: int, metrics: Sequence[str]) -> dict[str, float]:
+    value = 100 / (step + 150) + 0.2 + math.sin(step * 12.9898) * 0.1
+    return {name: value / (number + 1) for number, name in enumerate(metrics)}
 
 
 def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
@@ -122,22 +129,30 @@ def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     return whole, seconds
 
 
-async def _redraws(run: RunDirectory, state: RunState) -> list[float]:
-    """Give both charts one more point again and again, and time their drawing."""
+async def redraw(
+    run: RunDirectory, state: RunState, metrics: Sequence[str]
+) -> tuple[list[float], dict[str, list[float]]]:
+    """Give the charts one more point again and again, then zoom, pan and move the cursor; time their drawing."""
     from tpu_console.tui.app import ConsoleApp
 
     app = ConsoleApp(run=run)
     async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
-        screen = await _read_screen(pilot)
+        screen = await read_screen(pilot)
         seconds = []
         state = replace(state, end=None)
         for number in range(1, _REDRAWS + 1):
-            state = reduce(state, _progress(_EVENTS + number, _EVENTS // _EPOCHS), time.time())
+            state = reduce(state, progress(EVENTS + number, metrics), time.time())
             seconds.append(_draw(screen, state))
-        return seconds
+        screen.action_follow()
+        looks = {
+            action: [_look(screen, action, (-1) ** number) for number in range(_REDRAWS)]
+            for action in ("zoom_x", "pan", "cursor")
+        }
+        return seconds, looks
 
 
-async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
+async def read_screen(pilot: Pilot[int]) -> LiveScreen:
+    """Wait until the live screen has read its whole run."""
     from tpu_console.tui.screens.live import LiveScreen
 
     screen = pilot.app.screen
@@ -149,12 +164,23 @@ async def _read_screen(pilot: Pilot[int]) -> LiveScreen:
 
 
 def _draw(screen: LiveScreen, state: RunState) -> float:
-    from tpu_console.tui.widgets.chart_pane import ChartPane, curves_of
-
+    """Draw a new state; return the seconds that a chart took."""
     began = time.perf_counter()
-    for pane, curves in zip(screen.query(ChartPane), curves_of(state), strict=True):
+    screen.grid.show(state)
+    return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
+
+
+def _look(screen: LiveScreen, action: str, direction: int) -> float:
+    """Zoom, pan or move the cursor; return the seconds that a chart took."""
+    began = time.perf_counter()
+    getattr(screen, f"action_{action}")(direction)
+    return (time.perf_counter() - began + _paint(screen)) / len(screen.grid.on_page)
+
+
+def _paint(screen: LiveScreen) -> float:
+    began = time.perf_counter()
+    for pane in screen.grid.on_page:
         pane._gate._next_s = 0.0  # drawn now, however little time has passed since the last time
-        pane.show(curves)
         pane.refresh()
         pane.render_lines(pane.size.region)
     return time.perf_counter() - began

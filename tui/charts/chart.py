@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from rich.text import Text
+from textual.message import Message
 from textual.reactive import reactive
+from textual.strip import Strip
+from textual.visual import Visual, visualize
 from textual_plotext import PlotextPlot
 
 from tpu_console.engine.runs.state import lower_is_better
 
 from ..terminal.plotext_compat import set_plot_size
+from .crosshair import with_crosshair
+from .cursor import snapped
 from .curve import Axis, Curve
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
-from .pens import Pen, Tone, alarm_color, pen_for
+from .marks import MarkKind
+from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Trace, View, build_scene
+from .scene import Scene, Stretch, Trace, View, build_scene, column_of
 from .series import Series
+from .window import Mode, Window, extent_of, panned, resolved, zoomed
+from .y_range import YRange, is_log_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
     from textual.timer import Timer
+
+    from .cursor import Cursor
+    from .marks import Mark
+    from .window import Extent
 
 _MAX_SMOOTHING = 0.99
 _HEADER_ROWS = 2
@@ -32,9 +45,8 @@ _HEADER_ROWS = 2
 _COST_WITH_STRIPS = 1.4
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
-# The characters with which plotext draws axes, for fonts that have only ASCII.
-
-_Look: TypeAlias = tuple[int, int, str, Axis, float, bool, Marker, str, bool]
+_WHEEL = 1.25
+_ALARM_MARK = "!"
 
 
 class MetricChart(PlotextPlot):
@@ -51,13 +63,41 @@ class MetricChart(PlotextPlot):
             are few and stay as measured.
         log_scale: Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
         marker: `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
+        window: The part of the horizontal axis that is shown.
+        cursor: Where the crosshair stands, or None.
+        y_range: How the vertical range is chosen.
     """
+
+    class CursorMoved(Message):
+        """The mouse moved the crosshair, which is for the screen to pass to all its charts as it is.
+
+        Args:
+            x: The sample below the pointer, in the axis's unit; None to remove the crosshair.
+        """
+
+        def __init__(self, x: float | None) -> None:
+            super().__init__()
+            self.x = x
+
+    class WindowChanged(Message):
+        """The mouse zoomed or panned, which is for the screen to pass to all its charts.
+
+        Args:
+            window: What to show.
+        """
+
+        def __init__(self, window: Window) -> None:
+            super().__init__()
+            self.window = window
 
     title: reactive[str] = reactive("")
     axis: reactive[Axis] = reactive(Axis.STEP)
     smoothing: reactive[float] = reactive(0.0)
     log_scale: reactive[bool] = reactive(False)
     marker: reactive[Marker] = reactive[Marker]("braille")
+    window: reactive[Window] = reactive(Window())
+    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
+    y_range: reactive[YRange] = reactive(YRange.AUTO)
 
     def __init__(
         self,
@@ -89,17 +129,29 @@ class MetricChart(PlotextPlot):
         self._gate = RedrawGate(clock, max_share=max_share)
         self._timer: Timer | None = None
         self._curves: tuple[Curve, ...] = ()
+        self._marks: tuple[Mark, ...] = ()
+        self._ruler: tuple[Curve, ...] = ()
         self._series: dict[str, Series] = {}
-        self._slots: dict[bool, dict[str, int]] = {False: {}, True: {}}
+        self._slots: dict[str, int] = {}
         self._picture = Text()
-        self._drawn_look: _Look | None = None
+        self._strips: list[Strip] = []
+        self._strips_style: object = None
+        self._scene: Scene | None = None
+        self._fixed: Extent | None = None
+        self._drawn_look: tuple[object, ...] | None = None
+        self._hovered: float | None = None
+        self._dragged_from: tuple[int, Window] | None = None
+        self._has_dragged = False
 
-    def show(self, curves: Sequence[Curve]) -> None:
+    def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
 
         Args:
             curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
+            marks: What to mark on the horizontal axis.
+            ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
         """
+        self._marks, self._ruler = tuple(marks), tuple(ruler)
         was_empty = not self._has_samples
         self._curves = tuple(curves)
         self._gate.mark()
@@ -115,8 +167,7 @@ class MetricChart(PlotextPlot):
     def reset(self) -> None:
         """Forget every curve, for instance to show another run."""
         self._series.clear()
-        for slots in self._slots.values():
-            slots.clear()
+        self._slots.clear()
         self.show(())
 
     def validate_smoothing(self, smoothing: float) -> float:
@@ -128,26 +179,57 @@ class MetricChart(PlotextPlot):
         self._schedule()
 
     def render(self) -> Text:
-        """Return the picture; redraw it if its look has changed or a redraw is due."""
+        """Return the picture without the crosshair; redraw it if its look has changed or a redraw is due."""
         look = self._look()
         if self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
             self._picture = self._draw()
             self._drawn_look = look
+            self._strips = []
             self._gate.drawn((self._cost_clock() - began_s) * _COST_WITH_STRIPS)
         return self._picture
 
-    def _look(self) -> _Look:
+    def render_line(self, y: int) -> Strip:
+        """Return one row of the picture, with the crosshair."""
+        picture = self.render()
+        if not self._strips or self._strips_style != self.visual_style:
+            self._strips_style = self.visual_style
+            self._strips = Visual.to_strips(self, visualize(self, picture), *self.size, self.visual_style)
+        if y >= len(self._strips):
+            return Strip.blank(self.size.width, self.visual_style.rich_style)
+        column = self._crosshair_column
+        plot_row = y - _HEADER_ROWS
+        if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
+            return self._strips[y]
+        return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.height)
+
+    @property
+    def _crosshair_column(self) -> int | None:
+        """The column of the widget in which the crosshair stands."""
+        if self.cursor is None or self._scene is None:
+            return None
+        left, right = self._scene.ends
+        if not left <= self.cursor.x <= right:
+            return None
+        return self._margin + column_of(self.cursor.x, self._scene)
+
+    @property
+    def _margin(self) -> int:
+        """Columns left of the canvas."""
+        return self.size.width - self._scene.width if self._scene is not None else 0
+
+    def _look(self) -> tuple[object, ...]:
         """Return everything except the samples that decides how the picture looks."""
         return (
-            self.size.width,
-            self.size.height,
+            self.size,
             self.app.theme,
             self.axis,
             self.smoothing,
             self.log_scale,
             self.marker,
             self.title,
+            self.window,
+            self.y_range,
             self._has_samples,
         )
 
@@ -165,29 +247,22 @@ class MetricChart(PlotextPlot):
         self._timer = None
         self._schedule()
 
-    @property
-    def _tone(self) -> Tone:
-        theme = self.app.current_theme
-        if (theme.foreground or "").startswith("ansi_"):
-            return "ansi-dark" if theme.dark else "ansi-light"
-        return "dark" if theme.dark else "light"
-
     def _draw(self) -> Text:
         self._update_series()
         width, height = self.size
+        self._scene = None
         if width < 1 or height < 1:
             return Text()
+        plot = self._draw_plot(width, height - _HEADER_ROWS) if height > _HEADER_ROWS else None
         lines = [self._title_line(width), self._legend_line(width)][:height]
-        if height > _HEADER_ROWS:
-            lines.append(self._draw_plot(width, height - _HEADER_ROWS))
-        return Text("\n", no_wrap=True).join(lines)
+        return Text("\n", no_wrap=True).join(lines if plot is None else [*lines, plot])
 
     def _update_series(self) -> None:
         """Append the new samples, and forget curves that are no longer shown."""
         kept: dict[str, Series] = {}
         for curve in self._curves:
             series = self._series.get(curve.name)
-            if series is None or len(curve.value) < series.raw.count:
+            if series is None or len(curve.value) < series.count:
                 series = Series(curve)
             series.update(curve, self.smoothing)
             kept[curve.name] = series
@@ -195,12 +270,19 @@ class MetricChart(PlotextPlot):
 
     def _pen(self, curve: Curve) -> Pen:
         """Return a curve's pen, which stays the same when other curves come and go."""
-        slots = self._slots[curve.is_validation]
-        slot = slots.setdefault(curve.name, len(slots))
-        return pen_for(slot, self.marker, self._tone, is_validation=curve.is_validation)
+        slot = slot_of(curve.name, self.title, self._slots)
+        has_color = not self.app.no_color
+        return pen_for(
+            slot, self.marker, tone_of(self.app.current_theme), is_validation=curve.is_validation, has_color=has_color
+        )
 
     def _started(self) -> list[Series]:
-        return [series for series in self._series.values() if series.raw.count]
+        return [series for series in self._series.values() if series.count]
+
+    @property
+    def _is_log(self) -> bool:
+        """Whether the vertical axis is logarithmic: a share, such as an accuracy, is read on a linear one."""
+        return self.log_scale and all(is_log_fit(series.curve.name) for series in self._started())
 
     def _title_line(self, width: int) -> Text:
         return title_line(self.title, self._notes(), width)
@@ -208,13 +290,19 @@ class MetricChart(PlotextPlot):
     def _notes(self) -> list[tuple[str, Style]]:
         """Return the notes on the picture, most important first."""
         started = self._started()
-        alarm = style_of(alarm_color(self._tone)) + Style(bold=True)
+        alarm = style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
         notes = []
-        if lost := sum(series.raw.nonfinite_count for series in started):
+        if lost := sum(series.nonfinite_count for series in started):
             notes.append((f"! {lost} NaN", alarm))
-        if self.log_scale:
-            hidden = any(series.raw.minimum <= 0.0 for series in started)
+        if self._is_log:
+            hidden = any(not series.is_positive for series in started)
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
+        if self._scene is not None and self._scene.spikes:
+            notes.append((f"▲{self._scene.spikes}", alarm))
+        if self.window.mode is not Mode.ALL:
+            notes.append(("follow" if self.window.mode is Mode.FOLLOW else "zoom", _DIM))
+        if self.y_range is not YRange.AUTO:
+            notes.append((f"y {self.y_range.value}", _DIM))
         if self.smoothing > 0.0:
             notes.append((f"smooth {self.smoothing:g}", _DIM))
         notes.append((self.axis.value, _DIM))
@@ -223,29 +311,45 @@ class MetricChart(PlotextPlot):
     def _legend_line(self, width: int) -> Text:
         entries = []
         for series in self._started():
-            name = series.curve.name
-            best = series.best(lowest=lower_is_better(name))
-            entries.append(Entry(name, self._pen(series.curve), series.latest, best))
+            curve = series.curve
+            at = series.best(lowest=lower_is_better(curve.name)) if curve.is_validation else None
+            best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
+            entries.append(Entry(curve.name, self._pen(curve), series.latest, best, epoch, curve.running))
         return legend_line(entries, self.title, width)
 
     def _draw_plot(self, width: int, height: int) -> Text:
         started = self._started()
-        if not started:
+        extent = extent_of([*self._curves, *self._ruler], self.axis)
+        if not started or extent is None:
             return _centred(_WAITING, width, height)
-        alarm = alarm_color(self._tone)
-        view = View(width, height, self.axis, self.log_scale, self.marker, alarm)
-        scene = build_scene([self._trace(series) for series in started], view)
-        if scene is None:
+        ends = resolved(self.window, extent)
+        is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None
+        alarm = alarm_color(tone_of(self.app.current_theme))
+        view = View(width, height, self.axis, self._is_log, self.marker, alarm, ends, is_full, fixed)
+        self._scene = build_scene([self._trace(series, ends) for series in started], view, self._stretches(ends))
+        if self._scene is None:
             return _centred("nothing to plot", width, height)
-        return self._paint(scene, width, height)
+        self._fixed = self._scene.y_range
+        return self._paint(self._scene, width, height)
 
-    def _trace(self, series: Series) -> Trace:
-        raw = series.raw_line(self.axis)
-        nan_x = series.nan_positions(self.axis)
-        pen = self._pen(series.curve)
+    def _trace(self, series: Series, ends: Extent) -> Trace:
+        """Return the visible part of a curve."""
+        pen, raw, curve = self._pen(series.curve), series.raw_line(self.axis, ends), series.curve
+        if curve.is_validation:
+            at = series.best(lowest=lower_is_better(curve.name))
+            return Trace(pen, raw, best=series.point(at, self.axis, ends))
+        newest = series.point(series.count - 1, self.axis, ends)
+        sampled = series.sampled(self.axis, ends)
         if series.is_smoothed:
-            return Trace(pen, series.smooth_line(self.axis), raw, nan_x)
-        return Trace(pen, raw, None, nan_x)
+            return Trace(pen, series.smooth_line(self.axis, ends), raw, sampled, newest)
+        return Trace(pen, raw, None, sampled, newest)
+
+    def _stretches(self, ends: Extent) -> list[Stretch]:
+        """Return the marks of the run and of NaN on this axis."""
+        axis = self.axis
+        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in self._marks]
+        nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
+        return marks + [Stretch(MarkKind.NAN, x, x) for x in nan_x]
 
     def _paint(self, scene: Scene, width: int, height: int) -> Text:
         """Draw the scene's glyphs and axes with plotext; one data unit is one cell."""
@@ -265,11 +369,104 @@ class MetricChart(PlotextPlot):
                 layer.columns,
                 layer.rows,
                 marker=layer.glyphs,  # type: ignore[arg-type]  # the stub lacks one marker per point
-                color=layer.color,
+                color="default" if layer.color is None else layer.color,
                 style="dim" if layer.is_dim else "default",
             )
-        built = plot.build().rstrip("\n")
-        return Text.from_ansi(built)
+        return self._with_marks(Text.from_ansi(plot.build().rstrip("\n")), scene)
+
+    def _with_marks(self, picture: Text, scene: Scene) -> Text:
+        """Put the marks on the horizontal axis, which plotext draws in the last row but one."""
+        if not scene.marks:
+            return picture
+        rows = list(picture.split("\n"))
+        axis, margin = rows[scene.height], len(rows[scene.height].plain) - scene.width
+        characters = [*axis.plain]
+        for column, character in scene.marks.items():
+            characters[margin + column] = character
+        rows[scene.height] = Text("".join(characters), no_wrap=True)
+        alarm = style_of(alarm_color(tone_of(self.app.current_theme))) + Style(bold=True)
+        for column, character in scene.marks.items():
+            if character == _ALARM_MARK:
+                rows[scene.height].stylize(alarm, margin + column, margin + column + 1)
+        return Text("\n", no_wrap=True).join(rows)
+
+    def watch_cursor(self) -> None:
+        """Move the crosshair, which needs no new picture."""
+        self.refresh()
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
+        if self._dragged_from is not None:
+            self._drag(event)
+            return
+        x = self._x_below(event)
+        if x is not None and (self.cursor is None or self.cursor.x == self._hovered):
+            x = snapped(x, self._curves, self.axis)
+            if x != self._hovered:
+                self._hovered = x
+                self.post_message(self.CursorMoved(x))
+
+    def on_leave(self) -> None:
+        """Remove a crosshair that hovered."""
+        if self.cursor is not None and self.cursor.x == self._hovered:
+            self.post_message(self.CursorMoved(None))
+        self._hovered = None
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Begin to pan."""
+        if self._x_below(event) is not None:
+            self._dragged_from = (event.screen_x, self.window)
+            self.capture_mouse()
+
+    def on_mouse_up(self, _event: MouseUp) -> None:
+        """End panning."""
+        self._dragged_from = None
+        self.release_mouse()
+
+    def _drag(self, event: MouseMove) -> None:
+        extent = extent_of([*self._curves, *self._ruler], self.axis)
+        if self._dragged_from is None or self._scene is None or extent is None:
+            return
+        from_x, window = self._dragged_from
+        distance = from_x - event.screen_x
+        if distance:
+            self._has_dragged = True
+        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.width)))
+
+    def on_click(self, event: Click) -> None:
+        """Put the crosshair down; a double click shows everything."""
+        was_drag, self._has_dragged = self._has_dragged, False
+        if event.chain == 2:
+            self.post_message(self.WindowChanged(Window()))
+        elif not was_drag and (x := self._x_below(event)) is not None:
+            self._hovered = None
+            self.post_message(self.CursorMoved(snapped(x, self._curves, self.axis)))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        """Zoom in at the pointer."""
+        self._zoom(event, _WHEEL)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        """Zoom out."""
+        self._zoom(event, 1.0 / _WHEEL)
+
+    def _zoom(self, event: MouseEvent, factor: float) -> None:
+        extent = extent_of([*self._curves, *self._ruler], self.axis)
+        at = self._x_below(event)
+        if extent is not None and at is not None:
+            event.stop()
+            self.post_message(self.WindowChanged(zoomed(self.window, extent, factor, at)))
+
+    def _x_below(self, event: MouseEvent) -> float | None:
+        """Return the position on the axis below the pointer, or None outside the plot."""
+        place = event.get_content_offset(self)
+        if place is None or self._scene is None:
+            return None
+        column = place.x - self._margin
+        if not 0 <= column < self._scene.width or place.y < _HEADER_ROWS:
+            return None
+        left, right = self._scene.ends
+        return left + (right - left) * column / (self._scene.width - 1)
 
 
 def _centred(sentence: str, width: int, height: int) -> Text:

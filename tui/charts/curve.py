@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IndexArray: TypeAlias = npt.NDArray[np.int64]
@@ -25,8 +28,8 @@ class Axis(enum.Enum):
 class Curve:
     """One metric of a run, from its first sample to the latest.
 
-    The arrays only ever grow: a later curve of the same name has the earlier one as its prefix, which is
-    which lets a chart process only the new samples. The chart never writes to them.
+    The arrays only ever grow: a later curve of the same name has the earlier one as its prefix, which lets a chart
+    process only the new samples. The chart never writes to them.
 
     Attributes:
         name: The metric's name as Keras gives it, for instance `val_loss`.
@@ -35,6 +38,7 @@ class Curve:
         elapsed_s: Seconds since the run began, shape `(n,)`.
         value: The metric itself, shape `(n,)`; NaN and infinity are allowed.
         is_validation: Whether the metric was measured on held-out data.
+        running: Whether each value covers the epoch so far, because the mean since the sample before cannot be known.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Curve:
     elapsed_s: FloatArray
     value: FloatArray
     is_validation: bool
+    running: bool = False
 
     def __post_init__(self) -> None:
         lengths = {len(self.step), len(self.epoch), len(self.elapsed_s), len(self.value)}
@@ -59,3 +64,14 @@ class Curve:
                 return self.epoch
             case Axis.TIME:
                 return self.elapsed_s
+
+
+def densest(curves: Sequence[Curve]) -> Curve | None:
+    """Return the curve with the most samples, or None if there are no samples."""
+    curve = max(curves, key=lambda curve: len(curve.value), default=None)
+    return curve if curve is not None and len(curve.value) else None
+
+
+def sample_at(positions: FloatArray, x: float) -> int:
+    """Return the last sample at or before `x`; the first one if all are later."""
+    return max(int(np.searchsorted(positions, x, side="right")) - 1, 0)

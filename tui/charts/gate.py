@@ -21,6 +21,9 @@ class RedrawGate:
         max_hz: Most redraws a second.
         max_share: Largest share of one core that drawing may take.
         max_wait_s: Longest wait in seconds, whatever the last redraw cost.
+
+    Attributes:
+        max_share: As above; may be changed.
     """
 
     def __init__(
@@ -33,7 +36,7 @@ class RedrawGate:
     ) -> None:
         self._clock = clock
         self._min_wait_s = 1.0 / max_hz
-        self._max_share = max_share
+        self.max_share = max_share
         self._max_wait_s = max_wait_s
         self._next_s = float("-inf")
         self._changed = False
@@ -61,6 +64,6 @@ class RedrawGate:
 
     def drawn(self, cost_s: float) -> None:
         """Report a redraw that has just ended and took `cost_s` seconds."""
-        wait_s = min(max(self._min_wait_s, cost_s / self._max_share), self._max_wait_s)
+        wait_s = min(max(self._min_wait_s, cost_s / self.max_share), self._max_wait_s)
         self._next_s = self._clock() + wait_s
         self._changed = False

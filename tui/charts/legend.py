@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from rich.style import Style
 from rich.text import Text
 
-from tpu_console.engine.runs.state import lower_is_better
-
 from .ticks import format_value
 
 if TYPE_CHECKING:
@@ -24,14 +22,18 @@ class Entry:
     Attributes:
         name: The metric's name.
         pen: How the curve is drawn.
-        latest: Newest value, NaN where it is one.
-        best: Best value so far, NaN while there is none.
+        latest: Newest value, NaN included.
+        best: Best value so far of a validation metric; None for others, and while there is none.
+        best_epoch: The epoch in which it was measured.
+        running: Whether the value is the mean of the epoch so far.
     """
 
     name: str
     pen: Pen
     latest: float
-    best: float
+    best: float | None = None
+    best_epoch: float = 0.0
+    running: bool = False
 
 
 _Wording: TypeAlias = Callable[[Entry, str], str]
@@ -50,18 +52,10 @@ def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
 
     Args:
         entries: The curves, in drawing order.
-        title: The chart's title; a curve of that name is `train`, its held-out counterpart `val`.
+        title: The chart's title; a curve of that name is `train`, its validation curve `val`.
         width: Width in columns.
     """
-    wordings = (
-        _in_full,
-        _best_in_full,
-        _best_as_arrow,
-        _rounded_arrow,
-        _held_out_arrow,
-        _latest,
-        _latest_rounded,
-    )
+    wordings = (_in_full, _best_in_full, _best_starred, _best_rounded, _best_alone, _best_epoch, _latest_rounded)
     lines = (_assemble(entries, wording, title) for wording in wordings)
     line, fits = next(
         ((line, True) for line in lines if line.cell_len <= width),
@@ -98,41 +92,51 @@ def _assemble(entries: Sequence[Entry], wording: _Wording, title: str) -> Text:
 
 def _short_name(entry: Entry, title: str) -> str:
     bare = entry.name.removeprefix("val_")
-    if bare != title:
-        return entry.name
-    return "val" if bare != entry.name else "train"
+    return entry.name if bare != title else "val" if bare != entry.name else "train"
 
 
-def _arrow(entry: Entry) -> str:
-    return "↓" if lower_is_better(entry.name) else "↑"
+def _marked_name(entry: Entry, title: str) -> str:
+    return f"{_short_name(entry, title)}~" if entry.running else _short_name(entry, title)
 
 
-def _in_full(entry: Entry, _title: str) -> str:
-    return f"{entry.name} {format_value(entry.latest)} (best {format_value(entry.best)})"
+def _in_full(entry: Entry, title: str) -> str:
+    running = " (running)" if entry.running else ""
+    return f"{_short_name(entry, title)}{running} {format_value(entry.latest)}{_best_words(entry)}"
 
 
 def _best_in_full(entry: Entry, title: str) -> str:
-    return f"{_short_name(entry, title)} {format_value(entry.latest)} (best {format_value(entry.best)})"
+    return f"{_marked_name(entry, title)} {format_value(entry.latest)}{_best_words(entry)}"
 
 
-def _best_as_arrow(entry: Entry, title: str) -> str:
-    best = f"{_arrow(entry)}{format_value(entry.best)}"
-    return f"{_short_name(entry, title)} {format_value(entry.latest)} {best}"
+def _best_words(entry: Entry) -> str:
+    return "" if entry.best is None else f" (best {format_value(entry.best)} in epoch {entry.best_epoch:g})"
 
 
-def _rounded_arrow(entry: Entry, title: str) -> str:
-    best = f"{_arrow(entry)}{format_value(entry.best, 3)}"
-    return f"{_short_name(entry, title)} {format_value(entry.latest, 3)}{best}"
+def _best_starred(entry: Entry, title: str) -> str:
+    best = "" if entry.best is None else f" ★{format_value(entry.best)} ep {entry.best_epoch:g}"
+    return _latest(entry, title) + best
 
 
-def _held_out_arrow(entry: Entry, title: str) -> str:
-    """Write the best value of validation metrics, by which checkpoints are chosen, and the latest of others."""
-    return (_best_as_arrow if entry.pen.is_points else _latest)(entry, title)
+def _best_rounded(entry: Entry, title: str) -> str:
+    best = "" if entry.best is None else f" ★{format_value(entry.best, 3)} ep{entry.best_epoch:g}"
+    return _latest_rounded(entry, title) + best
+
+
+def _best_alone(entry: Entry, title: str) -> str:
+    if entry.best is None:
+        return _latest_rounded(entry, title)
+    return f"{_marked_name(entry, title)} ★{format_value(entry.best, 3)} ep{entry.best_epoch:g}"
+
+
+def _best_epoch(entry: Entry, title: str) -> str:
+    if entry.best is None:
+        return _latest_rounded(entry, title)
+    return f"{_marked_name(entry, title)} ★ep{entry.best_epoch:g}"
 
 
 def _latest(entry: Entry, title: str) -> str:
-    return f"{_short_name(entry, title)} {format_value(entry.latest)}"
+    return f"{_marked_name(entry, title)} {format_value(entry.latest)}"
 
 
 def _latest_rounded(entry: Entry, title: str) -> str:
-    return f"{_short_name(entry, title)} {format_value(entry.latest, 3)}"
+    return f"{_marked_name(entry, title)} {format_value(entry.latest, 3)}"

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from textual.theme import Theme
+
     from .raster import Marker
 
 Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
 # Red, green and blue, or the number of one of the terminal's own sixteen colours.
 PenColor: TypeAlias = tuple[int, int, int] | int
 
-# Blue against orange first, which colour-blind people tell apart; every colour of ours has a
-# contrast of at least 4.5 to 1 on Textual's own backgrounds.
+# After Okabe and Ito: training and validation of one slot are told apart by people who are blind to red, green or
+# blue. Every colour has a contrast of at least 4.5 to 1 on Textual's own backgrounds.
 _TRAINING: dict[Tone, tuple[PenColor, ...]] = {
-    "dark": ((92, 167, 255), (94, 208, 140), (205, 150, 255), (80, 208, 214)),
-    "light": ((0, 88, 190), (10, 110, 60), (120, 50, 170), (0, 105, 115)),
-    "ansi-dark": (12, 10, 13, 14),
-    "ansi-light": (4, 2, 6, 8),
+    "dark": ((86, 180, 233), (214, 130, 178), (0, 168, 122), (140, 130, 255)),
+    "light": ((0, 95, 155), (160, 40, 110), (0, 105, 75), (80, 50, 190)),
+    "ansi-dark": (12, 13, 10, 14),
+    "ansi-light": (4, 5, 2, 6),
 }
 _VALIDATION: dict[Tone, tuple[PenColor, ...]] = {
-    "dark": ((255, 178, 77), (255, 135, 135), (240, 220, 100), (255, 150, 215)),
-    "light": ((150, 62, 0), (185, 20, 50), (115, 90, 0), (165, 20, 110)),
-    "ansi-dark": (11, 9, 3, 5),
-    "ansi-light": (5, 1, 3, 13),
+    "dark": ((240, 160, 20), (240, 228, 66), (238, 102, 40), (250, 200, 190)),
+    "light": ((150, 80, 0), (105, 95, 0), (180, 50, 0), (110, 60, 50)),
+    "ansi-dark": (11, 3, 9, 7),
+    "ansi-light": (1, 3, 9, 8),
 }
 _ALARM: dict[Tone, PenColor] = {
     "dark": (255, 110, 110),
@@ -33,6 +36,7 @@ _ALARM: dict[Tone, PenColor] = {
     "ansi-light": 1,
 }
 
+SLOTS = 4
 _TRAINING_GLYPHS = {"unicode": "─◆■▲", "ascii": "*+#%"}
 _VALIDATION_GLYPHS = {"unicode": "●○□△", "ascii": "oxvw"}
 
@@ -44,23 +48,57 @@ class Pen:
     Attributes:
         color: Its colour.
         glyph: Marks the curve in the legend and, for points and beads, in the plot.
-        is_points: Draw every sample as a glyph of its own and no line.
+        has_points: Draw every sample as a glyph too, while there is room for that.
         has_beads: Put the glyph on the line here and there: a second line needs more than a colour.
+        is_dashed: Draw the line with gaps: without colours, validation needs more than beads.
     """
 
     color: PenColor
     glyph: str
-    is_points: bool = False
+    has_points: bool = False
     has_beads: bool = False
+    is_dashed: bool = False
 
 
-def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool) -> Pen:
-    """The pen of the `slot`-th training or validation curve of a chart, counted from 0."""
+def pen_for(slot: int, marker: Marker, tone: Tone, *, is_validation: bool, has_color: bool = True) -> Pen:
+    """The pen of a training or validation curve.
+
+    Args:
+        slot: The metric's number in its chart, from 0.
+        marker: Kind of glyph.
+        tone: The kind of theme.
+        is_validation: Whether the curve was measured on held-out data.
+        has_color: Whether the terminal shows colours.
+    """
     glyphs = (_VALIDATION_GLYPHS if is_validation else _TRAINING_GLYPHS)["ascii" if marker == "ascii" else "unicode"]
     colors = (_VALIDATION if is_validation else _TRAINING)[tone]
     # If one character is one dot, the line already consists of its glyph.
-    has_beads = not is_validation and slot % len(glyphs) > 0 and marker != "ascii"
-    return Pen(colors[slot % len(colors)], glyphs[slot % len(glyphs)], is_validation, has_beads)
+    has_beads = marker != "ascii" and (slot % len(glyphs) > 0 or (is_validation and not has_color))
+    is_dashed = is_validation and (marker == "ascii" or not has_color)
+    return Pen(colors[slot % len(colors)], glyphs[slot % len(glyphs)], is_validation, has_beads, is_dashed)
+
+
+def slot_of(name: str, title: str, taken: dict[str, int]) -> int:
+    """Return a metric's number in its chart, and note it in `taken`: the same in every run, if no other one has it.
+
+    Args:
+        name: The metric's name; with `val_`, it is the same metric.
+        title: The chart's title; the metric of that name is number 0.
+        taken: The numbers of the chart's other metrics.
+    """
+    bare = name.removeprefix("val_")
+    if bare not in taken:
+        others, wish = SLOTS - 1, zlib.crc32(bare.encode())
+        order = [0] if bare == title else [*(1 + (wish + i) % others for i in range(others)), 0]
+        taken[bare] = next((slot for slot in order if slot not in taken.values()), order[0])
+    return taken[bare]
+
+
+def tone_of(theme: Theme) -> Tone:
+    """Return the kind of a theme, by which colours are chosen."""
+    if (theme.foreground or "").startswith("ansi_"):
+        return "ansi-dark" if theme.dark else "ansi-light"
+    return "dark" if theme.dark else "light"
 
 
 def alarm_color(tone: Tone) -> PenColor:

@@ -8,38 +8,80 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .marks import MarkKind
 from .raster import FINENESS, Marker, draw_line, glyphs_of, scale
-from .series import Line
-from .ticks import Tick, axis_ticks, value_ticks
+from .series import NO_LINE, Line
+from .ticks import Tick, axis_ticks, format_value, value_ticks
+from .y_range import full_range, robust_range
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from .curve import Axis, FloatArray, IndexArray
     from .pens import Pen, PenColor
+    from .raster import DotGrid
+    from .window import Extent
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5
 _CELLS_BETWEEN_BEADS = 12
+_CELLS_BETWEEN_GRID_DOTS = 4
+_CELLS_A_POINT = 4
+_CELLS_A_TURN = 2
+_DASH, _GAP = 4, 2  # in dots
+_ROWS_WITH_ROOM = 6
 _SMALLEST_CANVAS = (6, 2)
 _LARGEST = 1e300
+_BEST = "★"
+_GRID = "·"
+_ABOVE, _BELOW = "▲", "▼"
+_MARKS = {
+    MarkKind.VALIDATION: "━",
+    MarkKind.COMPILE: "═",
+    MarkKind.LEARNING_RATE: "◆",
+    MarkKind.PAUSE: "║",
+    MarkKind.RESUME: "►",
+    MarkKind.ALERT: "!",
+    MarkKind.NAN: "!",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One curve, ready to draw.
+    """The visible part of one curve, ready to draw.
 
     Attributes:
         pen: How to draw it.
         main: The line, smoothed where smoothing is on.
         raw: The samples behind a smoothed line, or None.
-        nan_x: Where the metric was NaN or infinite, shape `(n,)`.
+        sampled: Samples by which the vertical range is chosen; None if every sample is to be seen.
+        newest: The newest sample, shape `(1,)`, or an empty line.
+        best: The best sample, shape `(1,)`, or an empty line.
     """
 
     pen: Pen
     main: Line
-    raw: Line | None
-    nan_x: FloatArray
+    raw: Line | None = None
+    sampled: FloatArray | None = None
+    newest: Line = NO_LINE
+    best: Line = NO_LINE
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A mark in the axis's unit.
+
+    Attributes:
+        kind: What is marked.
+        begin: Where it begins.
+        end: Where it ends.
+        label: What to write about it.
+    """
+
+    kind: MarkKind
+    begin: float
+    end: float
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +94,10 @@ class View:
         axis: What runs along the bottom.
         log_scale: Whether the vertical axis is logarithmic.
         marker: Kind of glyph.
-        alarm: Colour of NaN marks.
+        alarm: Colour of spike marks.
+        ends: Both ends of the horizontal axis.
+        is_full: Whether every sample is to be seen, spikes too.
+        fixed: The vertical range, if it is fixed.
     """
 
     width: int
@@ -61,6 +106,9 @@ class View:
     log_scale: bool
     marker: Marker
     alarm: PenColor
+    ends: Extent
+    is_full: bool = False
+    fixed: Extent | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +119,14 @@ class Layer:
         columns: Canvas column of each glyph.
         rows: Canvas row of each glyph, from the bottom.
         glyphs: One character each.
-        color: Colour of all of them.
+        color: Colour of all of them; None for the text's own.
         is_dim: Whether they are drawn dim, in the background.
     """
 
     columns: list[int]
     rows: list[int]
     glyphs: list[str]
-    color: PenColor
+    color: PenColor | None
     is_dim: bool = False
 
 
@@ -92,6 +140,10 @@ class Scene:
         layers: What is drawn, back to front.
         x_ticks: Labels along the bottom by canvas column.
         y_ticks: Labels along the left by canvas row.
+        marks: Characters on the horizontal axis by canvas column.
+        ends: Both ends of the horizontal axis.
+        y_range: Both ends of the vertical axis, in the metric's unit.
+        spikes: Groups of samples outside of the vertical range.
     """
 
     width: int
@@ -99,11 +151,15 @@ class Scene:
     layers: list[Layer]
     x_ticks: list[tuple[int, str]]
     y_ticks: list[tuple[int, str]]
+    marks: dict[int, str]
+    ends: Extent
+    y_range: Extent
+    spikes: int
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
-    """The part of the plane that is seen, and the canvas cells that show it."""
+class _Canvas:
+    """The part of the plane that is seen, and the cells that show it."""
 
     left: float
     right: float
@@ -111,55 +167,72 @@ class _Window:
     high: float
     width: int
     height: int
-    floor: int  # lowest row for curves; below it lies the row of NaN marks
+    marker: Marker
 
-    def dots(self, line: Line, across: int, down: int) -> tuple[IndexArray, IndexArray]:
-        """`line` in fractions of the canvas, as dot columns and dot rows above the floor."""
-        x = scale(line.x, self.left, self.right, self.width * across)
-        y = scale(line.y, self.low, self.high, (self.height - self.floor) * down)
-        return x, y
+    def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
+        """The dot column and the dot row of every sample."""
+        fine = FINENESS[self.marker]
+        x = scale(line.x, self.left, self.right, self.width * fine.across)
+        return x, scale(line.y, self.low, self.high, self.height * fine.down)
+
+    def cells(self, line: Line) -> list[tuple[int, int]]:
+        """The cell of every sample, the same as that of its dot."""
+        fine = FINENESS[self.marker]
+        x, y = self.dots(line)
+        return list(zip((x // fine.across).tolist(), (y // fine.down).tolist(), strict=True))
 
 
-def build_scene(traces: Sequence[Trace], view: View) -> Scene | None:
+def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch] = ()) -> Scene | None:
     """Lay out `traces`; None where there is no room or nothing finite to draw."""
-    traces = [_in_decades(trace) if view.log_scale else _in_range(trace) for trace in traces]
-    lines = [line for trace in traces for line in (trace.main, trace.raw) if line is not None]
-    bounds = _bounds([line.y for line in lines])
-    across = _bounds([line.x for line in lines] + [trace.nan_x for trace in traces])
-    if bounds is None or across is None:
+    traces = [_on_scale(trace, log_scale=view.log_scale) for trace in traces]
+    bounds = _vertical(traces, view)
+    if bounds is None:
         return None
-    low, high = _widen(*bounds, log_scale=view.log_scale)
-    # Beyond 2**53, adding 1 changes nothing.
-    left, right = across if across[1] > across[0] else (across[0], across[0] + max(1.0, 1e-9 * abs(across[0])))
+    low, high = _with_room(traces, *_widen(*bounds, log_scale=view.log_scale), view)
+    left, right = _apart(*view.ends)
     height = view.height - 2  # the axis and its labels
-    ticks = value_ticks(low, high, min(height // 3 + 1, 8), log_scale=view.log_scale)
+    ticks = value_ticks(low, high, min(height, max(4, height // 3 + 1), 8), log_scale=view.log_scale)
     width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
     if width < _SMALLEST_CANVAS[0] or height < _SMALLEST_CANVAS[1]:
         return None
-    floor = int(any(len(trace.nan_x) for trace in traces))
-    window = _Window(left, right, low, high, width, height, floor)
+    canvas = _Canvas(left, right, low, high, width, height, view.marker)
+    y_ticks = _place_y(ticks, canvas)
+    x_ticks = _place_x(canvas, view.axis)
+    curves = _curves(traces, canvas)
+    spikes = _spikes(traces, canvas, view, {cell for layer in curves for cell in _cells_of(layer)})
     return Scene(
         width,
         height,
-        _layers(traces, window, view),
-        _place_x(window, view.axis),
-        _place_y(ticks, window, view.marker),
+        [_grid(y_ticks, width), *curves, *spikes],
+        x_ticks,
+        y_ticks,
+        _marks(stretches, canvas, {column for column, _ in x_ticks}),
+        (left, right),
+        (10.0**low, 10.0**high) if view.log_scale else (low, high),
+        sum(glyph in {_ABOVE, _BELOW} for layer in spikes for glyph in layer.glyphs),
     )
 
 
-def _in_range(trace: Trace) -> Trace:
-    """Keep values off the ends of float64, where the difference of two of them is infinite."""
-    raw = None if trace.raw is None else _clipped(trace.raw)
-    return Trace(trace.pen, _clipped(trace.main), raw, trace.nan_x)
+def column_of(x: float, scene: Scene) -> int:
+    """Return the canvas column of a position on the horizontal axis."""
+    return _cell(x, *scene.ends, scene.width)
+
+
+def _apart(left: float, right: float) -> Extent:
+    """Return two ends that differ: beyond 2**53, adding 1 changes nothing."""
+    return (left, right) if right > left else (left, left + max(1.0, 1e-9 * abs(left)))
+
+
+def _on_scale(trace: Trace, *, log_scale: bool) -> Trace:
+    change = _logarithm if log_scale else _clipped
+    raw = None if trace.raw is None else change(trace.raw)
+    sampled = None if trace.sampled is None else change(Line(trace.sampled, trace.sampled)).y
+    return Trace(trace.pen, change(trace.main), raw, sampled, change(trace.newest), change(trace.best))
 
 
 def _clipped(line: Line) -> Line:
+    """Keep values off the ends of float64, where the difference of two of them is infinite."""
     return Line(line.x, np.clip(line.y, -_LARGEST, _LARGEST))
-
-
-def _in_decades(trace: Trace) -> Trace:
-    raw = None if trace.raw is None else _logarithm(trace.raw)
-    return Trace(trace.pen, _logarithm(trace.main), raw, trace.nan_x)
 
 
 def _logarithm(line: Line) -> Line:
@@ -168,11 +241,19 @@ def _logarithm(line: Line) -> Line:
     return Line(line.x[keep], np.log10(line.y[keep]))
 
 
-def _bounds(parts: Iterable[FloatArray]) -> tuple[float, float] | None:
-    filled = [part for part in parts if len(part)]
-    if not filled:
-        return None
-    return float(min(part.min() for part in filled)), float(max(part.max() for part in filled))
+def _vertical(traces: Sequence[Trace], view: View) -> Extent | None:
+    """Return the vertical range, in decades on a logarithmic scale."""
+    if view.fixed is not None and not (view.log_scale and view.fixed[0] <= 0.0):
+        low, high = (float(end) for end in (np.log10(view.fixed) if view.log_scale else view.fixed))
+        return low, high
+    lines = [line.y for trace in traces for line in (trace.main, trace.raw) if line is not None]
+    if view.is_full:
+        return full_range(lines)
+    trimmed = [trace for trace in traces if trace.sampled is not None]
+    kept = [trace.newest.y for trace in trimmed] + [trace.main.y for trace in traces if trace.sampled is None]
+    samples = [trace.sampled for trace in trimmed if trace.sampled is not None]
+    seen = robust_range(samples, [_measured(trace).y for trace in trimmed], np.concatenate([*kept, np.empty(0)]))
+    return seen or full_range(lines)
 
 
 def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
@@ -184,31 +265,83 @@ def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _layers(traces: Sequence[Trace], window: _Window, view: View) -> list[Layer]:
-    """Raw samples behind everything, held-out points in front of the lines, NaN marks on top."""
-    back = [_line_layer(t.raw, t.pen, window, view.marker, is_raw=True) for t in traces if t.raw is not None]
-    front = [_line_layer(t.main, t.pen, window, view.marker) for t in traces if not t.pen.is_points]
-    points = [_point_layer(t, window, view.marker) for t in traces if t.pen.is_points]
-    marks = [_nan_layer(t.nan_x, window, view.alarm) for t in traces if len(t.nan_x)]
-    return back + front + points + marks
+def _with_room(traces: Sequence[Trace], low: float, high: float, view: View) -> Extent:
+    """Keep the outermost rows free for the marks of spikes, if there are any."""
+    rows = view.height - 2
+    if view.fixed is not None or rows < _ROWS_WITH_ROOM:
+        return low, high
+    row = (high - low) / (rows - 1)
+    ys = [_measured(trace).y for trace in traces]
+    is_above, is_below = any((y > high).any() for y in ys), any((y < low).any() for y in ys)
+    return low - row * is_below, high + row * is_above
 
 
-def _line_layer(line: Line, pen: Pen, window: _Window, marker: Marker, *, is_raw: bool = False) -> Layer:
-    fine = FINENESS[marker]
-    x, y = window.dots(line, fine.across, fine.down)
-    rows = window.height - window.floor
-    dots = draw_line(x, y, window.width * fine.across, rows * fine.down)
-    columns, cells, glyphs = glyphs_of(dots, marker, "." if is_raw else pen.glyph)
-    if len(line.x) == 1:
-        glyphs = [_speck(marker)]
-    elif pen.has_beads and not is_raw:
-        glyphs = _bead(columns, glyphs, pen.glyph)
-    return Layer(columns, [cell + window.floor for cell in cells], glyphs, pen.color, is_raw)
+def _measured(trace: Trace) -> Line:
+    return trace.main if trace.raw is None else trace.raw
 
 
-def _speck(marker: Marker) -> str:
-    """A first sample, alone, as something larger than one dot."""
-    return "*" if marker == "ascii" else "•"
+def _grid(y_ticks: Sequence[tuple[int, str]], width: int) -> Layer:
+    """Faint dots in the rows of the labels."""
+    cells = list(itertools.product(range(_CELLS_BETWEEN_GRID_DOTS - 1, width, _CELLS_BETWEEN_GRID_DOTS), y_ticks))
+    return Layer([column for column, _ in cells], [row for _, (row, _) in cells], [_GRID] * len(cells), None, True)
+
+
+def _curves(traces: Sequence[Trace], canvas: _Canvas) -> list[Layer]:
+    """Raw samples behind everything, then the lines, then points and stars."""
+    layers = [_raw(trace.raw, trace.pen, canvas) for trace in traces if trace.raw is not None]
+    drawn = [_dots(trace.main, trace.pen, canvas) for trace in traces]
+    shown = _shared([_cells_with(dots, canvas) for dots in drawn])
+    layers += [_line_layer(*parts, canvas) for parts in zip(traces, drawn, shown, strict=True)]
+    points = [_points(t, canvas) for t in traces if t.pen.has_points]
+    stars = [_star(t, canvas) for t in traces if len(t.best.x)]
+    return layers + points + stars
+
+
+def _dots(line: Line, pen: Pen, canvas: _Canvas) -> DotGrid:
+    fine = FINENESS[canvas.marker]
+    columns, rows = canvas.width * fine.across, canvas.height * fine.down
+    seen = _clipped_to(line, canvas)
+    dots = draw_line(*canvas.dots(seen), columns, rows)
+    if pen.is_dashed:
+        dash, gap = (1, 1) if canvas.marker == "ascii" else (_DASH, _GAP)
+        dots[:, np.arange(columns) % (dash + gap) >= dash] = False
+    return dots
+
+
+def _clipped_to(line: Line, canvas: _Canvas) -> Line:
+    return Line(line.x, np.clip(line.y, canvas.low, canvas.high))
+
+
+def _raw(line: Line, pen: Pen, canvas: _Canvas) -> Layer:
+    columns, rows, glyphs = glyphs_of(_dots(line, pen, canvas), canvas.marker, ".")
+    return Layer(columns, rows, glyphs, pen.color, is_dim=True)
+
+
+def _cells_with(dots: DotGrid, canvas: _Canvas) -> DotGrid:
+    """Return which cells hold dots."""
+    fine = FINENESS[canvas.marker]
+    return np.asarray(dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3)))
+
+
+def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
+    """Return the cells in which each line is drawn: where several meet, they take turns, so that none is hidden."""
+    if not cells:
+        return []
+    number = np.cumsum(cells, axis=0)
+    together = np.maximum(number[-1], 1)
+    turn = np.arange(cells[0].shape[1]) // _CELLS_A_TURN % together
+    return [mine & (order - 1 == turn) for mine, order in zip(cells, number, strict=True)]
+
+
+def _line_layer(trace: Trace, dots: DotGrid, shown: DotGrid, canvas: _Canvas) -> Layer:
+    fine = FINENESS[canvas.marker]
+    seen = dots & shown.repeat(fine.down, axis=0).repeat(fine.across, axis=1)
+    columns, rows, glyphs = glyphs_of(seen, canvas.marker, trace.pen.glyph)
+    if len(trace.main.x) == 1:
+        glyphs = ["*" if canvas.marker == "ascii" else "•"] * len(glyphs)  # something larger than one dot
+    elif trace.pen.has_beads:
+        glyphs = _bead(columns, glyphs, trace.pen.glyph)
+    return Layer(columns, rows, glyphs, trace.pen.color)
 
 
 def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
@@ -223,27 +356,104 @@ def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
     return strung
 
 
-def _point_layer(trace: Trace, window: _Window, marker: Marker) -> Layer:
-    """One glyph a sample, in the very cell in which a line through it would run."""
-    fine = FINENESS[marker]
-    x, y = window.dots(trace.main, fine.across, fine.down)
-    cells = sorted(set(zip((x // fine.across).tolist(), (y // fine.down).tolist(), strict=True)))
-    columns = [column for column, _ in cells]
-    rows = [row + window.floor for _, row in cells]
-    return Layer(columns, rows, [trace.pen.glyph] * len(cells), trace.pen.color)
+def _points(trace: Trace, canvas: _Canvas) -> Layer:
+    """One glyph per sample, in the very cell in which the line runs, while they are far apart."""
+    cells = sorted(set(canvas.cells(_clipped_to(trace.main, canvas))))
+    if len(cells) * _CELLS_A_POINT > canvas.width:
+        cells = []
+    return Layer([c for c, _ in cells], [r for _, r in cells], [trace.pen.glyph] * len(cells), trace.pen.color)
 
 
-def _nan_layer(nan_x: FloatArray, window: _Window, alarm: PenColor) -> Layer:
-    columns = sorted(set(scale(nan_x, window.left, window.right, window.width).tolist()))
-    return Layer(columns, [0] * len(columns), ["!"] * len(columns), alarm)
+def _star(trace: Trace, canvas: _Canvas) -> Layer:
+    ((column, row),) = canvas.cells(_clipped_to(trace.best, canvas))
+    return Layer([column], [row], [_BEST], trace.pen.color)
 
 
-def _place_x(window: _Window, axis: Axis) -> list[tuple[int, str]]:
+def _cells_of(layer: Layer) -> Iterable[tuple[int, int]]:
+    return zip(layer.columns, layer.rows, strict=True)
+
+
+def _spikes(traces: Sequence[Trace], canvas: _Canvas, view: View, taken: set[tuple[int, int]]) -> list[Layer]:
+    """Mark where samples lie outside of the vertical range, with the farthest value where there is room for it."""
+    layers = []
+    for glyph, row, sign, edge in ((_ABOVE, canvas.height - 1, 1, canvas.high), (_BELOW, 0, -1, canvas.low)):
+        found: dict[int, float] = {}
+        for trace in traces:
+            line = _measured(trace)
+            out = sign * line.y > sign * edge
+            columns = scale(line.x[out], canvas.left, canvas.right, canvas.width).tolist()
+            for column, value in zip(columns, (sign * line.y[out]).tolist(), strict=True):
+                found[column] = max(value, found.get(column, value))
+        layers.append(_spike_layer(found, glyph, row, sign, canvas, view, taken))
+    return [layer for layer in layers if layer.columns]
+
+
+def _spike_layer(
+    found: dict[int, float],
+    glyph: str,
+    row: int,
+    sign: int,
+    canvas: _Canvas,
+    view: View,
+    taken: set[tuple[int, int]],
+) -> Layer:
+    layer = Layer([], [], [], view.alarm)
+    peaks = [max(group, key=lambda column: found[column]) for group in _neighbours(sorted(found))]
+    busy = {column for column, at in taken if at == row} | set(peaks)
+    for column in peaks:
+        value = sign * found[column]
+        label = f" {format_value(10.0**value if view.log_scale else value, 3)}"
+        right, left = range(column + 1, column + 1 + len(label)), range(column - len(label), column)
+        places = [column]
+        if right[-1] < canvas.width and not busy & {*right, right[-1] + 1}:
+            places, text = [column, *right], glyph + label
+        elif left[0] >= 0 and not busy & {*left, left[0] - 1}:
+            places, text = [*left, column], label[1:] + " " + glyph
+        else:
+            text = glyph
+        busy |= set(places)
+        layer.columns.extend(places)
+        layer.rows.extend([row] * len(places))
+        layer.glyphs.extend(text)
+    return layer
+
+
+def _neighbours(columns: Sequence[int]) -> list[list[int]]:
+    """Split sorted columns into groups without gaps of two or more."""
+    groups: list[list[int]] = []
+    for column in columns:
+        if groups and column - groups[-1][-1] <= 2:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    return groups
+
+
+def _marks(stretches: Sequence[Stretch], canvas: _Canvas, ticks: set[int]) -> dict[int, str]:
+    """Return what stands on the horizontal axis: stretches that can be seen, and moments with their labels."""
+    marks: dict[int, str] = {}
+    order = [*MarkKind]
+    a_cell = (canvas.right - canvas.left) / canvas.width
+    for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
+        if stretch.end < canvas.left or stretch.begin > canvas.right:
+            continue
+        is_moment = stretch.kind not in {MarkKind.VALIDATION, MarkKind.COMPILE}
+        if not is_moment and stretch.end - stretch.begin < a_cell / 2:
+            continue
+        ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
+        marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
+        places = range(ends[1] + 1, ends[1] + 1 + len(stretch.label))
+        if is_moment and places and places[-1] < canvas.width and not (marks.keys() | ticks) & {*places}:
+            marks |= dict(zip(places, stretch.label, strict=True))
+    return marks
+
+
+def _place_x(canvas: _Canvas, axis: Axis) -> list[tuple[int, str]]:
     """Return as many labels along the bottom as fit without touching."""
-    for most in range(max(window.width // 6, 1), 0, -1):
+    for most in range(max(canvas.width // 6, 1), 0, -1):
         placed = [
-            (_cell(tick.position, window.left, window.right, window.width), tick.label)
-            for tick in axis_ticks(window.left, window.right, most, axis)
+            (_cell(tick.position, canvas.left, canvas.right, canvas.width), tick.label)
+            for tick in axis_ticks(canvas.left, canvas.right, most, axis)
         ]
         if _stand_apart(placed):
             return placed
@@ -257,13 +467,11 @@ def _stand_apart(placed: Sequence[tuple[int, str]]) -> bool:
     return all(b - a >= 1.5 * widest + 2 for a, b in itertools.pairwise(columns))
 
 
-def _place_y(ticks: Sequence[Tick], window: _Window, marker: Marker) -> list[tuple[int, str]]:
-    down = FINENESS[marker].down
-    rows = window.height - window.floor
-    return [
-        (_cell(tick.position, window.low, window.high, rows * down) // down + window.floor, tick.label)
-        for tick in ticks
-    ]
+def _place_y(ticks: Sequence[Tick], canvas: _Canvas) -> list[tuple[int, str]]:
+    """Return the labels by row, one per row."""
+    down = FINENESS[canvas.marker].down
+    rows = {_cell(tick.position, canvas.low, canvas.high, canvas.height * down) // down: tick.label for tick in ticks}
+    return list(rows.items())
 
 
 def _cell(position: float, low: float, high: float, cells: int) -> int:

@@ -1,4 +1,4 @@
-"""The reduced form of each curve that a chart keeps, so that a redraw processes only the new samples."""
+"""The reducible form of each curve that a chart keeps, so that a redraw processes only new samples and what is seen."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .reduction import ExtremaReducer
+import numpy as np
+
+from .levels import Extremes
 from .smoothing import DebiasedEma
 
 if TYPE_CHECKING:
     from .curve import Axis, Curve, FloatArray
+    from .window import Extent
 
-# Twice the dot columns of a 250-cell pane: fixed, so that resizing never means reducing again.
-_MAX_POINTS = 1024
+# About one bucket per dot column of a 250-cell pane: fixed, so that resizing changes no curve.
+_MOST_BUCKETS = 512
+_SAMPLED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,11 @@ class Line:
     y: FloatArray
 
 
+NO_LINE = Line(np.empty(0), np.empty(0))
+
+
 class Series:
-    """The incremental reduction of one curve, raw and smoothed.
+    """One curve, raw and smoothed.
 
     Args:
         curve: The curve as first seen.
@@ -38,9 +45,9 @@ class Series:
 
     def __init__(self, curve: Curve) -> None:
         self._curve = curve
-        self._raw = ExtremaReducer(_MAX_POINTS)
+        self._raw = Extremes()
         self._ema = DebiasedEma(0.0)
-        self._smooth = ExtremaReducer(_MAX_POINTS)
+        self._smooth = Extremes()
 
     @property
     def curve(self) -> Curve:
@@ -48,9 +55,14 @@ class Series:
         return self._curve
 
     @property
-    def raw(self) -> ExtremaReducer:
-        """The samples as they were measured."""
-        return self._raw
+    def count(self) -> int:
+        """Number of samples."""
+        return self._raw.count
+
+    @property
+    def nonfinite_count(self) -> int:
+        """How many samples are NaN or infinite."""
+        return self._raw.nonfinite_count
 
     @property
     def is_smoothed(self) -> bool:
@@ -70,31 +82,80 @@ class Series:
             smoothing: Weight of the moving average; held-out metrics are few and stay as they are.
         """
         self._curve = curve
-        self._raw.extend(curve.value[self._raw.count :])
+        self._raw.update(curve.value)
         weight = 0.0 if curve.is_validation else smoothing
         if weight != self._ema.weight:
             self._ema = DebiasedEma(weight)
-            self._smooth = ExtremaReducer(_MAX_POINTS)
+            self._smooth = Extremes()
         if self.is_smoothed:
-            done = self._smooth.count
-            self._ema.extend(curve.value[done:])
-            self._smooth.extend(self._ema.values[done:])
+            self._ema.extend(curve.value[self._smooth.count :])
+            self._smooth.update(self._ema.values)
 
-    def raw_line(self, axis: Axis) -> Line:
-        """The samples as measured, reduced."""
-        at = self._raw.indices
-        return Line(self._curve.along(axis)[at], self._curve.value[at])
+    def raw_line(self, axis: Axis, window: Extent | None = None) -> Line:
+        """The samples as measured, reduced; all without a window."""
+        return self._line(self._raw, self._curve.value, axis, window)
 
-    def smooth_line(self, axis: Axis) -> Line:
-        """The moving average, reduced."""
-        at = self._smooth.indices
-        return Line(self._curve.along(axis)[at], self._ema.values[at])
+    def smooth_line(self, axis: Axis, window: Extent | None = None) -> Line:
+        """The moving average, reduced; all without a window."""
+        return self._line(self._smooth, self._ema.values, axis, window)
 
-    def nan_positions(self, axis: Axis) -> FloatArray:
+    def _line(self, extremes: Extremes, values: FloatArray, axis: Axis, window: Extent | None) -> Line:
+        x = self._curve.along(axis)
+        first, last = _part(x, window, around=1)
+        chosen, _ = extremes.within(values, first, last, _MOST_BUCKETS)
+        line = Line(x[chosen], values[chosen])
+        return line if window is None else _cut(line, *window)
+
+    def nan_positions(self, axis: Axis, window: Extent | None = None) -> FloatArray:
         """Where NaN or infinity was measured, in the axis's unit, reduced."""
-        return self._curve.along(axis)[self._raw.nan_indices]
+        x = self._curve.along(axis)
+        return x[self._raw.within(self._curve.value, *_part(x, window), _MOST_BUCKETS)[1]]
 
-    def best(self, *, lowest: bool) -> float:
-        """The best finite sample so far, NaN while there is none."""
-        value = self._raw.minimum if lowest else self._raw.maximum
-        return value if math.isfinite(value) else math.nan
+    def sampled(self, axis: Axis, window: Extent) -> FloatArray:
+        """About a thousand finite samples, evenly spaced, from which percentiles are taken."""
+        first, last = _part(self._curve.along(axis), window)
+        part = self._curve.value[first : last : max(1, (last - first) // _SAMPLED)]
+        return part[np.isfinite(part)]
+
+    def best(self, *, lowest: bool) -> int | None:
+        """The best finite sample so far, the first of several; None while there is none."""
+        at = self._raw.lowest if lowest else self._raw.highest
+        return at if at >= 0 else None
+
+    def point(self, at: int | None, axis: Axis, window: Extent) -> Line:
+        """One sample, if it is visible and finite; else an empty line."""
+        if at is None or not window[0] <= self._curve.along(axis)[at] <= window[1]:
+            return NO_LINE
+        x, y = self._curve.along(axis)[at : at + 1], self._curve.value[at : at + 1]
+        return Line(x, y) if np.isfinite(y[0]) else NO_LINE
+
+    @property
+    def highest(self) -> float:
+        """The highest finite sample; NaN while there is none."""
+        return float(self._curve.value[self._raw.highest]) if self._raw.highest >= 0 else math.nan
+
+    @property
+    def is_positive(self) -> bool:
+        """Whether no finite sample is 0 or below."""
+        return self._raw.lowest < 0 or bool(self._curve.value[self._raw.lowest] > 0.0)
+
+
+def _part(x: FloatArray, window: Extent | None, around: int = 0) -> tuple[int, int]:
+    """Return the first sample of a window and the one behind its last, with so many samples more at either end."""
+    if window is None:
+        return 0, len(x)
+    first = int(np.searchsorted(x, window[0])) - around
+    last = int(np.searchsorted(x, window[1], side="right")) + around
+    return max(first, 0), min(last, len(x))
+
+
+def _cut(line: Line, left: float, right: float) -> Line:
+    """Cut a line that begins before `left` or ends after `right` where it crosses them."""
+    x, y = line.x.copy(), line.y.copy()
+    if len(x) > 1:
+        for end, neighbour, border in ((0, 1, left), (-1, -2, right)):
+            share = (border - line.x[end]) / ((line.x[neighbour] - line.x[end]) or 1.0)
+            if 0.0 < share <= 1.0:
+                x[end], y[end] = border, line.y[end] + share * (line.y[neighbour] - line.y[end])
+    inside = (x >= left) & (x <= right)
+    return Line(x[inside], y[inside])

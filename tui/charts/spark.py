@@ -18,7 +18,7 @@ _HELD_GAPS = 3.0
 _CELLS_A_LABEL = 8
 
 
-def cells_of(series: Series, axis: Axis, left: float, right: float, width: int) -> FloatArray:
+def cells_of(series: Series, axis: Axis, left: float, right: float, width: int, *, is_cut: bool = False) -> FloatArray:
     """Return the highest sample of each cell, shape ``(width,)``; NaN where there is none.
 
     Between two samples that follow each other as closely as samples do, the earlier one holds. A sample past the
@@ -30,9 +30,10 @@ def cells_of(series: Series, axis: Axis, left: float, right: float, width: int) 
         left: Left end, in the axis's unit; earlier samples are not drawn.
         right: Right end.
         width: How many cells.
+        is_cut: Whether samples past the right end are not drawn.
     """
     line, seconds = series.raw_line(axis), series.raw_line(Axis.TIME).x
-    inside = line.x >= left
+    inside = (line.x >= left) & (line.x <= (right if is_cut else np.inf))
     x, y, seconds = line.x[inside], line.y[inside], seconds[inside]
     cells = np.full(width, np.nan)
     if not len(x):

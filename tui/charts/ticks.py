@@ -30,12 +30,18 @@ class Tick:
     label: str
 
 
-def round_ticks(low: float, high: float, most: int) -> list[float]:
-    """At most `most` evenly spaced round numbers (1, 2 or 5 times a power of ten) in `[low, high]`."""
+_ROUND = (1.0, 2.0, 5.0)
+# Where round numbers are too far apart: no two neighbours differ by more than a third.
+_LESS_ROUND = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
+_LEAST_TICKS = 3
+
+
+def round_ticks(low: float, high: float, most: int, steps: Sequence[float] = _ROUND) -> list[float]:
+    """At most `most` evenly spaced round numbers (one of `steps` times a power of ten apart) in `[low, high]`."""
     if most < 1 or not high > low:
         return []
     power = math.floor(math.log10((high - low) / most))
-    for step in (m * 10.0**e for e in range(power, power + 3) for m in (1.0, 2.0, 5.0)):
+    for step in (m * 10.0**e for e in range(power, power + 3) for m in steps):
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first < most:
             return [i * step for i in range(first, last + 1)]
@@ -55,7 +61,7 @@ def label_ticks(values: Sequence[float]) -> list[str]:
 
 
 def value_ticks(low: float, high: float, most: int, *, log_scale: bool) -> list[Tick]:
-    """Ticks of the vertical axis.
+    """Ticks of the vertical axis: three or more if there may be so many.
 
     Args:
         low: Lower end; the decimal logarithm of it when `log_scale`.
@@ -65,8 +71,13 @@ def value_ticks(low: float, high: float, most: int, *, log_scale: bool) -> list[
     """
     if log_scale:
         return _log_ticks(low, high, most)
-    values = round_ticks(low, high, most)
+    values = _enough_ticks(low, high, most)
     return [Tick(v, label) for v, label in zip(values, label_ticks(values), strict=True)]
+
+
+def _enough_ticks(low: float, high: float, most: int) -> list[float]:
+    values = round_ticks(low, high, most)
+    return values if len(values) >= _LEAST_TICKS else round_ticks(low, high, most, _LESS_ROUND)
 
 
 def axis_ticks(low: float, high: float, most: int, axis: Axis) -> list[Tick]:
@@ -88,7 +99,7 @@ def format_value(value: float, digits: int = 4) -> str:
         return "NaN" if math.isnan(value) else str(value)
     if value == 0.0:
         return "0"
-    if 1e-4 <= abs(value) < 10.0**digits:
+    if 1e-3 <= abs(value) < 10.0**digits:
         return f"{value:#.{digits}g}".rstrip(".")
     mantissa, _, exponent = f"{value:.{max(digits - 2, 0)}e}".partition("e")
     return f"{mantissa}e{int(exponent)}"
@@ -106,8 +117,9 @@ def _unit(largest: float) -> tuple[int, str]:
 
 
 def _decimals(step: float) -> int:
-    """Return the decimals that distinguish two labels `step` apart; a step is 1, 2 or 5 of some power of ten."""
-    return max(0, -math.floor(math.log10(step) + 1e-9))
+    """Return the decimals that distinguish labels `step` apart."""
+    least = max(0, -math.floor(math.log10(step) + 1e-9))
+    return next((n for n in range(least, least + 2) if math.isclose(round(step, n), step, rel_tol=1e-6)), least + 2)
 
 
 def _time_unit(longest_s: float) -> tuple[float, str]:
@@ -121,16 +133,17 @@ def _time_unit(longest_s: float) -> tuple[float, str]:
 
 
 def _log_ticks(low: float, high: float, most: int) -> list[Tick]:
-    """Powers of ten; with fewer than two of them in sight 1, 2 and 5; on less, round numbers."""
+    """Powers of ten; with fewer than three of them in sight 1, 2 and 5; on less, round numbers."""
     decades = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
-    if len(decades) >= 2:
-        stride = math.ceil(len(decades) / max(most, 1))
-        return [Tick(float(e), _power_label(e)) for e in decades if e % stride == 0]
+    if len(decades) >= _LEAST_TICKS:
+        stride = max(1, math.ceil(len(decades) / max(most, 1)))
+        # From the highest power down: of three rows, the first must not be empty.
+        return [Tick(float(e), _power_label(e)) for e in decades if (decades[-1] - e) % stride == 0]
     exponents = range(math.floor(low), math.ceil(high) + 1)
-    fine = [m * 10.0**e for e in exponents for m in (1.0, 2.0, 5.0)]
-    values = [v for v in fine if low <= math.log10(v) <= high]
-    if not 2 <= len(values) <= most:
-        values = [v for v in round_ticks(10.0**low, 10.0**high, most) if v > 0.0]
+    fine = [[m * 10.0**e for e in exponents for m in steps] for steps in ((1.0, 3.0), _ROUND)]
+    found = [[v for v in values if low <= math.log10(v) <= high] for values in fine]
+    found.append([v for v in _enough_ticks(10.0**low, 10.0**high, most) if v > 0.0])
+    values = next((values for values in found if _LEAST_TICKS <= len(values) <= most), found[-1])
     return [Tick(math.log10(v), label) for v, label in zip(values, label_ticks(values), strict=True)]
 
 

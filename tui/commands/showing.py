@@ -102,17 +102,15 @@ def _settings(config: RunConfig | None) -> list[str]:
     if config is None:
         return []
     from tpu_console.engine.config.run_command import run_command
-    from tpu_console.engine.config.run_config import flat_values, to_toml
+    from tpu_console.engine.config.run_config import to_toml
 
+    from ..text.settings import settings_of
     from ..text.tables import fields
 
     preset = _preset(config.name)
     if preset is None:
         return [f"  The preset '{config.name}' no longer exists; all settings:", *_indented(to_toml(config))]
-    before, after = flat_values(preset.config), flat_values(config)
-    changed = [
-        (key, f"{value} (preset: {before.get(key)})") for key, value in after.items() if before.get(key) != value
-    ]
+    changed = [(one.key, one.text) for one in settings_of(config, preset.config) if one.preset is not None]
     return [
         *(fields(changed) if changed else [f"  same as the preset {preset.name}"]),
         f"  repeat: {run_command(config, preset.config, preset.name)}",

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _NO_LIFE = Life(Liveness.DEAD)
 
-_FREQUENT = {"Progress", "InputMeasured", "HostSampled", "MemorySampled"}
+_FREQUENT = {"Progress", "ValidationProgress", "InputMeasured", "HostSampled", "MemorySampled"}
 """Records written about once per second: only the newest of each kind and host is needed to show a run."""
 
 

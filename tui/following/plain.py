@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.runs.events import (
+    PREPARATION,
     AcceleratorReady,
     EpochEnded,
     HostLost,
@@ -32,7 +33,6 @@ from tpu_console.engine.storage.paths import user_path
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text
 from ..text.numbers import duration, waiting_text
 from ..text.run_lines import (
-    PREPARATION,
     backend_lines,
     epoch_line,
     finished_lines,

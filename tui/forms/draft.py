@@ -52,6 +52,16 @@ class Draft:
         self._texts[self._slot(spec)] = text
         return True
 
+    def take(self, config: RunConfig) -> None:
+        """Take over a configuration."""
+        values = config.model_dump(mode="json")
+        for _ in range(2):  # the chosen model and dataset decide which options there are
+            for spec in self.fields():
+                value: Any = values
+                for name in spec.key.split("."):
+                    value = value.get(name) if isinstance(value, dict) else None
+                self.set(spec, spec.default if value is None else to_text(value))
+
     def is_changed(self, spec: FieldSpec) -> bool:
         """Whether a field differs from the preset."""
         return self.text(spec) != self._original(spec)

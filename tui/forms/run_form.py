@@ -33,8 +33,8 @@ class FieldList(VerticalScroll, can_focus=False):
     """The list of fields; the arrow keys move between them."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "go(-1)", "Previous field", show=False),
-        Binding("down", "go(1)", "Next field", show=False),
+        Binding("up,k", "go(-1)", "Previous field", show=False),
+        Binding("down,j", "go(1)", "Next field", show=False),
     ]
 
     def action_go(self, by: int) -> None:
@@ -120,10 +120,11 @@ class RunForm(Vertical):
         self.shows_all = shows_all
         with self.app.batch_update():
             await self._sync()
+            if not shows_all:
+                self._focus_what_stays()
             self.set_class(not shows_all, "-only-essential")
         self._say_how_to_see_more()
-        if self.screen.focused is not None:
-            self.call_after_refresh(self._keep_cursor)
+        self.call_after_refresh(self._keep_in_view)
 
     def label_choices(self, key: str, labels: Mapping[str, str]) -> None:
         """Show the listed values of a field with more descriptive texts.
@@ -199,14 +200,20 @@ class RunForm(Vertical):
             text = "ctrl+o hides the less important fields."
         self.query_one("#field-help", Static).update(text)
 
-    def _keep_cursor(self) -> None:
-        """Keep the focused field visible, or move the focus out of a field that is hidden now."""
-        focused = self.screen.focused
-        if focused is None or self not in focused.ancestors:
+    def _focus_what_stays(self) -> None:
+        """Move the focus out of a field that is about to be hidden, to the nearest one above it that stays."""
+        rows = self._rows()
+        here = next((row for row in rows if row.has_focus_within), None)
+        if here is None:
             return
-        if any(not node.display for node in focused.ancestors_with_self):
-            self.focus_first()
-        else:
+        above = rows[: rows.index(here) + 1]
+        staying = [row for row in above if row.has_class("-essential") or row.has_class("-invalid")]
+        (staying or rows)[-1 if staying else 0].focus_control()
+
+    def _keep_in_view(self) -> None:
+        """Scroll to the focused field."""
+        focused = self.screen.focused
+        if focused is not None and self in focused.ancestors:
             focused.scroll_visible(animate=False)
 
     async def _sync(self) -> None:

@@ -19,20 +19,31 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
-_LABEL = 20
+    from ..text.settings import Setting
+
+_LABEL = 21
+_LONGEST_LABEL = 36
 
 
-def details_dialog(run: RunDirectory, state: RunState, notices: Sequence[str]) -> TextDialog:
+def details_dialog(
+    run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting]
+) -> TextDialog:
     """Make the dialog with the details of a run.
 
     Args:
         run: The run.
         state: Its state.
         notices: The notices, the most urgent first.
+        settings: The settings, those that differ from the preset first.
     """
-    blocks = [_block("Notices", [("", notice) for notice in notices]), _block("Run", _run_facts(run, state))]
+    changed = [(one.key, one.text) for one in settings if one.preset is not None]
+    blocks = [_block("Notices", [("", notice) for notice in notices])]
+    blocks.append(_block("Changed from the preset", changed))
+    blocks.append(_block("Run", _run_facts(run, state)))
     blocks.append(_block("Phases", [(name, duration(s)) for name, s in state.phase_s.items()]))
     blocks.append(_block("Files", _files(run)))
+    same = [(one.key, one.text) for one in settings if one.preset is None]
+    blocks.append(_block("As in the preset" if changed else "Settings", same))
     return TextDialog("Details", Content("\n\n").join([block for block in blocks if block]))
 
 
@@ -40,8 +51,9 @@ def _block(title: str, facts: Sequence[tuple[str, str]]) -> Content:
     if not facts:
         return Content("")
     lines = [Content.styled(title, "bold $text-accent")]
+    widest = min(_LONGEST_LABEL, max(len(label) for label, _ in facts))
     for label, text in facts:
-        indent = _LABEL if label else 0
+        indent = max(_LABEL, widest + 2) if label else 0
         wrapped = textwrap.wrap(text, COLUMNS - indent, break_on_hyphens=False)
         lines.append(Content.assemble((f"{label:<{indent}}", "dim"), f"\n{'':<{indent}}".join(wrapped)))
     return Content("\n").join(lines)
@@ -52,7 +64,7 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
     if (started := state.started) is not None:
         facts.append(("trained by", f"process {started.pid} on {started.host} ({started.source})"))
     if (ready := state.accelerator) is not None:
-        facts.append(("accelerator", f"{ready.accelerator}: {ready.reason}"))
+        facts.append(("accelerator", f"{ready.accelerator} ({ready.reason.rstrip('.')})"))
         facts.append(("backend", topology_text(ready)))
         facts.append(("versions", ", ".join(f"{name} {version}" for name, version in ready.versions.items())))
     if (data := state.data) is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Button, Static
+
+from ..widgets.reading import Reading
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -86,18 +88,19 @@ class TextDialog(ModalScreen[None]):
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,q,space", "dismiss", "Close", tooltip="Go back to where you were."),
+        Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),
+        Binding("q", "app.ask_to_leave", show=False),
     ]
     CSS = """
     TextDialog { align: center middle; background: $background; }
-    TextDialog > VerticalScroll {
+    TextDialog > Reading {
         width: 90; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
         border: round $primary; background: $surface;
         border-subtitle-color: $text-muted;
         scrollbar-size: 1 1; scrollbar-background: $surface; scrollbar-color: $foreground 25%;
     }
     TextDialog.-error { background: $background 60%; }
-    TextDialog.-error > VerticalScroll { border: round $error; border-title-color: $text-error; }
+    TextDialog.-error > Reading { border: round $error; border-title-color: $text-error; }
     """
 
     def __init__(self, title: str, text: Content, kind: str = "info") -> None:
@@ -107,14 +110,14 @@ class TextDialog(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay the text out."""
-        with VerticalScroll() as box:
+        with Reading() as box:
             box.border_title = Content(self._title).markup
             box.border_subtitle = "escape: close"
             yield Static(self.text)
 
     def on_mount(self) -> None:
         """Let the arrow keys scroll at once."""
-        self.query_one(VerticalScroll).focus()
+        self.query_one(Reading).focus()
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import work
 from textual.binding import Binding
-from textual.containers import Horizontal, VerticalScroll
+from textual.containers import Horizontal
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
-from .parts import HELP, QUIT, Title, back
+from ..widgets.reading import Reading
+from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ class DoctorScreen(Screen[None]):
     AUTO_FOCUS = "#report"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r,f5", "look_again", "Check again", tooltip="Check again."),
-        back("escape,b,q"),
+        BACK,
         HELP,
         QUIT,
     ]
@@ -69,8 +70,8 @@ class DoctorScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the title and the room for the report."""
         yield Title()
-        yield VerticalScroll(id="report")
-        yield Footer(show_command_palette=False)
+        yield Reading(id="report")
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Start checking the machine."""
@@ -92,7 +93,7 @@ class DoctorScreen(Screen[None]):
     def _show(self, report: Report) -> None:
         if not self.is_attached:
             return  # the screen was closed during the check
-        box = self.query_one("#report", VerticalScroll)
+        box = self.query_one("#report", Reading)
         box.remove_children()
         rows: list[Static | Horizontal] = [_header_row(name, value) for name, value in report.header]
         for group in report.groups:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, ClassVar
 
+from textual import work
 from textual.containers import Container, Horizontal
 from textual.message import Message
-from textual.widgets import Footer
+from textual.widgets import Input
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.events import RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import request_stop
 
+from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
 from ..text.outcome import has_classes, outcome_of
-from ..widgets.chart_pane import ChartPane, curves_of, title_of
+from ..widgets.chart_bar import ChartBar
+from ..widgets.chart_grid import ChartGrid
 from ..widgets.epoch_table import EpochTable
 from ..widgets.log_pane import LogPane
 from ..widgets.notice_bar import NoticeBar, notices_of
@@ -28,14 +31,21 @@ from ..widgets.pane_tabs import PaneTabs
 from ..widgets.replica_panel import ReplicaPanel
 from ..widgets.run_header import RunHeader
 from ..widgets.samples_pane import SamplesPane
+from ..widgets.settings_pane import SettingsPane
 from ..widgets.system_pane import SystemPane
+from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
 from .dialogs import Question, error_dialog
-from .live_keys import BOTTOM_PANES, KEYS, MARKERS, SAMPLES, SYSTEM, after
+from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTEM, after
 from .live_panes import PanedScreen
+from .live_view import VIEWS
+from .messages import NewRunLike
+from .parts import KeysFooter
 from .report import ReportScreen
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from textual.app import ComposeResult
     from textual.binding import BindingType
     from textual.timer import Timer
@@ -44,6 +54,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.state import RunState
 
     from ..charts.raster import Marker
+    from ..text.settings import Setting
+    from .live_view import ChartView
 
 _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
@@ -97,23 +109,29 @@ class LiveScreen(PanedScreen):
         self._turns = 0
         self._drawn_state: RunState | None = None
         self._host = 0
+        self._settings: Sequence[Setting] = ()
+        self._has_read_files = False
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
         yield RunHeader(self.run_directory.run_id, self._opened_at())
         yield OutcomeBox()
         yield NoticeBar()
-        with Horizontal(id="charts"):
-            yield ChartPane(1, "loss", "loss")
-            yield ChartPane(2, "metrics", "metrics")
-        yield PaneTabs(BOTTOM_PANES, first_number=3)
+        with Horizontal(id="top"):
+            yield WaitingPane()
+            yield ChartGrid(self.dress)
+            yield SettingsPane()
+        with Horizontal(id="between"):
+            yield PaneTabs(BOTTOM_PANES, FIRST_NUMBER)
+            yield ChartBar()
+            yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
         with Container(id="bottom"):
             with Container(id="left"):
                 yield EpochTable()
             with Container(id="side"):
                 yield ReplicaPanel()
                 yield LogPane()
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeysFooter()
 
     def _opened_at(self) -> float:
         try:
@@ -123,7 +141,6 @@ class LiveScreen(PanedScreen):
 
     def on_mount(self) -> None:
         """Begin to follow the run."""
-        self.watch_marker(self.marker)
         self._clock = self.set_interval(_SPIN_S, self._turn, name="live screen clock")
         # After the first frame: reading takes the processor from drawing.
         self.call_after_refresh(self._watcher.start)
@@ -131,6 +148,27 @@ class LiveScreen(PanedScreen):
     def on_unmount(self) -> None:
         """Stop following it."""
         self._watcher.stop()
+
+    @work(thread=True, name="read files")
+    def _read_files(self, started: RunStarted) -> None:
+        """Read the look of the charts, the run's settings and usual times outside the event loop."""
+        from tpu_console.engine.runs.run_history import usual_phases
+
+        view, settings = VIEWS.get(started.label), read_settings(self.run_directory)
+        usual = usual_phases(started.config) if self.is_waiting else {}
+        self.app.call_from_thread(self._take_files, started.label, view, settings, usual)
+
+    def _take_files(
+        self, preset: str, view: ChartView | None, settings: Sequence[Setting], usual: Mapping[str, float]
+    ) -> None:
+        if not self.is_attached:
+            return  # left while they were read
+        self._settings = settings
+        self.refresh_bindings()
+        self.set_class(bool(settings), "-has-settings")
+        self.query_one(SettingsPane).show(settings)
+        self.query_one(WaitingPane).expect(usual)
+        self.use_view(preset, view)
 
     def _tell(self, update: WatchUpdate) -> None:
         """Post the watcher's update; called from its thread."""
@@ -155,14 +193,18 @@ class LiveScreen(PanedScreen):
         """Draw the news."""
         was_over = self.is_over
         self.latest = message.update
+        started = self.snapshot.state.started
+        if started is not None and not self.latest.is_reading and not self._has_read_files:
+            self._has_read_files = True
+            self._read_files(started)
         with self.app.batch_update():
             self._draw()
         if self.is_over and not was_over:
             self.refresh_bindings()
+            self.set_class(not self.snapshot.state.train, "-curveless")
             if not isinstance(self.snapshot.state.end, RunFinished):
                 # The outcome takes precedence over curves, above all over empty ones.
                 self.add_class("-failed")
-                self.set_class(not self.snapshot.state.train, "-curveless")
                 self.bottom_pane = "log"  # if there is room for only one pane, the log explains the failure
 
     def _draw(self) -> None:
@@ -174,21 +216,23 @@ class LiveScreen(PanedScreen):
         self.query_one(OutcomeBox).show(outcome)
         self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping))
         self.query_one(LogPane).show(snapshot.log)
+        self.set_class(self.is_waiting, "-waiting")
+        if self.is_waiting:
+            self.query_one(WaitingPane).show(header.view)
         if state is not self._drawn_state:
             self._drawn_state = state
             self.query_one(EpochTable).show(state, header.view.pace)
             self.query_one(ReplicaPanel).show(state)
             self._draw_system(state)
             self._draw_samples(state)
-            self._draw_charts(state)
+            self.state = state
+            self.grid.show(state)
+            self.draw_bar()
 
-    def _draw_charts(self, state: RunState) -> None:
-        loss, others = curves_of(state)
-        self.query_one("#loss", ChartPane).show(loss)
-        metrics = self.query_one("#metrics", ChartPane)
-        metrics.title = title_of(others)
-        metrics.show(others)
-        metrics.set_class(bool(loss) and not others, "-empty")
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the first step is still to come."""
+        return not self.is_over and not self.latest.is_reading and self.snapshot.state.progress is None
 
     def _draw_samples(self, state: RunState) -> None:
         """Show translations; their pane comes with the first ones."""
@@ -206,7 +250,7 @@ class LiveScreen(PanedScreen):
             return
         if SYSTEM not in self._bottom_panes:
             pane = SystemPane()
-            pane.along(self.axis)
+            pane.along(self.axis, self.window)
             self.query_one("#left").mount(self._new_pane(pane))
         self.query_one(SystemPane).show(state)
 
@@ -216,25 +260,26 @@ class LiveScreen(PanedScreen):
         self._turns += 1
         if header.view.is_moving or (self._turns % _TURNS_A_SECOND == 0 and not self.is_over):
             header.turn()
+            if self.is_waiting:
+                self.query_one(WaitingPane).show(header.view)
 
-    def watch_marker(self, marker: Marker) -> None:
-        """Redraw everything with the new marker."""
-        super().watch_marker(marker)
-        if self.query(LogPane):  # the innermost: without it, the screen is not complete yet, or being closed
-            self._draw()
+    def choose_marker(self, marker: Marker) -> None:
+        """Draw with a marker here and on all other screens."""
+        self.marker = marker
+        self.post_message(self.MarkerChosen(marker))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Disable stopping once the run is over, and class scores before that."""
-        if action == "stop" and self.is_over:
-            return None
+        """Offer stopping until the run is over, and class scores and a similar run after that."""
+        if (action == "stop" and self.is_over) or (action == "again" and not (self.is_over and self._settings)):
+            return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
         return super().check_action(action, parameters)
 
     def action_marker(self) -> None:
         """Draw with the next marker."""
-        self.marker = after(MARKERS, self.marker)
-        self.post_message(self.MarkerChosen(self.marker))
+        self.choose_marker(after(MARKERS, self.marker))
+        self.keep_view()
 
     def action_host(self) -> None:
         """Show the next of several hosts in the panes that show one."""
@@ -249,7 +294,9 @@ class LiveScreen(PanedScreen):
 
     def action_details(self) -> None:
         """Show the details of the run."""
-        self.app.push_screen(details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest)))
+        self.app.push_screen(
+            details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings)
+        )
 
     def action_classes(self) -> None:
         """Show the class report."""
@@ -261,6 +308,15 @@ class LiveScreen(PanedScreen):
             self.app.push_screen(error_dialog(error))
             return
         self.app.push_screen(ReportScreen(self.run_directory.run_id, report))
+
+    def action_again(self) -> None:
+        """Go to the form, filled in as this run was."""
+        from tpu_console.engine.config.reading import load_config  # slow to import, like everything with pydantic
+
+        try:
+            self.post_message(NewRunLike(load_config(self.run_directory.config)))
+        except ConsoleError as error:
+            self.app.push_screen(error_dialog(error))
 
     def action_stop(self) -> None:
         """Ask, then ask the run to stop."""

@@ -15,38 +15,68 @@ if TYPE_CHECKING:
 
 SMOOTHINGS = (0.0, 0.5, 0.8, 0.9, 0.97)
 MARKERS: tuple[Marker, ...] = ("braille", "block", "ascii")
-CHARTS = ("loss", "metrics")
+FOLLOWED_SHARES = (0.5, 0.2, 0.05, 1.0)
+"""Shares of the run that the charts show while they follow it."""
+
 BOTTOM_PANES = ("epochs", "replicas", "log")
 SYSTEM, SAMPLES = "system", "samples"
 """Lower panes that come with the first figures of a host and the first samples, behind the others."""
-PANES = (*CHARTS, *BOTTOM_PANES, SYSTEM, SAMPLES)
+PANES = (*BOTTOM_PANES, SYSTEM, SAMPLES)
+FIRST_NUMBER = 3
+"""The key that zooms the first lower pane; the keys before it zoom charts."""
 LEFT_PANES = ("epochs", SYSTEM)
-"""The lower panes under the loss chart; the others are on the right if there is room for all."""
+"""The lower panes under the left charts; the others are on the right if there is room for all."""
+
+
+def _hidden(keys: str, action: str, tooltip: str) -> Binding:
+    return Binding(keys, action, show=False, tooltip=tooltip)
+
+
+_CURSOR = "Read the curves at a sample: move the cursor (10 samples with shift, home and end to the ends)."
+_ZOOM_X = "Show a shorter or a longer part of the run."
+_PAN = "Show an earlier or a later part of the run."
+_PAGE = "Show other charts."
+_MOVE = "Move the focused chart to another place."
 
 KEYS: list[BindingType] = [
+    Binding("left", "cursor(-1)", "Cursor", key_display="←→", tooltip=_CURSOR),
+    _hidden("right", "cursor(1)", _CURSOR),
+    _hidden("shift+left", "cursor(-10)", _CURSOR),
+    _hidden("shift+right", "cursor(10)", _CURSOR),
+    _hidden("home", "cursor_end('first')", _CURSOR),
+    _hidden("end", "cursor_end('last')", _CURSOR),
     Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),
-    Binding("l", "log_scale", "Log", tooltip="Switch the charts between linear and logarithmic scale."),
-    Binding("x", "axis", "Axis", tooltip="Plot over steps, epochs or time."),
-    Binding("m", "marker", "Dots", tooltip="Draw curves with braille dots, blocks or ASCII."),
+    Binding("slash", "filter", "Filter", key_display="/", tooltip="Show the charts that match a regular expression."),
     Binding("z", "zoom", "Zoom", tooltip="Zoom the focused pane; again or escape to go back."),
-    Binding(
-        "p",
-        "pane",
-        "Pane",
-        tooltip="Go to the next pane: epochs, replicas, log, system, samples.",
-    ),
+    Binding("p", "pane", "Pane", tooltip="Go to the next pane: epochs, replicas, log, system, samples."),
     Binding("k", "stop", "Stop", tooltip="Stop training after the current steps and save the model (asks first)."),
-    Binding("d,q", "app.leave", "Detach", tooltip="Leave the console; training continues."),
+    Binding("c", "classes", "Classes", tooltip="Show class scores and the confusion matrix."),
+    Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
+    Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
     Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
-    Binding("i", "details", "Info", tooltip="Show details: notices, versions, phases, files."),
-    Binding("c", "classes", show=False, tooltip="Show class scores and the confusion matrix (after the run)."),
-    Binding("h", "host", show=False, tooltip="Show the next host."),
+    Binding("i", "details", "Info", tooltip="Show details: settings, notices, versions, phases, files."),
     HELP,
+    _hidden("plus,equals_sign", "zoom_x(1)", _ZOOM_X),
+    _hidden("minus", "zoom_x(-1)", _ZOOM_X),
+    _hidden("comma", "pan(-1)", _PAN),
+    _hidden("full_stop", "pan(1)", _PAN),
+    _hidden("0", "show_all", "Show the whole run."),
+    Binding("f", "follow", "Follow", tooltip="Follow the newest 50, 20 or 5% of the run, or show all of it."),
+    Binding("x", "axis", "Axis", tooltip="Plot over steps, epochs or time."),
+    Binding("y", "y_range", "Range", tooltip="Fit the values that matter, all values, or keep the vertical range."),
+    Binding("l", "log_scale", "Log", tooltip="Switch the charts between linear and logarithmic scale."),
+    Binding("m", "marker", "Dots", tooltip="Draw curves with braille dots, blocks or ASCII."),
+    _hidden("pageup", "page(-1)", _PAGE),
+    _hidden("pagedown", "page(1)", _PAGE),
+    _hidden("less_than_sign", "move_chart(-1)", _MOVE),
+    _hidden("greater_than_sign", "move_chart(1)", _MOVE),
+    _hidden("h", "host", "Show the next host."),
+    *(_hidden(str(place), f"zoom_chart({place})", f"Zoom chart {place} of the page, or go back.") for place in (1, 2)),
     *(
-        Binding(str(number), f"zoom('{name}')", show=False, tooltip=f"Zoom the {name} pane, or go back.")
-        for number, name in enumerate(PANES, 1)
+        _hidden(str(number), f"zoom('{name}')", f"Zoom the {name} pane, or go back.")
+        for number, name in enumerate(PANES, FIRST_NUMBER)
     ),
-    Binding("escape", "unzoom", show=False, tooltip="Leave the zoomed pane."),
+    _hidden("escape", "back", "Leave the cursor, the part of the run, the zoomed pane, and then this screen."),
 ]
 
 

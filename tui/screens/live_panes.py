@@ -1,4 +1,4 @@
-"""The panes of the live screen: how the curves are drawn, and which pane has the room."""
+"""The panes of the live screen, and which of them has the room."""
 
 from __future__ import annotations
 
@@ -6,29 +6,25 @@ from typing import TYPE_CHECKING
 
 from textual import on
 from textual.reactive import reactive
-from textual.screen import Screen
-from textual.widgets import Footer
 
-from ..charts.curve import Axis
-from ..charts.raster import Marker
+from ..charts.window import Window
+from ..widgets.chart_grid import ChartGrid
 from ..widgets.chart_pane import ChartPane
 from ..widgets.pane_tabs import PaneTabs
-from ..widgets.system_pane import SystemPane
-from .live_keys import BOTTOM_PANES, CHARTS, LEFT_PANES, PANES, SMOOTHINGS, after
+from .live_charts import ChartedScreen
+from .live_keys import BOTTOM_PANES, FIRST_NUMBER, LEFT_PANES, PANES, after
 
 if TYPE_CHECKING:
-    from textual.events import Resize
-
+    from ..charts.raster import Marker
     from ..widgets.rows_pane import RowsPane
 
 
 # Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
 _WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
 _HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
-_FOOTER_WITH_PALETTE = 112  # columns
 
 
-class PanedScreen(Screen[None]):
+class PanedScreen(ChartedScreen):
     """Arranges charts above and panes below, by size and keys; a subclass fills them.
 
     Args:
@@ -38,58 +34,20 @@ class PanedScreen(Screen[None]):
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     VERTICAL_BREAKPOINTS = _HEIGHTS
 
-    smoothing: reactive[float] = reactive(0.0)
-    log_scale: reactive[bool] = reactive(False)
-    axis: reactive[Axis] = reactive(Axis.STEP)
-    marker: reactive[Marker] = reactive[Marker]("braille")
     bottom_pane: reactive[str] = reactive("epochs")
     zoomed: reactive[str] = reactive("")
+    """The id of the pane that has all the room, `charts` for one chart; empty if all share it."""
 
     def __init__(self, marker: Marker) -> None:
-        super().__init__()
-        self.set_reactive(PanedScreen.marker, marker)
+        super().__init__(marker)
         self._bottom_panes: tuple[str, ...] = BOTTOM_PANES
-
-    def on_resize(self, event: Resize) -> None:
-        """Show the palette's key where there is room for it."""
-        footer = self.query_one(Footer)
-        has_room = event.size.width >= _FOOTER_WITH_PALETTE
-        if footer.show_command_palette != has_room:
-            footer.compact = not has_room
-            footer.show_command_palette = has_room
-            footer.refresh(recompose=True)
 
     def _new_pane(self, pane: RowsPane) -> RowsPane:
         """Give a pane that comes late its number."""
         name = str(pane.id)
         self._bottom_panes = tuple(known for known in PANES if known in {*self._bottom_panes, name})
-        self.query_one(PaneTabs).add(name, PANES.index(name) + 1)
+        self.query_one(PaneTabs).add(name, PANES.index(name) + FIRST_NUMBER)
         return pane
-
-    def _charts(self) -> list[ChartPane]:
-        return list(self.query(ChartPane))
-
-    def watch_smoothing(self, smoothing: float) -> None:
-        """Pass the new value to the charts."""
-        for chart in self._charts():
-            chart.smoothing = smoothing
-
-    def watch_log_scale(self, log_scale: bool) -> None:
-        """Pass the new value to the charts."""
-        for chart in self._charts():
-            chart.log_scale = log_scale
-
-    def watch_axis(self, axis: Axis) -> None:
-        """Pass the new value to the charts."""
-        for chart in self._charts():
-            chart.axis = axis
-        for pane in self.query(SystemPane):
-            pane.along(axis)
-
-    def watch_marker(self, marker: Marker) -> None:
-        """Pass the new value to the charts."""
-        for chart in self._charts():
-            chart.marker = marker
 
     def watch_bottom_pane(self, name: str) -> None:
         """Show the pane, if only one is visible at a time."""
@@ -103,28 +61,19 @@ class PanedScreen(Screen[None]):
         self.set_class(bool(name), "-zoomed")
         for pane in self.query(".pane"):
             pane.set_class(pane.id == name, "-zoom")
-        self.query("#charts").set_class(name in CHARTS, "-holds")
+        self.query("#top").set_class(name == "charts", "-holds")
         self.query("#bottom").set_class(name in self._bottom_panes, "-holds")
         self.query("#left").set_class(name in LEFT_PANES, "-holds")
         self.query("#side").set_class(name in self._bottom_panes and name not in LEFT_PANES, "-holds")
-
-    def action_smooth(self) -> None:
-        """Increase smoothing; after the maximum, turn it off."""
-        self.smoothing = after(SMOOTHINGS, self.smoothing)
-
-    def action_log_scale(self) -> None:
-        """Switch between a logarithmic and a linear scale."""
-        self.log_scale = not self.log_scale
-
-    def action_axis(self) -> None:
-        """Draw over the next axis."""
-        self.axis = after(tuple(Axis), self.axis)
+        for grid in self.query(ChartGrid) if name != "charts" else ():
+            grid.zoom("")
 
     def action_pane(self) -> None:
         """Show and enter the next lower pane."""
         panes = self._bottom_panes
         if self.zoomed:
-            self.zoomed = after((*CHARTS, *panes), self.zoomed)
+            name = after(("charts", *panes), self.zoomed)
+            self.action_zoom(name) if name != "charts" else self.action_zoom_chart(1)
             return
         here = self.focused.id if self.focused is not None else ""
         is_single = self.query_one(PaneTabs).display
@@ -138,19 +87,53 @@ class PanedScreen(Screen[None]):
 
     def action_zoom(self, name: str = "") -> None:
         """Zoom a pane, the focused one by default; the same one again goes back."""
-        if not name:
-            here = self.focused.id if self.focused is not None else None
-            name = self.zoomed or (here if here in PANES else "loss")
-        if name not in {*CHARTS, *self._bottom_panes}:
+        if not name and not self.zoomed and (self.focused is None or isinstance(self.focused, ChartPane)):
+            if title := self.focused.title if self.focused is not None else self.grid.title_at(1):
+                self._zoom_chart(title)
+            return
+        name = name or self.zoomed or str(self.focused.id if self.focused is not None else "")
+        if name != "charts" and name not in self._bottom_panes:
             return
         self.zoomed = "" if self.zoomed == name else name
         if self.zoomed in self._bottom_panes:
             self.bottom_pane = self.zoomed
+            self.query_one(f"#{self.zoomed}").focus()
 
-    def action_unzoom(self) -> None:
-        """Share the room again."""
-        self.zoomed = ""
+    def action_zoom_chart(self, place: int) -> None:
+        """Zoom the chart at a place of the page, from 1; again goes back."""
+        title = self.grid.title_at(place)
+        if self.zoomed == "charts" and self.grid.zoomed == title:
+            self.zoomed = ""
+        elif title:
+            self._zoom_chart(title)
+
+    def _zoom_chart(self, title: str) -> None:
+        self.grid.zoom(title)
+        self.zoomed = "charts"
+        for chart in self.grid.on_page:
+            chart.focus()
+
+    def action_back(self) -> None:
+        """Leave the innermost of what was entered, at last this screen."""
+        if self.has_class("-filtering"):
+            self.leave_filter(clears=True)
+        elif self.cursor is not None:
+            self.cursor = None
+        elif self.window != Window():
+            self.window = Window()
+        elif self.zoomed:
+            self.zoomed = ""
+        elif len(self.app.screen_stack) > 1:
+            self.dismiss()
+
+    @on(ChartGrid.Rearranged)
+    def _keep_focus(self) -> None:
+        """Focus a chart of the new page if the focused one is not on it."""
+        charts = self.grid.on_page
+        if isinstance(self.focused, ChartPane) and self.focused not in charts:
+            self.set_focus(next(iter(charts), None))
 
     @on(PaneTabs.Chosen)
     def _choose_pane(self, message: PaneTabs.Chosen) -> None:
         self.bottom_pane = message.name
+        self.query_one(f"#{message.name}").focus()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 
@@ -20,3 +21,14 @@ class OpenRun(Message):
     """
 
     run: RunDirectory
+
+
+@dataclass
+class NewRunLike(Message):
+    """Asks the app for the form, filled in as a run was.
+
+    Args:
+        config: The run's configuration.
+    """
+
+    config: RunConfig

@@ -1,21 +1,31 @@
-"""Parts shared by several screens: the title line and common keys."""
+"""Parts shared by several screens: the title line, the footer, and common keys."""
 
 from __future__ import annotations
 
 from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import Static
+from textual.widgets import Footer, Static
 
 HELP = Binding("f1,question_mark", "app.help", "Help", tooltip="Explain keys and figures.")
-HELP_F1 = Binding("f1", "app.help", "Help", tooltip="Explain keys and figures.")
-"""The same on a screen with text fields, which take the letters."""
-
 QUIT = Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit; runs keep training.", priority=True)
+BACK = Binding("escape,b", "dismiss", "Back", tooltip="Go back.")
+
+_ROOMY = 112  # columns from which the footer has room for gaps and for the key of the palette
 
 
-def back(keys: str = "escape,b") -> Binding:
-    """Return the binding that closes a screen."""
-    return Binding(keys, "dismiss", "Back", tooltip="Go back.")
+class KeysFooter(Footer):
+    """The footer of every screen: close together in little room, with the palette's key if there is more."""
+
+    def __init__(self) -> None:
+        super().__init__(compact=True, show_command_palette=False)
+
+    def on_resize(self) -> None:
+        """Use the room."""
+        is_roomy = self.app.size.width >= _ROOMY
+        if self.show_command_palette != is_roomy:
+            self.compact = not is_roomy
+            self.show_command_palette = is_roomy
+            self.refresh(recompose=True)
 
 
 class Title(Static):

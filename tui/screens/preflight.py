@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
 from textual.binding import Binding
-from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.config.catalog import IMAGE_DATASETS
@@ -23,8 +22,9 @@ from ..jobs.progress import Step
 from ..text.numbers import duration
 from ..text.verdict_text import choice_text
 from ..text.verdicts import advice_lines, detail_lines
+from ..widgets.reading import Reading
 from ..widgets.verdict_table import VerdictTable, coloured
-from .parts import HELP_F1, QUIT, Title
+from .parts import HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -55,14 +55,8 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
         #status { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
         #status.-bad { color: $text-error; }
-        #verdicts {
-            height: auto; max-height: 50%; background: $background; margin: 1 0 0 0;
-            scrollbar-background: $background; scrollbar-color: $foreground 25%;
-            scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
-        }
+        #verdicts { height: auto; max-height: 50%; margin: 1 0 0 0; }
         #verdicts.-empty { display: none; }
-        #verdicts > .datatable--header { background: $background; color: $text-muted; text-style: bold; }
-        #verdicts > .datatable--odd-row, #verdicts > .datatable--even-row { background: $background; }
         #detail {
             height: 1fr; padding: 0 1; border-top: solid $foreground 20%;
             scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
@@ -76,7 +70,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         Binding("f2", "use", "Use this", tooltip="Use the selected batch and precision in the form."),
         Binding("f6", "cancel", "Cancel", tooltip="Cancel; results so far are kept."),
         Binding("escape", "leave", "Back", tooltip="Go back to the form; cancels a running check."),
-        HELP_F1,
+        HELP,
         QUIT,
     ]
 
@@ -97,9 +91,9 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         table = VerdictTable()
         table.set_class(True, "-empty")
         yield table
-        with VerticalScroll(id="detail"):
+        with Reading(id="detail"):
             yield Static("", id="words")
-        yield Footer(show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Start the clock for compilations, and show the advice after the first frame."""
@@ -115,7 +109,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         """Enable cancelling only while a job runs, and using only if there is a verdict."""
         if action == "cancel":
             return self._job is not None
-        return action != "use" or self.query_one(VerdictTable).chosen is not None
+        return action != "use" or self.query_one(VerdictTable).verdict is not None
 
     def on_choice_form_edited(self, event: ChoiceForm.Edited) -> None:
         """Say what is wrong with the choices as they are typed."""
@@ -201,7 +195,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
             verdicts = read_verdicts(self._config, outcome)
             self._say("best-case times; real runs are slower")
             table = self.query_one(VerdictTable)
-            table.show(verdicts)
+            table.show_verdicts(verdicts)
             table.set_class(not verdicts, "-empty")
             table.focus()
             self._show_words()
@@ -224,7 +218,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
     def _show_words(self, error: ConsoleError | None = None) -> None:
         """Show the details of the selected verdict, or the advice if there is none."""
         room = max(40, self.query_one("#detail").content_size.width - 1)
-        verdict = self.query_one(VerdictTable).chosen
+        verdict = self.query_one(VerdictTable).verdict
         if verdict is not None and error is None:
             unit = "image" if self._config.dataset in IMAGE_DATASETS else "example"
             title, lines = choice_text(verdict), detail_lines(self._config, verdict, self._preset, room, unit)
@@ -249,7 +243,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     def action_use(self) -> None:
         """Go back with the batch and the precision under the cursor."""
-        if (verdict := self.query_one(VerdictTable).chosen) is not None:
+        if (verdict := self.query_one(VerdictTable).verdict) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
 
     def action_cancel(self) -> None:

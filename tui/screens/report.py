@@ -1,4 +1,4 @@
-"""The class report of a run: scores, confusion matrix, most frequent mistakes."""
+"""The class report of a run: confusion matrix, scores, most frequent mistakes, and pictures of some."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ..text.confusion import headline
-from ..widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
+from ..widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
 from ..widgets.pane_tabs import PaneTabs
-from .parts import HELP, back
+from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.events import DescendantFocus
 
     from tpu_console.engine.runs.class_report import ClassReport
 
-_PANES = ("matrix", "classes", "mistakes")
+_PANES = ("matrix", "classes", "mistakes", "pictures")
 _WIDTHS = [(0, "-narrow"), (130, "-wide")]
 
 
@@ -37,13 +38,14 @@ class ReportScreen(Screen[None]):
     AUTO_FOCUS = "#matrix"
     HORIZONTAL_BREAKPOINTS = _WIDTHS
     BINDINGS: ClassVar[list[BindingType]] = [
-        back("escape,c,q"),
-        Binding("p", "pane", "Pane", tooltip="Go to the next pane: matrix, classes, mistakes."),
+        Binding("escape,b,c", "dismiss", "Back", tooltip="Go back."),
+        Binding("p", "pane", "Pane", tooltip="Go to the next pane: matrix, classes, mistakes, pictures."),
         *(
             Binding(str(number), f"choose('{name}')", show=False, tooltip=f"Go to the {name}.")
             for number, name in enumerate(_PANES, 1)
         ),
         HELP,
+        QUIT,
     ]
     DEFAULT_CSS = """
     ReportScreen {
@@ -59,12 +61,15 @@ class ReportScreen(Screen[None]):
             &:focus { border: heavy $accent; border-title-color: $text-accent; }
         }
         &.-narrow .pane { display: none; }
-        &.-narrow.-pane-matrix #matrix, &.-narrow.-pane-classes #classes, &.-narrow.-pane-mistakes #mistakes {
-            display: block;
-        }
+        &.-narrow.-pane-matrix #matrix, &.-narrow.-pane-classes #classes, &.-narrow.-pane-mistakes #mistakes,
+        &.-narrow.-pane-pictures #pictures { display: block; }
         &.-wide #tabs { display: none; }
         &.-wide #panes { grid-size: 2 2; grid-columns: 3fr 2fr; grid-rows: 2fr 1fr; }
         &.-wide #matrix { row-span: 2; }
+        &.-wide.-has-pictures {
+            #panes { grid-columns: 1fr 1fr; grid-rows: 1fr 1fr; }
+            #matrix { row-span: 1; }
+        }
     }
     """
 
@@ -72,29 +77,42 @@ class ReportScreen(Screen[None]):
         super().__init__(classes=f"-pane-{_PANES[0]}")
         self._run_name = name
         self._report = report
+        self._panes = _PANES if report.pictures else _PANES[:-1]
+        self.set_class(bool(report.pictures), "-has-pictures")
 
     def compose(self) -> ComposeResult:
         """Lay out the panes; in little space, one is visible at a time."""
         text = f"\n{headline(self._report)}"
         yield Static(Content.assemble((self._run_name, "bold $text-accent"), text), id="title")
-        yield PaneTabs(_PANES, first_number=1)
+        yield PaneTabs(self._panes, first_number=1)
         with Container(id="panes"):
             yield MatrixPane(self._report)
             yield ScoresPane(self._report)
             yield MistakesPane(self._report)
-        yield Footer(compact=True, show_command_palette=False)
+            if self._report.pictures:
+                yield PicturesPane(self._report)
+        yield KeysFooter()
 
     def action_pane(self) -> None:
         """Go to the next pane."""
         current = self.query_one(PaneTabs).current
-        self.action_choose(_PANES[(_PANES.index(current) + 1) % len(_PANES)])
+        self.action_choose(self._panes[(self._panes.index(current) + 1) % len(self._panes)])
 
     def action_choose(self, name: str) -> None:
         """Show a pane and enter it."""
+        if name in self._panes:
+            self._show(name)
+            self.query_one(f"#{name}").focus()
+
+    def _show(self, name: str) -> None:
         self.query_one(PaneTabs).current = name
-        for other in _PANES:
+        for other in self._panes:
             self.set_class(other == name, f"-pane-{other}")
-        self.query_one(f"#{name}").focus()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Keep the focused pane in view when the terminal becomes narrow."""
+        if (name := str(event.widget.id)) in self._panes:
+            self._show(name)
 
     @on(PaneTabs.Chosen)
     def _choose_pane(self, message: PaneTabs.Chosen) -> None:

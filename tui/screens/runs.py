@@ -10,20 +10,23 @@ from textual import work
 from textual.binding import Binding
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import DataTable, Footer, Static
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
+from ..text.tables import Column
+from ..widgets.fitting_table import FittingTable
 from .messages import OpenRun
-from .parts import HELP, QUIT, Title, back
+from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.widgets import DataTable
 
     from tpu_console.engine.runs.liveness import HeartbeatWatch
 
@@ -32,24 +35,24 @@ if TYPE_CHECKING:
 _LOOK_S = 3.0
 """Seconds between two looks at the heartbeats of running runs."""
 
-# Key, title and width: fixed, so that rows that are still being read do not shift the others.
+# With widths, so that rows that are still being read hardly shift the others.
 _COLUMNS = (
-    ("state", "State", 16),
-    ("preset", "Preset", 19),
-    ("epochs", "Epochs", 7),
-    ("best", "Best", 19),
-    ("took", "Took", 8),
-    ("run", "Run", 40),
+    Column("State", 8, width=12),
+    Column("Preset", 4, width=12),
+    Column("Epochs", 7, width=7, right=True),
+    Column("Best", 6, width=19),
+    Column("Took", 5, width=8, right=True),
+    Column("Run", 9),
 )
 
 _SHOW_S = 0.1
 
 
-class RunTable(DataTable[Content]):
+class RunTable(FittingTable):
     """The table of runs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
+        Binding("enter,l", "select_cursor", "Open", tooltip="Open the run."),
     ]
 
 
@@ -60,20 +63,14 @@ class RunsScreen(Screen[None]):
     RunsScreen {
         background: $background;
 
-        #runs {
-            height: 1fr; background: $background;
-            scrollbar-background: $background; scrollbar-color: $foreground 25%;
-            scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
-        }
-        #runs > .datatable--header { background: $background; color: $text-muted; text-style: bold; }
-        #runs > .datatable--odd-row, #runs > .datatable--even-row { background: $background; }
+        #runs { height: 1fr; }
         #chosen { height: auto; padding: 0 1; color: $text-muted; }
     }
     """
     AUTO_FOCUS = "DataTable"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r,f5", "refresh_runs", "Reload", tooltip="Reload the list."),
-        back(),
+        BACK,
         HELP,
         QUIT,
     ]
@@ -87,19 +84,16 @@ class RunsScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the line on the chosen run."""
         yield Title("runs, newest first")
-        table = RunTable(cursor_type="row", id="runs")
-        for key, title, width in _COLUMNS:
-            table.add_column(title, key=key, width=width)
-        yield table
+        yield RunTable(_COLUMNS, "runs")
         yield Static("", id="chosen", markup=False)
-        yield Footer(show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Look at the heartbeats of running runs now and then."""
         self.set_interval(_LOOK_S, self._turn, name="heartbeats of running runs")
 
     def _turn(self) -> None:
-        if self._live:
+        if self._live and self.is_current:
             self._look_again()
 
     def on_screen_resume(self) -> None:
@@ -140,6 +134,7 @@ class RunsScreen(Screen[None]):
         """Show runs at a glance; remember those that may change."""
         from ..widgets.run_cells import run_cells
 
+        rows = {}
         for watch, overview in seen:
             run = watch.run
             if overview.status.is_live or not overview.is_settled:
@@ -147,9 +142,11 @@ class RunsScreen(Screen[None]):
             else:
                 self._live.pop(run.run_id, None)
             self._remarks[run.run_id] = overview.remark
-            self._fill(run, run_cells(overview))
-            if self.is_attached and run.run_id == self._chosen:
-                self._describe(run)
+            rows[run.run_id] = run_cells(overview)
+        if self.is_attached:
+            self._table.change(rows)
+            if self._table.chosen in rows:
+                self._describe(self._runs[self._table.chosen])
 
     @work(thread=True, exclusive=True, group="heartbeats", name="look at heartbeats")
     def _look_again(self) -> None:
@@ -168,36 +165,17 @@ class RunsScreen(Screen[None]):
         """Show the list of runs; existing rows keep their content until they are read again."""
         if not self.is_attached:
             return  # left while the folder was being read
-        table = self._table
-        chosen = self._chosen
-        self._runs = {run.run_id: run for run in runs}
-        if list(self._runs) != [str(row.value) for row in table.rows]:
-            table.clear()
-            for name in self._runs:
-                reading = Content.styled("reading …", "$foreground 60%")
-                table.add_row(reading, *[Content("")] * (len(_COLUMNS) - 2), Content(name), key=name)
-            if chosen in self._runs:
-                table.move_cursor(row=list(self._runs).index(chosen))
+        if list(self._runs) != [run.run_id for run in runs]:
+            self._runs = {run.run_id: run for run in runs}
+            reading = Content.styled("reading …", "$foreground 60%")
+            self._table.show({name: {"State": reading, "Run": Content(name)} for name in self._runs})
         if not runs:
             folder = user_path(runs_folder())
             self.query_one("#chosen", Static).update(f"No runs in {folder} yet. Press escape to go back and start one.")
 
-    def _fill(self, run: RunDirectory, cells: dict[str, Content]) -> None:
-        if self.is_attached and run.run_id in self._table.rows:
-            for column, cell in cells.items():
-                self._table.update_cell(run.run_id, column, cell)
-
     @property
     def _table(self) -> RunTable:
         return self.query_one(RunTable)
-
-    @property
-    def _chosen(self) -> str:
-        """The name of the run under the cursor; empty when there is none."""
-        table = self._table
-        if not table.row_count:
-            return ""
-        return str(table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value)
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Show the folder of the run under the cursor, and remarks that do not fit into its row."""
@@ -211,9 +189,7 @@ class RunsScreen(Screen[None]):
         self.query_one("#chosen", Static).update(text)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the run in place of this screen."""
+        """Open the run."""
         event.stop()
         if (run := self._runs.get(str(event.row_key.value))) is not None:
-            # To the app: this screen is gone when the message is handled.
-            self.app.post_message(OpenRun(run))
-            self.dismiss()
+            self.post_message(OpenRun(run))

@@ -12,14 +12,14 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.planning.plan import Plan, make_plan
-from tpu_console.presets import all_presets
+from tpu_console.presets import all_presets, find_preset
 
 from ..forms.draft import Draft
 from ..forms.run_form import RunForm
@@ -27,7 +27,9 @@ from ..text.shell_command import shell_command
 from ..widgets.plan_panel import PlanPanel
 from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList
-from .parts import HELP_F1, QUIT
+from ..widgets.running_line import RunningLine
+from .messages import OpenRun
+from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,7 +52,7 @@ class SetupScreen(Screen[None]):
     """
 
     # Plain assignments, as the base class declares them: as class variables they would not fit its types.
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
@@ -61,10 +63,12 @@ class SetupScreen(Screen[None]):
         Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the equivalent tpu-console run command."),
         Binding("ctrl+o,f4", "toggle_all", "Fields", tooltip="Show all fields, or only the essential ones."),
         Binding("f6", "reset", "Reset", show=False, tooltip="Reset the form to the preset."),
+        Binding("ctrl+g,f10", "watch", "Watch", tooltip="Watch the run that trains at the moment."),
         Binding("ctrl+l,f7", "runs", "Runs", tooltip="List runs and open one."),
         Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
-        HELP_F1,
+        Binding("escape", "to_presets", show=False, tooltip="Go back to the list of presets."),
+        HELP,
         QUIT,
     ]
 
@@ -85,6 +89,7 @@ class SetupScreen(Screen[None]):
         self._hardware = Hardware()
         self._drafts: dict[str, Draft] = {}
         self._draft: Draft | None = None
+        self._chosen = OFFLINE_PRESETS[0]
         self._config: RunConfig | None = None
         self._plan: Plan | None = None
         self._problems: tuple[Problem, ...] = ()
@@ -95,6 +100,7 @@ class SetupScreen(Screen[None]):
             yield Static("tpu-console", id="title-name")
             yield Static("set up a run", id="title-purpose")
             yield Static("", id="title-machine", markup=False)
+        yield RunningLine()
         with Horizontal(id="body"):
             with Vertical(id="left"):
                 yield PresetList(id="presets")
@@ -104,14 +110,28 @@ class SetupScreen(Screen[None]):
                 form.border_title = "Run"
                 yield form
                 yield PlanPanel(id="plan")
-        yield Footer(show_command_palette=False)
+        yield KeysFooter()
 
     def on_mount(self) -> None:
         """Fill the list; the form and the look at the hardware come after the first frame."""
         self.call_after_refresh(self._fill)
 
-    def _fill(self, chosen: str = OFFLINE_PRESETS[0]) -> None:
+    def begin_like(self, config: RunConfig) -> None:
+        """Fill the form in with a configuration, below its preset."""
+        try:
+            draft = Draft(find_preset(config.name, self._preset_files))
+        except ConfigError as error:
+            self.notify(str(error), title="Not filled in", severity="error", markup=False)
+            return
+        draft.take(config)
+        self._drafts[config.name] = draft
+        self._chosen = config.name
+        if self._draft is not None:
+            self._fill()
+
+    def _fill(self, chosen: str = "") -> None:
         """Show the presets, at first the one that trains without a download."""
+        chosen = chosen or self._chosen
         presets, broken = all_presets(self._preset_files)
         self.query_one(PresetList).show(presets, broken, chosen)
         self._look_for_hardware()
@@ -245,6 +265,22 @@ class SetupScreen(Screen[None]):
                 self._draft.set(spec, str(batch) if spec.key == "batch_size" else precision)
         await self.query_one(RunForm).load(self._draft)
         self._replan()
+
+    def action_to_presets(self) -> None:
+        """Go back to the list of presets."""
+        self.query_one(PresetList).focus()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
+        """Offer watching only while a run trains."""
+        return action != "watch" or any(line.runs for line in self.query(RunningLine))
+
+    def action_watch(self) -> None:
+        """Open the running run, or the list if there are several."""
+        runs = self.query_one(RunningLine).runs
+        if len(runs) == 1:
+            self.post_message(OpenRun(runs[0]))
+        else:
+            self.action_runs()
 
     def action_runs(self) -> None:
         """Show the runs."""

@@ -64,8 +64,11 @@ def headline(report: ClassReport) -> str:
 
 def ordered(report: ClassReport) -> list[ClassScore]:
     """Return the classes by number, or the worst first if there are many; classes without examples come last."""
-    if len(report.classes) <= LARGEST_MATRIX:
-        return list(report.classes)
+    return list(report.classes) if len(report.classes) <= LARGEST_MATRIX else worst_first(report)
+
+
+def worst_first(report: ClassReport) -> list[ClassScore]:
+    """Return the classes by F1; those without examples come last."""
     return sorted(report.classes, key=lambda one: (not one.examples, 1.0 if one.f1 is None else one.f1))
 
 

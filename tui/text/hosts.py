@@ -14,7 +14,7 @@ import numpy as np
 
 from tpu_console.engine.runs.events import Bottleneck
 
-from .numbers import percent
+from .numbers import percent, whole_duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -137,7 +137,7 @@ def behind_text(host: Host) -> str:
 
 def lost_text(event: HostLost) -> str:
     """Say that a host was lost."""
-    return f"host {event.process} ({event.host}) is lost: no heartbeat for {event.silent_s:.0f} s"
+    return f"host {event.process} ({event.host}) is lost: no heartbeat for {whole_duration(event.silent_s)}"
 
 
 def no_batch(state: RunState) -> str:

@@ -10,7 +10,7 @@ from tpu_console.engine.config.catalog import DATASETS, FORMATS
 from tpu_console.engine.storage.paths import user_path
 
 from .bars import Bar, bar_chart
-from .numbers import plural, shape, size
+from .numbers import NONE, duration, plural, shape, size
 from .pictures import Depth, Picture, gallery
 from .tables import labelled
 
@@ -193,7 +193,12 @@ class Page:
         if speed is None:
             return []
         bars = [
-            Bar(part["what"], part["per_s"], (f"{part['per_s']:,.0f}", _each(part["per_s"]))) for part in speed["parts"]
+            Bar(
+                part["what"],
+                part["per_s"],
+                (f"{part['per_s']:,.0f}", duration(1 / part["per_s"]) if part["per_s"] else NONE),
+            )
+            for part in speed["parts"]
         ]
         chart = self._chart(bars, ("part", f"{speed['unit']}/s", "each"))
         return [*chart, *(line for text in speed["advice"] for line in self._fact("note", text))]
@@ -222,12 +227,6 @@ def _balance(classes: Sequence[Mapping[str, Any]], totals: Sequence[int]) -> str
 
 def _sample_lines(sample: Mapping[str, str]) -> list[str]:
     return [labelled(name, text) for name, text in sample.items()]
-
-
-def _each(per_s: float) -> str:
-    """Write the time per example, which may be far below a millisecond."""
-    micros = 1e6 / per_s if per_s else float("inf")
-    return f"{micros / 1000:,.1f} ms" if micros >= 1000 else f"{micros:,.1f} µs"
 
 
 def _bin_label(entry: Mapping[str, float]) -> str:

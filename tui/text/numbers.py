@@ -20,10 +20,12 @@ NONE = "–"
 
 
 def duration(seconds: float | None) -> str:
-    """Write a duration with about three digits: ``41 ms``, ``0.41 s``, ``12.3 s``, ``1m 12s`` or ``2h 05m``."""
+    """Write a duration with about three digits: ``41 µs``, ``41 ms``, ``0.41 s``, ``12.3 s``, ``1m 12s``, ``2h 05m``."""
     if seconds is None or not math.isfinite(seconds):
         return NONE
     seconds = max(0.0, seconds)
+    if 5e-8 <= seconds < 5e-4:
+        return f"{seconds * 1e6:.3g} µs"
     if 5e-4 <= seconds < 0.0995:
         return f"{seconds * 1e3:.3g} ms"
     if seconds < 9.995:
@@ -36,6 +38,11 @@ def duration(seconds: float | None) -> str:
     if whole < _DAY:
         return f"{whole // _HOUR}h {whole % _HOUR // _MINUTE:02d}m"
     return f"{whole // _DAY}d {whole % _DAY // _HOUR:02d}h"
+
+
+def whole_duration(seconds: float) -> str:
+    """Write a duration without parts of a second, such as ``42 s`` or ``1m 12s``."""
+    return f"{seconds:.0f} s" if seconds < 59.5 else duration(seconds)
 
 
 def clock(seconds: float) -> str:
@@ -106,7 +113,7 @@ def time_ahead(plan: Plan, config: RunConfig) -> str:
     """Say how long a run will take and what the estimate is based on; empty if there is no estimate."""
     if plan.seconds is None or plan.took is None:
         return ""
-    about = f"{max(1, round(plan.seconds))} s" if plan.seconds < 59.5 else duration(plan.seconds)
+    about = whole_duration(max(1.0, plan.seconds))
     most = "at most " if config.early_stopping.patience else ""
     if plan.took.batch == config.batch_size:
         return f"{most}about {about}, from a similar run here on {plan.took.day}"

@@ -11,7 +11,8 @@ from tpu_console.engine.runs.state import best_epoch
 from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
-from .numbers import duration, metric, percent, plural
+from .log_text import read_messages
+from .numbers import duration, metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.follower import Snapshot
@@ -88,7 +89,8 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
     crash = crash_of(run, snapshot.waiting)
     kept = f" The best model so far is in {state.checkpoint.path}." if state.checkpoint is not None else ""
     facts = (("why", crash.why), ("what to do", f"{crash.remedy}{kept}"), ("log", user_path(run.log)))
-    log_lines = () if snapshot.waiting is not None else snapshot.log[-_LOG_LINES:]
+    messages = [message.text for message in read_messages(snapshot.log) if not message.is_noise]
+    log_lines = () if snapshot.waiting is not None else tuple(messages[-_LOG_LINES:])
     return RunOutcome("bad", crash.what, _filled(facts), log_lines)
 
 
@@ -126,7 +128,7 @@ def _classes(end: RunFinished) -> str:
             text += f" · most confused: {mistake_text(Mistake(**scores['mistakes'][0]))}"
     except (KeyError, TypeError, ValueError):
         return ""
-    return f"{text} · c details"
+    return text
 
 
 def _efficiency(end: RunFinished) -> str:
@@ -146,7 +148,7 @@ def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) 
         best_ms: Time of a step in the best case.
         share: The share of the best case that was reached.
     """
-    return f"{percent(100 * share)} of the best case for {tpu}: {measured_ms:.3g} ms/step, {best_ms:.3g} at best"
+    return f"{percent(100 * share)} of the best case for {tpu}: {milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
 
 
 def best_text(state: RunState) -> str:

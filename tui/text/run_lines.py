@@ -15,7 +15,7 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
-from .numbers import duration, input_speed, learning_rate, metric, plural, shape, size, time_ahead
+from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text
 from .tables import labelled
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed, Sample
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
-
-PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
-"""Phases that come once, before training; each gets a line when it ends."""
 
 _SOURCES: dict[str, str] = {
     RunSource.PROCESS: "started by tpu-console",
@@ -179,7 +176,7 @@ def progress_line(state: RunState) -> str:
         done = f"step {step:>{len(f'{steps:,}')},}/{steps:,} {step / steps:>4.0%}"
     parts = [f"epoch {progress.epoch:>{len(str(epochs))}}/{epochs}", done]
     if speed.step_ms is not None:
-        parts.append(f"{speed.step_ms:>5.1f} ms/step")
+        parts.append(f"{milliseconds(speed.step_ms):>5} ms/step")
     if speed.examples_per_s is not None:
         parts.append(f"{speed.examples_per_s:>7,.0f} img/s")
     parts += _metrics(progress.logs)

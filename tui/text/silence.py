@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .numbers import duration
+from .numbers import duration, whole_duration
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.timing import Stall
@@ -19,13 +19,9 @@ WHY_SILENT = (
 
 def silent_text(seconds: int) -> str:
     """Say how long a run has not responded, such as ``not responding for 25 s``."""
-    return f"not responding for {_whole(seconds)}"
+    return f"not responding for {whole_duration(seconds)}"
 
 
 def stall_text(stall: Stall) -> str:
     """Say how long training has stalled, such as ``no step for 2m 05s (usually 0.30 s)``."""
-    return f"no step for {_whole(stall.seconds)} (usually {duration(stall.usual_s)})"
-
-
-def _whole(seconds: int) -> str:
-    return f"{seconds} s" if seconds < 60 else duration(seconds)
+    return f"no step for {whole_duration(stall.seconds)} (usually {duration(stall.usual_s)})"

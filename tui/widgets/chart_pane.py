@@ -1,64 +1,106 @@
-"""The two charts of the live screen, and the curves that a run's state holds for them."""
+"""A chart of the live screen, and the curves that a run's state holds for it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from tpu_console.engine.runs.series import Series
+
 from ..charts.chart import MetricChart
 from ..charts.curve import Curve
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.runs.curves import Curves
     from tpu_console.engine.runs.state import RunState
 
+    from ..charts.curve import FloatArray
 
-_SHARE_OF_A_CORE = 0.015
-"""For each of the two charts; the whole console should stay near 3 % of a core."""
+RATE = "learning rate"
+_FIGURES = {
+    RATE: ("lr", "learning_rate"),
+    "speed": ("examples/s", "examples_per_s"),
+    "step time": ("ms/step", "step_ms"),
+    "input wait": ("wait %", "wait_percent"),
+}
+"""Charts beside those of the metrics: the name of the curve, and of its column in the run's state."""
 
 
 class ChartPane(MetricChart, can_focus=True):
-    """A chart that takes focus, so that keys can zoom it.
+    """A chart that takes focus, so that keys can zoom and move it.
 
     Args:
-        number: The key that zooms it.
-        pane_id: The widget's id.
+        number: How many charts were made before it.
         title: The chart's title.
     """
 
-    def __init__(self, number: int, pane_id: str, title: str) -> None:
-        super().__init__(title, max_share=_SHARE_OF_A_CORE, id=pane_id, classes="pane")
-        self.border_title = str(number)
+    def __init__(self, number: int, title: str) -> None:
+        super().__init__(title, id=f"chart-{number}", classes="pane")
+
+    def take_share(self, share: float) -> None:
+        """Draw on this share of one core at most."""
+        self._gate.max_share = share
 
 
-def curves_of(state: RunState) -> tuple[list[Curve], list[Curve]]:
-    """Return the curves of a run for the loss chart and for the chart of everything else.
-
-    Training and validation curves alternate, so that both curves of a metric are side by side in the legend.
-    """
-    names = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
-    loss: list[Curve] = []
-    others: list[Curve] = []
-    for name in names:
-        chart = loss if name == "loss" else others
-        if name in state.train.metrics:
-            chart.append(_curve(name, name, state.train, is_validation=False))
-        if name in state.validation.metrics:
-            chart.append(_curve(name, f"val_{name}", state.validation, is_validation=True))
-    return loss, others
+def titles_of(state: RunState) -> list[str]:
+    """Return the titles of all charts that a run has samples for: the loss, the other metrics, then speeds."""
+    metrics = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
+    figures = [title for title in _FIGURES if title not in metrics and len(_figure(state, title).value)]
+    return sorted(metrics, key=lambda name: name != "loss") + figures
 
 
-def _curve(metric: str, name: str, curves: Curves, *, is_validation: bool) -> Curve:
-    return Curve(
-        name=name,
-        step=curves.step.values,
-        epoch=curves.epoch.values,
-        elapsed_s=curves.elapsed_s.values,
-        value=curves.metrics[metric].values,
-        is_validation=is_validation,
-    )
+def curves_of(state: RunState, title: str) -> list[Curve]:
+    """Return the curves of one chart: the training metric, then the validation metric."""
+    curves = []
+    if title in state.train.metrics:
+        curves.append(_curve(title, state.train, title, is_validation=False))
+    if title in state.validation.metrics:
+        curves.append(_curve(f"val_{title}", state.validation, title, is_validation=True))
+    return curves or ([_figure(state, title)] if title in _FIGURES else [])
 
 
-def title_of(others: list[Curve]) -> str:
-    """Return the second chart's title: its metric's name if there is only one."""
-    names = {curve.name.removeprefix("val_") for curve in others}
-    return names.pop() if len(names) == 1 else "metrics"
+def all_curves(state: RunState) -> list[Curve]:
+    """Return the curves of all charts."""
+    return [curve for title in titles_of(state) for curve in curves_of(state, title)]
+
+
+def read_curves(state: RunState, on_page: Sequence[str]) -> list[Curve]:
+    """Return the curves to read at the cursor: those on the page, the other metrics and the learning rate."""
+    titles = dict.fromkeys([*on_page, *(title for title in titles_of(state) if title not in _FIGURES), RATE])
+    return [curve for title in titles for curve in curves_of(state, title)]
+
+
+def _curve(name: str, curves: Curves, metric: str, *, is_validation: bool) -> Curve:
+    place = curves.step.values, curves.epoch.values, curves.elapsed_s.values
+    running = metric in curves.running
+    return Curve(name, *place, curves.metrics[metric].values, is_validation=is_validation, running=running)
+
+
+def _figure(state: RunState, title: str) -> Curve:
+    """Return the curve of a figure, without the samples that were not measured: NaN would look like an alarm."""
+    if title in {"speed", "step time"} and not state.epochs:
+        return _speed_until_now(state, title)
+    name, column = _FIGURES[title]
+    curves = state.input_curve if title == "input wait" else state.speed
+    measured = curves.metrics.get(column, Series())
+    return _known(name, curves, 0, measured.values if len(measured) else np.full(len(curves), np.nan))
+
+
+def _speed_until_now(state: RunState, title: str) -> Curve:
+    """Return the speed between the reports of the first epoch, which may take hours; then each epoch has a speed."""
+    train, batch = state.train, state.fit.global_batch if state.fit is not None else None
+    steps, seconds = np.diff(train.step.values), np.diff(train.elapsed_s.values)
+    step_s = np.divide(seconds, steps, out=np.full(len(steps), np.nan), where=(steps > 0) & (seconds > 0))
+    if title == "step time":
+        return _known("recent ms/step", train, 1, 1e3 * step_s)
+    return _known("recent examples/s", train, 1, (batch or np.nan) / step_s)
+
+
+def _known(name: str, curves: Curves, begin: int, values: FloatArray) -> Curve:
+    """Return a curve of the finite values; the first one belongs to the point of this number."""
+    known = np.isfinite(values)
+    step, epoch, elapsed_s = (column.values[begin:][known] for column in (curves.step, curves.epoch, curves.elapsed_s))
+    return Curve(name, step, epoch, elapsed_s, values[known], is_validation=False)

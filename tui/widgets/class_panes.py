@@ -1,19 +1,29 @@
-"""The panes of the class report: scores per class, the confusion matrix as a heat map, the most frequent mistakes."""
+"""The panes of the class report: the confusion matrix as a heat map, scores per class, mistakes, and their pictures."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.segment import Segment
+from rich.text import Text
+from textual.content import Content
+from textual.filter import Monochrome, NoColor
 from textual.strip import Strip
+from textual.widgets import Static
 
-from ..text.confusion import READING, cell_len, clean, mistake_text, ordered, scrolling_layout, set_cell_size, share
+from ..terminal.ascii import AsciiOnly
+from ..text.confusion import READING, cell_len, clean, mistake_text, scrolling_layout, set_cell_size, share, worst_first
 from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells
+from ..text.pictures import Depth, Picture, gallery
+from .reading import SCROLL_KEYS, Reading
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
 
     from tpu_console.engine.runs.class_report import ClassReport
 
@@ -35,10 +45,11 @@ class ScoresPane(RowsPane):
     """
 
     follows_newest = False
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     def __init__(self, report: ClassReport) -> None:
-        super().__init__("classes", "classes")
-        self._scores = ordered(report)
+        super().__init__("classes, worst first", "classes")
+        self._scores = worst_first(report)
         self._names_cells = max(len("class"), *(cell_len(clean(one.name)) for one in self._scores))
 
     def widest(self) -> int:
@@ -84,6 +95,7 @@ class MatrixPane(RowsPane):
     """
 
     follows_newest = False
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         f"rows--{kind}{level}" for kind in ("hit", "miss") for level in range(1, len(_LEVELS) + 2)
@@ -168,6 +180,7 @@ class MistakesPane(RowsPane):
     """
 
     follows_newest = False
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]
 
     def __init__(self, report: ClassReport) -> None:
         super().__init__("mistakes", "mistakes")
@@ -184,3 +197,33 @@ class MistakesPane(RowsPane):
     def row(self, index: int) -> Row:
         """One mistake."""
         return [(self._lines[index], "")]
+
+
+class PicturesPane(Reading):
+    """Examples that the model got wrong, those first that it was most sure of.
+
+    Args:
+        report: The class report, with pictures.
+    """
+
+    DEFAULT_CSS = "PicturesPane { padding: 0 1; Static { width: 1fr; height: auto; } }"
+
+    def __init__(self, report: ClassReport) -> None:
+        super().__init__(id="pictures", classes="pane")
+        self.border_title = "pictures of mistakes, the surest first"
+        self._pictures = [Picture(one.caption, one.height, one.width, one.rgb) for one in report.pictures]
+
+    def compose(self) -> ComposeResult:
+        """Lay out the room for the pictures."""
+        yield Static()
+
+    def on_resize(self) -> None:
+        """Draw as many side by side as fit."""
+        has_colours = not any(isinstance(one, Monochrome | NoColor | AsciiOnly) for one in self.app.get_line_filters())
+        lines = gallery(
+            self._pictures,
+            self.scrollable_content_region.width,
+            Depth.TRUE if has_colours else Depth.GREY,
+            rows=len(self._pictures),
+        )
+        self.query_one(Static).update(Content.from_rich_text(Text.from_ansi("\n".join(lines))))

@@ -74,7 +74,7 @@ def _columns(metrics: list[str], *, is_broken: bool) -> list[EpochColumn]:
         column("ms/step", "ms\n/step", 5, 5, lambda ended: milliseconds(ended.step_ms)),
         column("images/s", "images\n/s", 4, 7, lambda ended: count(ended.examples_per_s)),
         column("lr", "lr", 3, 7, lambda ended: learning_rate(ended.learning_rate)),
-        column("compile", "com-\npile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
+        column("compile", "compile", 2, 6, lambda ended: duration(ended.compile_s) if ended.compile_s else ""),
     ]
 
 
@@ -99,6 +99,7 @@ class EpochTable(RowsPane):
         self._epochs: Sequence[EpochEnded] = ()
         self._metrics: list[str] = []
         self._best: EpochEnded | None = None
+        self._best_at = 0
         self._pace: Pace | None = None
         self._columns: list[EpochColumn] = []
 
@@ -114,6 +115,7 @@ class EpochTable(RowsPane):
             self._metrics = sorted(names, key=_metric_order)
             self._epochs = state.epochs
             self._best = best_epoch(state.epochs, state.monitor)
+            self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
         if not self._metrics and state.progress is not None:
             self._metrics = sorted(state.progress.logs, key=_metric_order)
         if before[0] is self._epochs and before[1:] == (self._metrics, self._current is None):
@@ -131,7 +133,7 @@ class EpochTable(RowsPane):
         return _EPOCH_WIDTH + sum(column.width + _GAP for column in self._columns)
 
     def head(self) -> list[Row]:
-        """The names of the columns, bottom-aligned."""
+        """The names of the columns, bottom-aligned, and the best epoch if it is not among the newest ones that fit."""
         if not self._metrics:
             return []
         headings = [
@@ -140,7 +142,13 @@ class EpochTable(RowsPane):
         ]
         height = max(len(lines) for lines, _ in headings)
         padded = [([""] * (height - len(lines)) + lines, width) for lines, width in headings]
-        return [[("".join(f"{lines[y]:>{width}}" for lines, width in padded), "head")] for y in range(height)]
+        rows: list[Row] = [
+            [("".join(f"{lines[y]:>{width}}" for lines, width in padded), "head")] for y in range(height)
+        ]
+        below = max(0, self.size.height - height - 1)
+        if self._best is not None and self._best_at < self.row_count() - below:
+            rows.append(self._ended_row(self._best))
+        return rows
 
     @property
     def _current(self) -> Progress | None:
@@ -161,7 +169,9 @@ class EpochTable(RowsPane):
             return [("one row per epoch, once training begins", "faint")]
         if index >= len(self._epochs):
             return self._running_row(self._current) if self._current is not None else []
-        ended = self._epochs[index]
+        return self._ended_row(self._epochs[index])
+
+    def _ended_row(self, ended: EpochEnded) -> Row:
         is_best = ended is self._best
         mark = BEST if is_best else " "
         look = "best" if is_best else ""

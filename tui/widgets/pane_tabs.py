@@ -56,7 +56,7 @@ class PaneTabs(Widget):
         """
         self._labels[name] = f" {number} {name} "
         self._labels = dict(sorted(self._labels.items(), key=lambda item: item[1]))
-        self.refresh()
+        self.refresh(layout=True)
 
     def render(self) -> Content:
         """Render the names; the chosen one is reversed, because people would read brackets as markup."""

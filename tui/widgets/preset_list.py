@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import Binding
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import OptionList
@@ -13,12 +14,20 @@ from textual.widgets.option_list import Option
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from textual.binding import BindingType
+
     from tpu_console.engine.errors import ConfigError
     from tpu_console.presets import Preset
 
 
 class PresetList(OptionList):
     """The list. The highlighted entry is the chosen one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+        Binding("l,right", "select", show=False, tooltip="Go on to the form, as enter does."),
+    ]
 
     @dataclass
     class Chosen(Message):

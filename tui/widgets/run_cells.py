@@ -36,9 +36,10 @@ def run_cells(overview: Overview) -> dict[str, Content]:
     best, seconds = overview.best, overview.seconds()
     total = f"/{overview.epochs}" if overview.epochs is not None else ""
     return {
-        "state": Content.styled(f"{mark} {overview.status.value}", style),
-        "preset": Content(overview.problem or overview.label),
-        "epochs": Content(f"{overview.epochs_done}{total}"),
-        "best": Content(f"{metric(best[1])} {best[0]}" if best is not None else "–"),
-        "took": Content(duration(seconds)),
+        "Run": Content(overview.run.run_id),
+        "State": Content.styled(f"{mark} {overview.status.value}", style),
+        "Preset": Content(overview.problem or overview.label),
+        "Epochs": Content(f"{overview.epochs_done}{total}"),
+        "Best": Content(f"{metric(best[1])} {best[0]}" if best is not None else "–"),
+        "Took": Content(duration(seconds)),
     }

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import Bottleneck, RunFailed, RunFinished, RunOutcome, RunSource
+from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
 from ..text.hosts import input_verdict
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
-from ..text.numbers import bar_cells, clock, count, duration, milliseconds, plural
+from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.silence import silent_text, stall_text
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class HeaderView:
         """Whether something without a progress bar is in progress, so that only a spinner shows activity."""
         if (self.snapshot.is_over or self.is_stuck) and not self.is_reading:
             return False
-        return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != "training"
+        return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != Phase.TRAINING
 
 
 def header_rows(view: HeaderView, width: int) -> list[Content]:
@@ -79,7 +79,7 @@ def header_rows(view: HeaderView, width: int) -> list[Content]:
         return rows
     progress = view.state.progress
     if progress is None:
-        return [*rows, *_phase_rows(view, width)]
+        return rows
     return [*rows, _epoch_row(view, progress, width), _run_row(view, progress, width)]
 
 
@@ -127,12 +127,13 @@ def status(view: HeaderView) -> Content:
         return Content.assemble((f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
     if view.is_stopping or state.stop is not None:
         return Content.assemble((f"{spinner} stopping…", "bold $text-warning"))
-    phase, elapsed = _phase(view)
-    mark = NOW if phase == "training" else spinner
+    phase, elapsed = phase_of(view)
+    mark = NOW if phase == Phase.TRAINING else spinner
     return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (clock(elapsed), _FAINT))
 
 
-def _phase(view: HeaderView) -> tuple[str, float]:
+def phase_of(view: HeaderView) -> tuple[str, float]:
+    """Return what a run that goes on is doing, and for how many seconds in all."""
     state = view.state
     if not state.phase:
         since = state.last_at or view.opened_at or view.now
@@ -186,36 +187,10 @@ def _accelerator_row(view: HeaderView, width: int) -> Content:
     return _spread(row, _fit(verdict, width), width)
 
 
-def _phase_rows(view: HeaderView, width: int) -> list[Content]:
-    """Return the rows shown before training: the past phases with their times, and the current one's detail."""
-    state = view.state
-    parts: list[tuple[str, str]] = []
-    for name, spent in state.phase_s.items():
-        parts.append((f"{DONE} {name} {duration(spent)}  ", _FAINT))
-    phase, elapsed = _phase(view)
-    spinner = SPINNER[view.spin % len(SPINNER)]
-    parts.append((f"{spinner} {phase} {duration(max(0.0, elapsed))}", "$text-accent"))
-    row = Content.assemble(*parts)
-    # The end of the row matters most: earlier phases are cut off at the left.
-    excess = row.cell_length - width
-    if excess > 0:
-        row = Content.assemble(("…", _FAINT), row[excess + 1 :])
-    detail = state.phase_detail or _EXPLAINED.get(phase, "")
-    return [row, _fit(Content.assemble((detail, _FAINT)), width)]
-
-
-_EXPLAINED = {
-    "starting": "Starting the training process.",
-    "importing": "Importing Keras and its backend; takes a few seconds.",
-    "connecting": "Connecting to the devices; each gets one replica.",
-    "loading data": "Loading the dataset; the first run may download it.",
-    "building": "Building the model.",
-    "compiling": "Compiling for the device; this can take minutes for a large model.",
-}
-
-
 def _epoch_row(view: HeaderView, progress: Progress, width: int) -> Content:
     fit = view.state.fit
+    if view.state.phase == Phase.VALIDATING:
+        return _validation_row(view, progress, width)
     done = progress.epoch_step
     steps = fit.steps_per_epoch if fit is not None else None
     of = f"{progress.epoch}/{fit.epochs}" if fit is not None else str(progress.epoch)
@@ -224,6 +199,28 @@ def _epoch_row(view: HeaderView, progress: Progress, width: int) -> Content:
     fraction = done / steps if steps else None
     left = _left(view, view.pace.epoch_left_s)
     return _bar_row(view, width, ("epoch", of, fraction, position, left, speed))
+
+
+def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content:
+    """Show how far validation is; before the first one has ended, its length follows from the number of examples."""
+    state = view.state
+    done = state.validating
+    total = done.batches_total if done is not None else None
+    if not total and state.data is not None and state.data.validation_examples and state.fit is not None:
+        total = -(-state.data.validation_examples // (state.fit.global_batch or 1)) if state.fit.global_batch else None
+    spent = max(0.0, view.now - state.phase_since)
+    before = [epoch.validation_s for epoch in state.epochs if epoch.validation_s > 0]
+    left = ""
+    if before:
+        left = _left_text(view, before[-1] - spent)
+    fraction = spent / before[-1] if before else None
+    if done is not None and total:
+        fraction = done.batches / total
+        left = _left_text(view, spent * (1 / fraction - 1))
+    batches = f"batch {done.batches:,}" if done is not None else ""
+    position = f"{batches}/{total:,}" if batches and total else batches
+    of = f"{progress.epoch}/{state.fit.epochs}" if state.fit is not None else str(progress.epoch)
+    return _bar_row(view, width, ("val", of, fraction, position, left, ""))
 
 
 def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
@@ -238,9 +235,11 @@ def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
 
 def _left(view: HeaderView, seconds: float | None) -> str:
     """Count down between two progress events as well."""
-    if seconds is None or view.is_stuck:
-        return ""
-    return f"{clock(max(0.0, seconds - max(0.0, view.now - view.state.progress_at)) + 0.5)} left"
+    return "" if seconds is None else _left_text(view, seconds - max(0.0, view.now - view.state.progress_at))
+
+
+def _left_text(view: HeaderView, seconds: float) -> str:
+    return "" if view.is_stuck else f"{clock(max(0.0, seconds) + 0.5)} left"
 
 
 def _bar_row(view: HeaderView, width: int, row: tuple[str, str, float | None, str, str, str]) -> Content:

@@ -12,6 +12,7 @@ from ..charts.curve import Axis, Curve
 from ..charts.gate import RedrawGate
 from ..charts.series import Series
 from ..charts.spark import axis_row, cells_of, spark_rows
+from ..charts.window import Mode, Window, resolved
 from ..text.gauges import WAITS, Gauge, gauges_of
 from ..text.hosts import behind_text, hosts_of, input_verdict
 from ..text.marks import FAILED, LEVELS, WARNING
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..charts.curve import FloatArray
 
-_MAX_SHARE = 0.01  # of a core: the two charts may take 0.015 each
+_MAX_SHARE = 0.01  # of a core: the charts together may take 0.03
 _NAME_WIDTH, _VALUE_WIDTH, _SCALE_WIDTH = 9, 16, 13
 _SCALE_FROM = 70
 _LEAST_SPARK = 8
@@ -50,6 +51,7 @@ class SystemPane(RowsPane):
         self._timer: Timer | None = None
         self._state: RunState | None = None
         self._axis = Axis.STEP
+        self._window = Window()
         self._chosen = 0
         self._series: dict[tuple[int, str], Series] = {}
         self._rows: list[Row] = []
@@ -66,10 +68,11 @@ class SystemPane(RowsPane):
         self._chosen = process
         self.rows_changed()
 
-    def along(self, axis: Axis) -> None:
-        """Draw over steps, epochs or time, as the charts do."""
-        self._axis = axis
-        self.rows_changed()
+    def along(self, axis: Axis, window: Window) -> None:
+        """Draw over the same part of the same axis as the charts."""
+        if (axis, window) != (self._axis, self._window):
+            self._axis, self._window = axis, window
+            self.rows_changed()
 
     def on_mount(self) -> None:
         """Draw what was passed in before the widget was mounted."""
@@ -112,7 +115,7 @@ class SystemPane(RowsPane):
         spark = width - _NAME_WIDTH - _VALUE_WIDTH - (_SCALE_WIDTH if width >= _SCALE_FROM else 0)
         room = self.size.height - len(title) - len(below) - 1
         height = max(1, min(_HIGHEST_SPARK, room // len(gauges)))
-        ends = _ends(state, gauges, self._axis)
+        ends = _ends(state, gauges, self._axis, self._window)
         rows = [row for gauge in gauges for row in self._gauge_rows(gauge, spark, height, ends)]
         if spark >= _LEAST_SPARK and ends is not None:
             name = f"{self._axis.value:<{_NAME_WIDTH + _VALUE_WIDTH}}"
@@ -145,10 +148,11 @@ class SystemPane(RowsPane):
         value = gauge.value or "n/a"
         head = [(f"{gauge.name:<{_NAME_WIDTH}}", ""), (f"{value:<{_VALUE_WIDTH}}", "" if gauge.value else "faint")]
         series = self._updated(gauge)
-        if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.raw.maximum):
+        if spark < _LEAST_SPARK or ends is None or not np.isfinite(series.highest):
             return [head]
-        top = 100.0 if gauge.written is None else max(series.raw.maximum, 0.0)
-        lines = spark_rows(cells_of(series, self._axis, *ends, spark), top, height, LEVELS)
+        top = 100.0 if gauge.written is None else max(series.highest, 0.0)
+        is_cut = self._window.mode is Mode.FIXED
+        lines = spark_rows(cells_of(series, self._axis, *ends, spark, is_cut=is_cut), top, height, LEVELS)
         scale = " of 100%" if gauge.written is None else f" of {gauge.written(top)}"
         indent = " " * (_NAME_WIDTH + _VALUE_WIDTH)
         rows: list[Row] = [[*head, (lines[0], "now"), (scale if self.room >= _SCALE_FROM else "", "faint")]]
@@ -162,19 +166,20 @@ class SystemPane(RowsPane):
         place = (curves.step.values, curves.epoch.values, curves.elapsed_s.values) if len(value) else (_NOTHING,) * 3
         curve = Curve(gauge.name, *place, value, is_validation=False)
         series = self._series.get(key)
-        if series is None or len(value) < series.raw.count:
+        if series is None or len(value) < series.count:
             series = self._series[key] = Series(curve)
         series.update(curve, 0.0)
         return series
 
 
-def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis) -> tuple[float, float] | None:
-    """Return both ends of the loss chart's axis; before the first loss, those of the figures, or None."""
+def _ends(state: RunState, gauges: Sequence[Gauge], axis: Axis, window: Window) -> tuple[float, float] | None:
+    """Return both ends of the charts' axis; before the first loss, those of the figures, or None."""
     parts = [state.train, state.validation] if len(state.train) else [gauge.curves for gauge in gauges]
     columns = [_along(part, axis) for part in parts if len(part)]
     if not columns:
         return None
-    left, right = float(min(column[0] for column in columns)), float(max(column[-1] for column in columns))
+    extent = float(min(column[0] for column in columns)), float(max(column[-1] for column in columns))
+    left, right = resolved(window, extent)
     return left, right if right > left else left + 1.0
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import DataTable
 
 from tpu_console.engine.preflight.result import Outcome
 
-from ..text.numbers import duration, milliseconds
+from ..text.numbers import NONE, duration
+from ..text.tables import Column
 from ..text.verdict_text import headroom, peak_text
+from .fitting_table import FittingTable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -35,25 +36,23 @@ _LABELS = {
     "error": "bold $text-error",
     "warning": "bold $text-warning",
 }
-_TEXTS = {"TPU", "Precision", "Verdict", "Limited by"}
 _NAME_CELLS = 13  # as `tui.text.tables.labelled` writes names
-# Title and width; those after the gap are visible if there is room, or by scrolling.
 _COLUMNS = (
-    ("TPU", 6),
-    ("Batch", 7),
-    ("Precision", 9),
-    ("Verdict", 18),
-    ("HBM peak", 10),
-    ("Free", 10),
-    ("Best ms", 7),
-    ("images/s", 11),
-    ("Epoch", 7),
-    ("Whole run", 9),
-    ("Limited by", 10),
+    Column("TPU", 11),
+    Column("Batch", 10, right=True),
+    Column("Precision", 9),
+    Column("Verdict", 12),
+    Column("HBM peak", 8, right=True),
+    Column("Free", 4, right=True),
+    Column("Step at best", 6, right=True),
+    Column("images/s", 5, right=True),
+    Column("Epoch", 3, right=True),
+    Column("Whole run", 7, right=True),
+    Column("Limited by", 2),
 )
 
 
-class VerdictTable(DataTable[Content]):
+class VerdictTable(FittingTable):
     """The table of verdicts; enter applies the choice under the cursor."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -61,47 +60,38 @@ class VerdictTable(DataTable[Content]):
     ]
 
     def __init__(self) -> None:
-        super().__init__(cursor_type="row", id="verdicts", cell_padding=1)
-        for title, width in _COLUMNS:
-            self.add_column(title if title in _TEXTS else title.rjust(width), width=width)
+        super().__init__(_COLUMNS, "verdicts")
         self.verdicts: tuple[Verdict, ...] = ()
 
     @property
-    def chosen(self) -> Verdict | None:
+    def verdict(self) -> Verdict | None:
         """The verdict under the cursor."""
         return self.verdicts[self.cursor_row] if self.verdicts else None
 
-    def show(self, verdicts: Sequence[Verdict]) -> None:
+    def show_verdicts(self, verdicts: Sequence[Verdict]) -> None:
         """Replace the verdicts."""
         self.verdicts = tuple(verdicts)
-        self.clear()
-        for verdict in verdicts:
-            self.add_row(*_cells(verdict))
+        self.show({str(number): _cells(verdict) for number, verdict in enumerate(verdicts)})
 
 
-def _cells(verdict: Verdict) -> list[Content]:
+def _cells(verdict: Verdict) -> dict[str, Content]:
     mark, style = _MARKS[verdict.outcome]
     memory, bound = verdict.memory, verdict.bound
-    texts = ["–"] * 2 if memory is None else [peak_text(memory), headroom(memory)]
-    if bound is None:
-        texts += ["–"] * 5
-    else:
-        texts += [
-            milliseconds(1e3 * bound.step_s),
-            f"{bound.images_per_s:,.0f}",
-            duration(bound.epoch_s),
-            duration(bound.run_s),
-            bound.limited_by,
-        ]
-    widths = [width for _, width in _COLUMNS[4:]]
-    return [
-        Content(verdict.tpu),
-        Content(f"{verdict.replica_batch:,}".rjust(_COLUMNS[1][1])),
-        Content(verdict.precision.removeprefix("mixed_")),
-        Content.assemble((f"{mark} {verdict.outcome.value}", style)),
-        *(Content(text.rjust(width)) for text, width in zip(texts[:-1], widths, strict=False)),
-        Content(texts[-1]),
-    ]
+    texts = dict.fromkeys((column.title for column in _COLUMNS), NONE)
+    texts |= {"TPU": verdict.tpu, "Batch": f"{verdict.replica_batch:,}"}
+    texts["Precision"] = verdict.precision.removeprefix("mixed_")
+    if memory is not None:
+        texts |= {"HBM peak": peak_text(memory), "Free": headroom(memory)}
+    if bound is not None:
+        texts |= {
+            "Step at best": duration(bound.step_s),
+            "images/s": f"{bound.images_per_s:,.0f}",
+            "Epoch": duration(bound.epoch_s),
+            "Whole run": duration(bound.run_s),
+            "Limited by": bound.limited_by,
+        }
+    cells = {title: Content(text) for title, text in texts.items()}
+    return cells | {"Verdict": Content.styled(f"{mark} {verdict.outcome.value}", style)}
 
 
 def coloured(lines: Iterable[str]) -> Content:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import tensorflow as tf
+from ...data.small_pictures import small_picture
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...data.examples import Examples
 
-_LARGEST = 48  # longest side of a picture, in pixels
-_LOOKED_AT = 40  # examples to search per image, to find one of every class
+_LOOKED_AT = 40
+"""Examples to search per image, to find one of every class."""
 
 
 def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     """Return some training examples as images, of as many classes as a short search finds.
+
+    Args:
+        examples: The dataset.
+        count: How many.
 
     Returns:
         For each its class as ``caption``, ``height``, ``width``, and ``rgb``: three bytes per pixel, in base64.
@@ -37,7 +39,7 @@ def picture_samples(examples: Examples, count: int) -> list[dict[str, Any]]:
     rounds = max(map(len, by_class.values()), default=0)
     taken = [(name, by_class[name][turn]) for turn in range(rounds) for name in sorted(by_class)
              if turn < len(by_class[name])]  # fmt: skip
-    return [_picture(name, image, examples.pixel_range) for name, image in taken[:count]]
+    return [small_picture(name, image, examples.pixel_range) for name, image in taken[:count]]
 
 
 def _caption(label: NDArray[Any], examples: Examples) -> str:
@@ -45,21 +47,3 @@ def _caption(label: NDArray[Any], examples: Examples) -> str:
         return ""
     number = int(label.argmax()) if label.ndim == 1 else int(label)
     return examples.class_names[number] if number < len(examples.class_names) else str(number)
-
-
-def _picture(caption: str, image: NDArray[Any], pixel_range: float) -> dict[str, Any]:
-    pixels = image.astype(np.float32)
-    height, width = pixels.shape[:2]
-    if (longest := max(height, width)) > _LARGEST:
-        size = [max(1, round(side * _LARGEST / longest)) for side in (height, width)]
-        pixels = tf.image.resize(pixels, size, method="area").numpy()
-    # The range of a custom dataset is unknown: values above 1 are bytes, others are shares.
-    scale = 255 / (pixel_range or (1.0 if float(pixels.max(initial=0)) <= 1.0 else 255.0))
-    values = np.clip(pixels * scale, 0, 255).astype(np.uint8)
-    values = np.broadcast_to(values, (*values.shape[:2], 3))
-    return {
-        "caption": caption,
-        "height": values.shape[0],
-        "width": values.shape[1],
-        "rgb": base64.b64encode(values.tobytes()).decode("ascii"),
-    }

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tpu_console.engine.errors import ConsoleError, did_you_mean
-from tpu_console.engine.runs.failures import explain, own_line
+from tpu_console.engine.config.user_code import call_user_function
+from tpu_console.engine.errors import ConsoleError, UserCodeError, did_you_mean
+from tpu_console.engine.runs.failures import explain, log_text, own_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,6 +139,23 @@ def test_the_last_line_of_a_file_of_one_s_own_is_shown(tmp_path: Path) -> None:
     told = explain(error, LOG)
     assert told.why == f"File {tmp_path}/train.py, line 3: json.loads('{{')"
     assert told.remedy == "Fix that line and start again."
+
+
+def test_the_log_of_a_user_s_mistake_has_the_user_s_lines_and_no_traceback_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def make():\n    return {}['x']\n", encoding="utf-8")
+    with pytest.raises(UserCodeError) as raised:
+        call_user_function(f"{tmp_path}/mine.py:make")
+    lines = log_text(raised.value).splitlines()
+    assert f'  File "{tmp_path}/mine.py", line 2, in make' in lines
+    assert "    return {}['x']" in lines
+    assert f"Error: {tmp_path}/mine.py:make raised KeyError: 'x'" in lines
+    assert not [line for line in lines if "Traceback" in line or "user_code.py" in line]
+
+
+def test_the_log_of_a_bug_has_the_whole_traceback() -> None:
+    with pytest.raises(ValueError, match="bad") as raised:
+        raise ValueError("bad")
+    assert log_text(raised.value).startswith("Traceback (most recent call last):")
 
 
 def test_an_error_that_was_never_raised_has_no_line() -> None:

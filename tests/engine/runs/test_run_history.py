@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,8 +11,8 @@ import pytest
 from tests.helpers import private_mode, run_host, small_config, the
 from tpu_console.engine.machine.devices import Hardware, detect_hardware
 from tpu_console.engine.planning.plan import make_plan
-from tpu_console.engine.runs.events import EpochEnded, RunFinished
-from tpu_console.engine.runs.run_history import PastRun, Stopwatch
+from tpu_console.engine.runs.events import EpochEnded, RunFinished, RunStarted
+from tpu_console.engine.runs.run_history import PastRun, Stopwatch, usual_phases
 from tpu_console.engine.runs.state import RunState
 
 if TYPE_CHECKING:
@@ -52,6 +52,16 @@ def test_times_add_up_to_what_the_run_took(trained: RunState) -> None:
     assert plan.seconds == pytest.approx(30.0)
     assert plan.took is not None
     assert plan.took.step_ms == 30.0
+
+
+def test_the_phases_before_training_are_known_for_the_next_run_like_it(trained: RunState) -> None:
+    spent = {"importing": 3.0, "connecting": 1.0, "loading data": 2.0, "compiling": 8.0, "training": 100.0}
+    values = small_config().model_dump(mode="json")
+    started = RunStarted("small", "host", 1, "here", values)
+    stopwatch(small_config()).record(replace(trained, epochs=(), started=started, phase_s=spent))
+    del spent["training"]
+    assert usual_phases(values | {"epochs": 99}) == spent
+    assert usual_phases(values | {"model": "vgg"}) == {"importing": 3.0, "connecting": 1.0}
 
 
 def test_epochs_and_steps_are_counted_anew() -> None:

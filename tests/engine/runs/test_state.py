@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import reduce as functools_reduce
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunStarted,
     StopRequested,
+    ValidationProgress,
 )
 from tpu_console.engine.runs.journal import decode, encode
 from tpu_console.engine.runs.series import GrowingSequence, Series
@@ -156,9 +158,27 @@ def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
     assert state.train.step == Series([2, 4, 6])
     assert state.train.epoch == Series([0.5, 1.0, 1.5])
     assert state.train.elapsed_s == Series([1.0, 1.0, 3.0])
-    assert state.train.metrics == {"loss": Series([2.0, 1.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
+    assert state.train.metrics == {"loss": Series([2.0, 0.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
     assert state.validation.metrics == {"loss": Series([1.5])}
     assert (state.validation.step, state.validation.epoch) == (Series([4]), Series([1.0]))
+
+
+def test_speeds_and_the_learning_rate_have_one_point_an_epoch() -> None:
+    slow = replace(ended(2, loss=1.0), learning_rate=None, step_ms=None)
+    state = after(ended(1, loss=2.0), slow)
+    assert state.speed.step == Series([4, 8])
+    assert state.speed.metrics == {
+        "learning_rate": Series([1e-3, math.nan]),
+        "examples_per_s": Series([100.0, 100.0]),
+        "step_ms": Series([2.0, math.nan]),
+    }
+
+
+def test_the_progress_of_validation_ends_with_it() -> None:
+    progress = ValidationProgress(1, 3, 10)
+    validating = after(PhaseStarted("validating"), progress)
+    assert validating.validating == progress
+    assert after(PhaseStarted("training"), state=validating).validating is None
 
 
 def test_an_epoch_that_ends_on_the_last_progress_adds_no_second_point() -> None:

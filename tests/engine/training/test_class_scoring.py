@@ -213,3 +213,54 @@ def test_the_counts_survive_half_precision() -> None:
     outputs = tf.cast(tf.tile([THREE], [300, 1]), tf.bfloat16)
     table.update_state(tf.ones(300, tf.int32), outputs)
     assert table.counts()[1].tolist() == [0, 0, 300, 0]
+
+
+def images(outputs: list[list[float]], labels: list[int]) -> Examples:
+    """Images of three pixels, which `image_model` answers with."""
+    pixels = np.asarray(outputs, np.float32)[:, None, :, None]
+    pairs = tf.data.Dataset.from_tensor_slices((pixels, np.asarray(labels)))
+    signature = Signature(Task.CLASSES, {"x": Input((1, 3, 1))}, 3)
+    return Examples(pairs, pairs, len(labels), len(labels), signature, class_names=("ant", "bee", "cat"))
+
+
+def image_model() -> Any:
+    return compiled(keras.Sequential([keras.Input((1, 3, 1)), keras.layers.Flatten()]))
+
+
+def test_the_surest_mistakes_are_kept_as_pictures(recorder: Recorder) -> None:
+    sure = [-1.0, 1.0, -1.0]  # also the range of the pixels
+    report_of(recorder, images([ONE, TWO, sure, THREE], [0, 0, 2, 2]), image_model())
+    found = read_report(recorder.run)
+    assert found is not None
+    assert [picture.caption for picture in found.pictures] == ["cat → bee", "ant → bee"]
+    assert (found.pictures[0].height, found.pictures[0].width) == (1, 3)
+    assert found.pictures[0].rgb == bytes([0] * 3 + [255] * 3 + [0] * 3)
+    assert found.pictures[1].rgb[:6] == bytes([140] * 3 + [229] * 3)
+
+
+def test_examples_that_are_no_images_have_no_pictures(recorder: Recorder) -> None:
+    report_of(recorder, examples([ONE, TWO], [1, 1]))
+    assert not recorder.run.mistakes.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{",
+        "7",
+        '[{"caption": "a", "height": Infinity, "width": 1, "rgb": "AAAA"}]',
+        '[{"caption": "a"}]',
+        '[{"caption": "a", "height": 2, "width": 2, "rgb": "AAAA"}]',
+        '[{"caption": "a", "height": -1, "width": -1, "rgb": "AAAA"}]',
+        '[{"caption": "a", "height": "NaN", "width": 1, "rgb": "AAAA"}]',
+        "[" * 100_000,
+        '{"a": 1}',
+    ],
+)
+def test_damaged_pictures_leave_the_scores(recorder: Recorder, content: str) -> None:
+    report_of(recorder, images([ONE, TWO], [1, 1]), image_model())
+    recorder.run.mistakes.write_text(content, encoding="utf-8")
+    found = read_report(recorder.run)
+    assert found is not None
+    assert found.pictures == ()
+    assert found.accuracy == 0.5

@@ -225,6 +225,7 @@ def test_nothing_unfinished_is_left_behind(digits: RunDirectory) -> None:
         "history.csv",
         "summary.json",
         "report.json",
+        "mistakes.json",
     }
     assert list(digits.control.iterdir()) == []
     assert [path.name for path in digits.checkpoints.iterdir()] == ["best.keras"]

@@ -128,7 +128,8 @@ def failure(run: RunDirectory) -> RunFailed:
     """The failure of a run; its sentence is one line, and the details are in the log."""
     failed = the(run, RunFailed)
     assert "\n" not in failed.what
-    assert "Traceback" in run.log.read_text(encoding="utf-8")
+    log = run.log.read_text(encoding="utf-8")
+    assert "Traceback" in log or f"Error: {failed.what}" in log
     assert failed.log == "console.log"
     return failed
 

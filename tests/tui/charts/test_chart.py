@@ -6,10 +6,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from textual.app import App, ComposeResult
+from textual.events import MouseScrollUp
 from textual.geometry import Size
 
 from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.charts.cursor import Cursor
 from tpu_console.tui.charts.curve import Axis, Curve, FloatArray
+from tpu_console.tui.charts.marks import Mark, MarkKind, Place
+from tpu_console.tui.charts.window import Mode, Window
+from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.terminal.ascii import in_ascii
 
 if TYPE_CHECKING:
@@ -32,9 +37,17 @@ class FakeClock:
 
 
 class OneChart(App[None]):
+    """Passes the messages of its chart back, as the live screen does."""
+
     def __init__(self, clock: FakeClock | None = None) -> None:
         super().__init__()
         self.clock = clock or FakeClock()
+
+    def on_metric_chart_cursor_moved(self, message: MetricChart.CursorMoved) -> None:
+        self.chart.cursor = None if message.x is None else Cursor(message.x)
+
+    def on_metric_chart_window_changed(self, message: MetricChart.WindowChanged) -> None:
+        self.chart.window = message.window
 
     def compose(self) -> ComposeResult:
         yield MetricChart("loss", clock=self.clock)
@@ -96,7 +109,8 @@ async def test_both_curves_are_drawn_and_named_at_any_size(size: tuple[int, int]
         assert "● val" in rows[1]
         assert "0.800" in rows[1]
         plot = plot_of(app.chart)
-        assert plot.count("●") == 3
+        assert plot.count("●") == 2
+        assert plot.count("★") == 1
         assert BRAILLE & set(plot)
         assert {"200", "400"} <= set(rows[-1].split())
 
@@ -115,7 +129,9 @@ async def test_the_ascii_pane_is_ascii(size: tuple[int, int], log_scale: bool) -
         await draw(app, pilot, curve("loss", values), curve("val_loss", [1.5, 0.9], every=160), curve("mae", [1.0]))
         screen = in_ascii("".join(shown(app.chart)))
         assert "?" not in screen.replace("pr?cision", ""), "every character has a lookalike"
-        assert {"*", ".", "o", "!", "+", "|", "-"} <= set(in_ascii(plot_of(app.chart)))
+        drawn = set(in_ascii(plot_of(app.chart)))
+        assert {"*", ".", "!", "+", "|", "-"} <= drawn
+        assert drawn & set("oxvw")
 
 
 @pytest.mark.parametrize(("marker", "glyphs"), [("braille", BRAILLE), ("block", set("▘▝▀▖▌▞▛▗▚▐▜▄▙▟█"))])
@@ -124,7 +140,7 @@ async def test_the_marker_chooses_the_glyphs(marker: Marker, glyphs: set[str]) -
     async with app.run_test() as pilot:
         app.chart.marker = marker
         await draw(app, pilot, curve("loss", falling(100)))
-        drawn = set(plot_of(app.chart)) - set("│─┤┬└ 0123456789.\n")
+        drawn = set(plot_of(app.chart)) - set("│─┤┬└· 0123456789.\n")
         assert drawn
         assert drawn <= glyphs
 
@@ -135,9 +151,9 @@ async def test_nan_is_marked_counted_and_left_out_of_the_range() -> None:
         await draw(app, pilot, curve("loss", [1.0, 0.8, math.nan, math.inf, 0.5, math.nan]))
         rows = shown(app.chart)
         assert "! 3 NaN" in rows[0]
-        assert "loss NaN (best 0.5000)" in rows[1]
-        # Directly above the axis, one mark at each of three places.
-        assert rows[-3].count("!") == 3
+        assert "train NaN" in rows[1]
+        # On the axis, one mark at each of three places.
+        assert rows[-2].count("!") == 3
         assert "inf" not in plot_of(app.chart)
 
 
@@ -229,10 +245,10 @@ async def test_new_samples_wait_for_the_gate_and_then_are_drawn() -> None:
         app.chart.show([curve("loss", [1.0, 0.9, 0.25])])
         app.chart.refresh()
         await pilot.pause()
-        assert "loss 0.9000" in shown(app.chart)[1]
+        assert "train 0.9000" in shown(app.chart)[1]
         app.clock.now_s += 1.0
         # From here on the chart's own timer has to bring the new sample to the screen.
-        while "loss 0.2500" not in shown(app.chart)[1]:
+        while "train 0.2500" not in shown(app.chart)[1]:
             await pilot.pause(0.01)
 
 
@@ -262,7 +278,7 @@ async def test_reset_forgets_the_run() -> None:
         app.chart.reset()
         app.clock.now_s += 60
         app.chart.show([curve("loss", [7.0, 6.0, 5.0])])
-        while "(best 5.000)" not in shown(app.chart)[1]:
+        while "train 5.000" not in shown(app.chart)[1]:
             await pilot.pause(0.01)
 
 
@@ -270,10 +286,10 @@ async def test_curves_keep_their_look_when_others_appear() -> None:
     app = OneChart()
     async with app.run_test(size=(120, 24)) as pilot:
         await draw(app, pilot, curve("loss", [1.0, 0.5]), curve("mae", [0.5, 0.2]))
-        assert "◆ mae" in shown(app.chart)[1]
+        assert "▲ mae" in shown(app.chart)[1]
         await draw(app, pilot, curve("mse", [1.0, 0.9]), curve("mae", [0.5, 0.2]))
-        assert "◆ mae" in shown(app.chart)[1]
-        assert "■ mse" in shown(app.chart)[1]
+        assert "▲ mae" in shown(app.chart)[1]
+        assert "■ mse" in shown(app.chart)[1] or "◆ mse" in shown(app.chart)[1]
 
 
 @pytest.mark.parametrize("theme", ["textual-dark", "textual-light", "ansi-dark", "ansi-light"])
@@ -302,5 +318,155 @@ async def test_without_colour_the_curves_differ_by_glyph(monkeypatch: pytest.Mon
         styles = [segment.style for strip in strips for segment in strip if segment.style is not None]
         colors = [style.color.triplet for style in styles if style.color is not None and style.color.triplet]
         assert all(red == green == blue for red, green, blue in colors)
-        assert plot_of(app.chart).count("●") == 2
+        assert {"●", "★"} <= set(plot_of(app.chart))
         assert BRAILLE & set(plot_of(app.chart))
+
+
+async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        before, picture = shown(app.chart), app.chart.render()
+        app.chart.cursor = Cursor(250.0)
+        await pilot.pause()
+        after = shown(app.chart)
+        assert app.chart.render() is picture, "moving the crosshair draws no new picture"
+        column = after[-2].index("┴")
+        changed = {
+            (one, other)
+            for row, rest in zip(before, after, strict=True)
+            for at, (one, other) in enumerate(zip(row, rest, strict=True))
+            if one != other and at == column
+        }
+        assert {other for _, other in changed} == {"┊", "┴"}
+        assert {one for one, _ in changed} <= set(" ·─┬")
+        assert [row[:column] + row[column + 1 :] for row in before] == [
+            row[:column] + row[column + 1 :] for row in after
+        ]
+        app.chart.cursor = None
+        await pilot.pause()
+        assert shown(app.chart) == before
+
+
+async def test_a_cursor_outside_of_the_window_is_not_drawn() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.window = Window(Mode.FIXED, 100, 200)
+        app.chart.cursor = Cursor(250.0)
+        await draw(app, pilot, curve("loss", falling(500)))
+        assert "┊" not in plot_of(app.chart)
+        assert {"120", "180"} <= set(shown(app.chart)[-1].split())
+        assert "zoom" in shown(app.chart)[0]
+
+
+async def test_a_window_that_follows_shows_the_newest_samples() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.window = Window(Mode.FOLLOW, 0, 50)
+        await draw(app, pilot, curve("loss", falling(500)))
+        assert "follow" in shown(app.chart)[0]
+        assert shown(app.chart)[-1].split()[0] == "450"
+        await draw(app, pilot, curve("loss", falling(600)))
+        assert shown(app.chart)[-1].split()[0] == "550"
+
+
+async def test_a_spike_is_marked_and_the_rest_stays_readable() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        values = falling(500)
+        values[0] = 60.0
+        await draw(app, pilot, curve("loss", values))
+        rows = shown(app.chart)
+        assert "▲1" in rows[0]
+        assert "▲ 60.0" in rows[2]
+        assert all(float(row.split("┤")[0]) < 3.0 for row in rows if "┤" in row)
+        app.chart.y_range = YRange.FULL
+        await pilot.pause()
+        assert "y full" in shown(app.chart)[0]
+        assert "▲" not in plot_of(app.chart)
+        assert "60" in plot_of(app.chart)
+
+
+async def test_a_fixed_range_is_the_one_that_was_shown() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        labels = [row.split("┤")[0] for row in shown(app.chart) if "┤" in row]
+        app.chart.y_range = YRange.FIXED
+        await draw(app, pilot, curve("loss", np.append(falling(500), [9.0] * 400)))
+        assert [row.split("┤")[0] for row in shown(app.chart) if "┤" in row] == labels
+        assert "9.00 ▲" in shown(app.chart)[2]
+
+
+async def test_a_score_stays_on_a_linear_scale() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.log_scale = True
+        await draw(app, pilot, curve("accuracy", [0.1, 0.5, 0.9]))
+        assert "log" not in shown(app.chart)[0]
+
+
+async def test_a_chart_is_as_long_as_the_others() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.clock.now_s += 60
+        app.chart.show([curve("learning_rate", [0.1, 0.2])], ruler=[curve("loss", falling(500))])
+        app.chart.refresh()
+        await pilot.pause()
+        assert "400" in shown(app.chart)[-1].split()
+
+
+async def test_marks_stand_on_the_axis_with_their_label() -> None:
+    app = OneChart()
+    async with app.run_test(size=(100, 24)) as pilot:
+        moment, start, end = Place(262, 2.62, 7860.0), Place(0, 0.0, 0.0), Place(0, 0.0, 3000.0)
+        marks = [
+            Mark(MarkKind.LEARNING_RATE, moment, moment, "lr 1e-4"),
+            Mark(MarkKind.COMPILE, start, end),
+            Mark(MarkKind.VALIDATION, moment, Place(262, 2.62, 9000.0)),
+        ]
+        app.clock.now_s += 60
+        app.chart.show([curve("loss", falling(500))], marks=marks)
+        app.chart.refresh()
+        await pilot.pause()
+        axis = shown(app.chart)[-2]
+        assert "◆" in axis
+        assert "═" not in axis, "compilation takes no steps"
+        app.chart.axis = Axis.TIME
+        await pilot.pause()
+        axis = shown(app.chart)[-2]
+        assert "═══" in axis
+        assert "━━━" in axis
+
+
+async def test_the_mouse_zooms_pans_and_shows_everything_again() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        await pilot._post_mouse_events([MouseScrollUp], MetricChart, offset=(40, 10))
+        zoomed = app.chart.window
+        assert zoomed.mode is Mode.FIXED
+        assert zoomed.right - zoomed.left == pytest.approx(499 / 1.25)
+        await pilot.mouse_down(MetricChart, offset=(40, 10))
+        await pilot.hover(MetricChart, offset=(45, 10))
+        await pilot.mouse_up(MetricChart, offset=(45, 10))
+        assert app.chart.window.left < zoomed.left
+        await pilot.double_click(MetricChart, offset=(40, 10))
+        assert app.chart.window == Window()
+
+
+async def test_the_crosshair_follows_the_pointer_until_a_click_puts_it_down() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", falling(500)))
+        await pilot.hover(MetricChart, offset=(40, 10))
+        first = app.chart.cursor
+        assert first is not None
+        assert first.x == int(first.x), "the crosshair stands on a sample"
+        await pilot.hover(MetricChart, offset=(50, 10))
+        assert app.chart.cursor is not None
+        assert app.chart.cursor.x > first.x
+        await pilot.click(MetricChart, offset=(60, 10))
+        down = app.chart.cursor
+        await pilot.hover(MetricChart, offset=(20, 10))
+        assert app.chart.cursor == down

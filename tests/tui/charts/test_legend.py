@@ -11,21 +11,20 @@ from tpu_console.tui.charts.legend import Entry, legend_line, title_line
 from tpu_console.tui.charts.pens import pen_for
 
 ENTRIES = [
-    Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234, 0.1201),
-    Entry("val_loss", pen_for(0, "braille", "dark", is_validation=True), 0.1532, 0.15),
+    Entry("loss", pen_for(0, "braille", "dark", is_validation=False), 0.1234),
+    Entry("val_loss", pen_for(0, "braille", "dark", is_validation=True), 0.1532, 0.15, 24.0),
 ]
 
 
 @pytest.mark.parametrize(
     ("width", "text"),
     [
-        (80, "─ loss 0.1234 (best 0.1201)  ● val_loss 0.1532 (best 0.1500)"),
-        (58, "─ train 0.1234 (best 0.1201)  ● val 0.1532 (best 0.1500)"),
-        (44, "─ train 0.1234 ↓0.1201  ● val 0.1532 ↓0.1500"),
-        (38, "─ train 0.123↓0.120  ● val 0.153↓0.150"),
-        (36, "─ train 0.1234  ● val 0.1532 ↓0.1500"),
-        (28, "─ train 0.1234  ● val 0.1532"),
-        (26, "─ train 0.123  ● val 0.153"),
+        (80, "─ train 0.1234  ● val 0.1532 (best 0.1500 in epoch 24)"),
+        (44, "─ train 0.1234  ● val 0.1532 ★0.1500 ep 24"),
+        (40, "─ train 0.123  ● val 0.153 ★0.150 ep24"),
+        (36, "─ train 0.123  ● val ★0.150 ep24"),
+        (28, "─ train 0.123  ● val ★ep24"),
+        (25, "─ train 0.123  ● val 0.1…"),
         (12, "─ train 0.1…"),
     ],
 )
@@ -46,6 +45,11 @@ def test_the_less_important_notes_go_first() -> None:
     assert title_line("loss", notes, 10).plain == "loss      "
 
 
+def test_the_epoch_so_far_is_called_running() -> None:
+    entry = Entry("auc", ENTRIES[0].pen, 0.9, running=True)
+    assert legend_line([entry], "auc", 60).plain == "─ train (running) 0.9000"
+    assert legend_line([entry], "auc", 16).plain == "─ train~ 0.9000"
+
+
 def test_a_metric_without_a_finite_value_is_named_so() -> None:
-    entry = Entry("loss", ENTRIES[0].pen, math.nan, math.nan)
-    assert legend_line([entry], "loss", 60).plain == "─ loss NaN (best NaN)"
+    assert legend_line([Entry("loss", ENTRIES[0].pen, math.nan)], "loss", 60).plain == "─ train NaN"

@@ -1,22 +1,24 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.marks import MarkKind
 from tpu_console.tui.charts.pens import pen_for
-from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene
+from tpu_console.tui.charts.scene import Scene, Stretch, Trace, View, build_scene
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
     from tpu_console.tui.charts.raster import Marker
 
-NOWHERE = np.array([], dtype=np.float64)
+BRAILLE = {chr(code) for code in range(0x2801, 0x2900)}
 MARKERS: list[Marker] = ["braille", "block", "ascii"]
 
 
@@ -30,10 +32,9 @@ def trace(
     slot: int = 0,
     held_out: bool = False,
     marker: Marker = "braille",
-    nan: float | None = None,
 ) -> Trace:
     pen = pen_for(slot, marker, "dark", is_validation=held_out)
-    return Trace(pen, line(ys), None, NOWHERE if nan is None else np.array([nan]))
+    return Trace(pen, line(ys), sampled=None if held_out else np.array(ys))
 
 
 def view(
@@ -43,8 +44,10 @@ def view(
     axis: Axis = Axis.STEP,
     log: bool = False,
     marker: Marker = "braille",
+    ends: tuple[float, float] = (0.0, 19.0),
+    fixed: tuple[float, float] | None = None,
 ) -> View:
-    return View(width, height, axis, log, marker, 1)
+    return View(width, height, axis, log, marker, 1, ends, fixed=fixed)
 
 
 def built(*args: Trace, look: View | None = None) -> Scene:
@@ -61,13 +64,24 @@ def built(*args: Trace, look: View | None = None) -> Scene:
     axis=st.sampled_from(list(Axis)),
     log=st.booleans(),
     held_out=st.booleans(),
+    ends=st.tuples(st.floats(-5, 30), st.floats(-5, 30)).map(sorted).map(tuple),
+    begin=st.floats(-10, 40),
 )
 def test_everything_drawn_lies_on_the_canvas(
-    ys: list[float], width: int, height: int, marker: Marker, axis: Axis, log: bool, held_out: bool
+    ys: list[float],
+    width: int,
+    height: int,
+    marker: Marker,
+    axis: Axis,
+    log: bool,
+    held_out: bool,
+    ends: tuple[float, float],
+    begin: float,
 ) -> None:
     scene = build_scene(
-        [trace(ys, held_out=held_out, marker=marker, nan=0.0)],
-        view(width, height, axis=axis, log=log, marker=marker),
+        [trace(ys, held_out=held_out, marker=marker)],
+        view(width, height, axis=axis, log=log, marker=marker, ends=ends),
+        [Stretch(kind, begin, begin + 3.0, "label") for kind in MarkKind],
     )
     if scene is None:
         return
@@ -77,6 +91,8 @@ def test_everything_drawn_lies_on_the_canvas(
         assert all(0 <= row < scene.height for row in layer.rows)
     assert all(0 <= column < scene.width for column, _ in scene.x_ticks)
     assert all(0 <= row < scene.height for row, _ in scene.y_ticks)
+    assert all(0 <= column < scene.width for column in scene.marks)
+    assert all(len(mark) == 1 for mark in scene.marks.values())
 
 
 @pytest.mark.parametrize("last", [9.0, 499.0, 20_000.0, 1_234_567.0])
@@ -84,8 +100,8 @@ def test_everything_drawn_lies_on_the_canvas(
 @pytest.mark.parametrize("width", [38, 60, 100, 200])
 def test_labels_along_the_bottom_do_not_touch(width: int, axis: Axis, last: float) -> None:
     pen = pen_for(0, "braille", "dark", is_validation=False)
-    wide = Trace(pen, line([1.0, 2.0], [0.0, last]), None, NOWHERE)
-    scene = built(wide, look=view(width, axis=axis))
+    wide = Trace(pen, line([1.0, 2.0], [0.0, last]))
+    scene = built(wide, look=view(width, axis=axis, ends=(0.0, last)))
     assert len(scene.x_ticks) >= 2
     for (left, left_label), (right, right_label) in itertools.pairwise(scene.x_ticks):
         # The last label may be pushed left by half its width.
@@ -94,42 +110,114 @@ def test_labels_along_the_bottom_do_not_touch(width: int, axis: Axis, last: floa
 
 def test_a_curve_that_does_not_move_runs_through_the_middle() -> None:
     scene = built(trace([0.7] * 20))
-    assert set(scene.layers[0].rows) == {scene.height // 2}
+    assert set(scene.layers[1].rows) == {scene.height // 2}
     assert len({label for _, label in scene.y_ticks}) == len(scene.y_ticks) >= 2
 
 
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-9, 1e12])
 def test_a_single_sample_is_visible(value: float) -> None:
     scene = built(trace([value]))
-    assert scene.layers[0].glyphs == ["•"]
+    assert scene.layers[1].glyphs == ["•"]
 
 
-def test_nan_marks_have_the_bottom_row_to_themselves() -> None:
-    scene = built(trace([3.0, 2.0, 1.0], nan=1.0))
-    curve, marks = scene.layers
-    assert (marks.glyphs, marks.rows, marks.columns) == (["!"], [0], [round((scene.width - 1) / 2)])
-    assert min(curve.rows) == 1
+def rows_of(scene: Scene) -> list[str]:
+    """The canvas as text, from the top down."""
+    cells = [[" "] * scene.width for _ in range(scene.height)]
+    for layer in scene.layers:
+        for column, row, glyph in zip(layer.columns, layer.rows, layer.glyphs, strict=True):
+            cells[scene.height - 1 - row][column] = glyph
+    return ["".join(row) for row in cells]
 
 
-def test_held_out_samples_are_single_glyphs_over_the_line() -> None:
-    scene = built(trace([1.0, 2.0, 3.0], held_out=True), trace([3.0, 2.0, 1.0]))
-    assert [set(layer.glyphs) == {"●"} for layer in scene.layers] == [False, True]
-    assert len(scene.layers[1].glyphs) == 3
+def test_validation_is_a_line_with_points_while_they_are_far_apart() -> None:
+    few = built(trace([1.0, 2.0, 3.0], held_out=True), look=view(ends=(0, 2)))
+    assert sum(row.count("●") for row in rows_of(few)) == 3
+    assert BRAILLE & set("".join(rows_of(few)))
+    many = built(trace([1.0, 2.0, 3.0] * 7, held_out=True), look=view(ends=(0, 20)))
+    assert "●" not in "".join(rows_of(many))
+    assert BRAILLE & set("".join(rows_of(many)))
+
+
+@pytest.mark.parametrize("marker", MARKERS)
+def test_lines_in_the_same_cells_take_turns(marker: Marker) -> None:
+    both = [trace([1.0] * 20, marker=marker), trace([1.0] * 20, held_out=True, marker=marker)]
+    scene = built(*both, look=view(marker=marker))
+    _, train, validation = scene.layers[:3]
+    assert len(train.columns) >= len(validation.columns) > 8
+    assert not {*zip(train.columns, train.rows, strict=True)} & {*zip(validation.columns, validation.rows, strict=True)}
+
+
+def test_the_best_sample_is_a_star() -> None:
+    best = replace(trace([3.0, 1.0, 2.0], held_out=True), best=line([1.0], [1.0]))
+    scene = built(best, look=view(ends=(0, 2)))
+    assert scene.layers[-1].glyphs == ["★"]
+    assert scene.layers[-1].columns == [scene.width // 2]
+
+
+@given(
+    ys=st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50),
+    width=st.integers(30, 120),
+    height=st.integers(6, 40),
+)
+def test_there_are_three_labels_at_any_size(ys: list[float], width: int, height: int) -> None:
+    assume(max(ys) - min(ys) > 1e-4 * max(abs(y) for y in ys))
+    scene = build_scene([trace(ys)], view(width, height))
+    assume(scene is not None)
+    assert scene is not None
+    assert len(scene.y_ticks) >= 3
+    assert len({row for row, _ in scene.y_ticks}) == len(scene.y_ticks)
+    assert sum(layer.is_dim and set(layer.glyphs) == {"·"} for layer in scene.layers) == 1
+
+
+def test_spikes_are_marked_in_rows_of_their_own_and_counted() -> None:
+    ys = [60.0, *np.linspace(2, 1, 50), -30.0, *np.linspace(1, 0.5, 50)]
+    scene = built(trace(ys), look=view(60, 20, ends=(0, 101)))
+    rows = rows_of(scene)
+    assert scene.spikes == 2
+    assert rows[0].startswith("▲ 60.0")
+    assert "▼ -30.0" in rows[-1]
+    assert scene.y_range[1] < 3
+
+
+def test_a_spike_inside_the_marked_row_is_given_its_value_where_there_is_room() -> None:
+    ys = [1.0, 2.0] * 50
+    ys[-1] = 60.0
+    scene = built(trace(ys), look=view(60, 20, ends=(0, 99)))
+    assert rows_of(scene)[0].endswith("60.0 ▲")
+
+
+def test_a_fixed_range_marks_what_lies_outside() -> None:
+    scene = built(trace([1.0, 2.0, 30.0]), look=view(ends=(0, 2), fixed=(0.0, 3.0)))
+    assert scene.y_range == (0.0, 3.0)
+    assert scene.spikes == 1
 
 
 def test_a_second_line_carries_beads_to_its_end() -> None:
-    scene = built(trace([1.0, 2.0]), trace([2.0, 3.0], slot=1))
-    plain, beaded = scene.layers
+    scene = built(trace([1.0, 2.0]), trace([2.0, 3.0], slot=1), look=view(ends=(0, 1)))
+    _, plain, beaded = scene.layers
     assert "◆" not in plain.glyphs
     assert [c for c, glyph in zip(beaded.columns, beaded.glyphs, strict=True) if glyph == "◆"][-1] == (scene.width - 1)
 
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:
     pen = pen_for(0, "ascii", "dark", is_validation=False)
-    smoothed = Trace(pen, line([2.0, 2.0]), line([1.0, 3.0]), NOWHERE)
+    smoothed = Trace(pen, line([2.0, 2.0]), line([1.0, 3.0]), np.array([1.0, 3.0]))
     scene = built(trace([1.0, 2.0], marker="ascii"), smoothed, look=view(marker="ascii"))
-    assert [layer.is_dim for layer in scene.layers] == [True, False, False]
-    assert set(scene.layers[0].glyphs) == {"."}
+    assert [layer.is_dim for layer in scene.layers] == [True, True, False, False]
+    assert set(scene.layers[1].glyphs) == {"."}
+
+
+def test_moments_are_marked_with_their_label_and_short_stretches_not_at_all() -> None:
+    stretches = [
+        Stretch(MarkKind.VALIDATION, 3.0, 3.1),
+        Stretch(MarkKind.COMPILE, 5.0, 8.0),
+        Stretch(MarkKind.ALERT, 12.2, 12.2, "nan"),
+    ]
+    scene = build_scene([trace([1.0, 2.0])], view(80), stretches)
+    assert scene is not None
+    marks = "".join(scene.marks[column] for column in sorted(scene.marks))
+    assert marks.count("═") >= 8
+    assert marks.replace("═", "") in {"!", "!nan"}
 
 
 def test_a_log_axis_leaves_out_what_has_no_logarithm() -> None:

@@ -48,7 +48,7 @@ def test_nan_has_a_place_but_no_value() -> None:
     series.update(curve(values), 0.0)
     assert series.raw_line(Axis.TIME).x.tolist() == [0.0, 4.0]
     assert series.nan_positions(Axis.TIME).tolist() == [2.0, 6.0]
-    assert (series.best(lowest=True), series.best(lowest=False)) == (1.0, 3.0)
+    assert (series.best(lowest=True), series.best(lowest=False)) == (2, 0)
     assert series.latest == math.inf
 
 
@@ -56,5 +56,22 @@ def test_nan_has_a_place_but_no_value() -> None:
 def test_without_a_finite_sample_there_is_no_best(values: list[float]) -> None:
     series = Series(curve(values))
     series.update(curve(values), 0.0)
-    assert math.isnan(series.best(lowest=True))
+    assert series.best(lowest=True) is None
     assert math.isnan(series.latest)
+
+
+def test_a_window_cuts_the_line_where_it_leaves() -> None:
+    values = [0.0, 10.0, 20.0, 30.0, 40.0]
+    series = Series(curve(values))
+    series.update(curve(values), 0.0)
+    line = series.raw_line(Axis.STEP, (0.5, 3.25))
+    assert line.x.tolist() == [0.5, 1.0, 2.0, 3.0, 3.25]
+    assert line.y.tolist() == [5.0, 10.0, 20.0, 30.0, 32.5]
+
+
+def test_a_window_between_two_samples_shows_the_line_between_them() -> None:
+    series = Series(curve([0.0, 10.0]))
+    series.update(curve([0.0, 10.0]), 0.0)
+    line = series.raw_line(Axis.STEP, (0.25, 0.5))
+    assert line.x.tolist() == [0.25, 0.5]
+    np.testing.assert_allclose(line.y, [2.5, 5.0])

@@ -221,7 +221,7 @@ def test_show_sets_a_run_on_a_tpu_beside_its_best_case(call: Any) -> None:
     replicas = tuple(Replica(index, f"tpu:{index}", "TPU v5 lite", "host") for index in range(8))
     started = RunStarted("small", "host", 1, "here", config.model_dump(mode="json"))
     make_run(started, AcceleratorReady("tpu", "found", "data parallel", replicas, {}), *FINISHED, DONE)
-    text = "116% of the best case for v5e-8: 2 ms/step, 2.32 at best"
+    text = "116% of the best case for v5e-8: 2.00 ms/step, 2.32 at best"
     assert re.search(rf"\n  efficiency +{text}\n", call("show")[1])
     assert f"efficiency   {text}" in call("attach")[1]
     efficiency = json.loads(call("show", "--json")[1])["efficiency"]

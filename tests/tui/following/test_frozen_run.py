@@ -157,7 +157,7 @@ async def test_the_live_screen_says_it_and_sees_it_come_back(tmp_path: Path, siz
     engine.freeze(25)
     async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
         await until(pilot, lambda: re.search(r"▲ not responding for \d\d s", screen_text(pilot)))
-        assert "The process may be suspended" in screen_text(pilot)
+        await until(pilot, lambda: "The process may be suspended" in screen_text(pilot))
         assert engine.run.run_id in screen_text(pilot).splitlines()[0]
         live(pilot).stop_if(True)
         await until(pilot, lambda: "Stop requested; waiting for the run to respond." in screen_text(pilot))

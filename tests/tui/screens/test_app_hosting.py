@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from functools import partial
 from subprocess import DEVNULL, Popen
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.run_process import HostedRun, InProcessRun
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.messages import OpenRun
+from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
 
 if TYPE_CHECKING:
@@ -94,6 +96,25 @@ async def test_a_run_left_for_the_form_is_named_too(engine: FakeEngine, host: Po
         await until(pilot, lambda: not watcher.is_alive())
         await pilot.press("ctrl+q")
     assert engine.run.run_id in app.farewell
+
+
+async def test_q_asks_before_it_quits_on_every_screen(engine: FakeEngine) -> None:
+    engine.begin()
+    app = ConsoleApp(run=engine.run)
+    async with app.run_test(size=(80, 24)) as pilot:
+        for opened, key in ((LiveScreen, "n"), (SetupScreen, "f7"), (RunsScreen, "escape")):
+            is_open = partial(is_on, pilot, opened)
+            await until(pilot, is_open)
+            await pilot.press("q")
+            await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
+            await pilot.press("n")
+            await until(pilot, is_open)
+            await pilot.press("question_mark")
+            await until(pilot, lambda: "escape: close" in screen_text(pilot))
+            await pilot.press("escape", key)
+        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        await pilot.press("q", "y")
+        await until(pilot, lambda: app.return_code == 0)
 
 
 async def test_new_from_an_attached_run_opens_the_form(engine: FakeEngine) -> None:

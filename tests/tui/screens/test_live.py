@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
+from tpu_console.engine.config.reading import with_changes
+from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import (
     CheckpointSaved,
     MemorySampled,
@@ -13,9 +15,10 @@ from tpu_console.engine.runs.events import (
     RunFailed,
     StopRequested,
 )
+from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.widgets.chart_pane import ChartPane
+from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.outcome_box import OutcomeBox
 from tpu_console.tui.widgets.rows_pane import RowsPane
@@ -52,21 +55,22 @@ async def test_a_run_that_trains(engine: FakeEngine, size: tuple[int, int]) -> N
         await shows(pilot, engine.run.run_id, "digits 1,437 + 360 images", "52,234 parameters", "batch 32")
         await shows(pilot, "CPU", "No GPU was found", "5/10", "step 88/200", "10.0 ms/step", "3,200 images/s")
         await shows(pilot, "★     3 0.6667", "▸     5", "Smooth", "Detach", "Help")
-        train, held_out = live(pilot).query_one("#loss", ChartPane)._curves
+        loss, accuracy = live(pilot).grid.on_page[:2]
+        train, held_out = loss._curves
         assert (train.name, held_out.name) == ("loss", "val_loss")
         assert train.value[-1] == pytest.approx(0.4)
         assert held_out.value.tolist() == pytest.approx([2.1, 1.1, 0.7667, 0.6], abs=1e-4)
-        assert live(pilot).query_one("#metrics", ChartPane).title == "accuracy"
+        assert accuracy.title == "accuracy"
 
 
 @pytest.mark.parametrize("size", SIZES[1:])
-async def test_with_room_all_five_panes_are_seen(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_with_room_all_panes_are_seen(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.begin()
     engine.train(1)
     engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
     async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "palette")
-        for pane in live(pilot).query(".pane"):
+        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Follow")
+        for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
             assert pane.region.area > 0
 
 
@@ -91,7 +95,7 @@ async def test_news_arrive_while_one_watches(engine: FakeEngine) -> None:
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "starting", "connecting")
         engine.begin()
-        await shows(pilot, "compiling", "waiting for the first step", "✓ importing 3.00 s")
+        await shows(pilot, "before the first step", "✓ importing      3.00 s", "· loading data", "Compiling for the")
         engine.train(1)
         await shows(pilot, "1/10", "★     1")
         engine.train(2)
@@ -104,7 +108,7 @@ async def test_chart_keys(engine: FakeEngine) -> None:
     engine.train(1)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "★     1")
-        charts = live(pilot).query(ChartPane)
+        charts = live(pilot).grid.on_page
         await pilot.press("s", "l", "x", "m")
         for chart in charts:
             assert (chart.smoothing, chart.log_scale, chart.axis, chart.marker) == (0.5, True, Axis.EPOCH, "block")
@@ -120,21 +124,22 @@ async def test_zoom(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.train(1)
     async with app_on(engine).run_test(size=size) as pilot:
         await until(pilot, lambda: live(pilot).snapshot.state.epochs)
-        panes = {pane.id: pane for pane in live(pilot).query(".pane")}
-        for number, name in enumerate(("loss", "metrics", "epochs", "replicas", "log"), 1):
+        panes = {pane.id: pane for pane in live(pilot).query("#epochs, #replicas, #log")}
+        panes |= {chart.title: chart for chart in live(pilot).grid.on_page}
+        for number, name in enumerate(("loss", "accuracy", "epochs", "replicas", "log"), 1):
             await pilot.press(str(number))
             await until(pilot, lambda name=name: panes[name].region.width >= size[0] - 2)  # type: ignore[misc]  # lambda
             seen = [pane_id for pane_id, pane in panes.items() if pane.region.area and pane.is_on_screen]
             assert seen == [name]
         await pilot.press("5")
         await until(pilot, lambda: panes["loss"].region.area)
-        await pilot.press("z")
-        await until(pilot, lambda: panes["loss"].region.width >= size[0] - 2)
+        await pilot.press("z")  # the pane that was zoomed has the focus
+        await until(pilot, lambda: panes["log"].region.width >= size[0] - 2)
         await pilot.press("escape")
         await until(pilot, lambda: 0 < panes["loss"].region.width < size[0] - 2)
-        panes["metrics"].focus()
+        panes["accuracy"].focus()
         await pilot.press("z")
-        await until(pilot, lambda: panes["metrics"].region.width >= size[0] - 2)
+        await until(pilot, lambda: panes["accuracy"].region.width >= size[0] - 2)
 
 
 async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
@@ -345,3 +350,56 @@ async def test_every_key_in_the_footer_is_in_the_palette(engine: FakeEngine) -> 
         smooth = next(c for c in pilot.app.get_system_commands(live(pilot)) if c.title == "Smooth")
         await smooth.callback()
         assert live(pilot).smoothing == 0.5
+
+
+async def test_a_finished_run_offers_a_new_one_with_its_settings(engine: FakeEngine) -> None:
+    config = with_changes(find_preset("digits-cnn").config, [("epochs", 7), ("model_options.dropout", 0.25)])
+    engine.run.config.write_text(to_toml(config))
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "1/10", "Stop")
+        assert "Again" not in screen_text(pilot)
+        engine.finish()
+        await shows(pilot, "Finished", "Again")
+        assert "Stop" not in screen_text(pilot)
+        await pilot.press("r")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
+        form = pilot.app.screen
+        assert isinstance(form, SetupScreen)
+        await until(pilot, lambda: form._config == config)
+
+
+async def test_details_begin_with_what_differs_from_the_preset(engine: FakeEngine) -> None:
+    changes = [("epochs", 7), ("optimizer.learning_rate", 0.01)]
+    engine.run.config.write_text(to_toml(with_changes(find_preset("digits-cnn").config, changes)))
+    engine.begin()
+    async with app_on(engine).run_test(size=(120, 60)) as pilot:
+        await until(pilot, lambda: live(pilot)._settings)
+        await pilot.press("i")
+        await shows(pilot, "Changed from the preset", "epochs", "7 (preset: 60)", "cpu (No GPU was found)")
+        text = pilot.app.screen.text.plain  # type: ignore[attr-defined]  # a TextDialog
+        order = ["Changed from the preset", "optimizer.learning_rate", "Run", "Files", "As in the preset", "batch_size"]
+        assert [text.index(part) for part in order] == sorted(text.index(part) for part in order)
+
+
+async def test_settings_stand_beside_the_curves_of_a_large_terminal(engine: FakeEngine) -> None:
+    engine.run.config.write_text(to_toml(with_changes(find_preset("digits-cnn").config, [("epochs", 7)])))
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(200, 50)) as pilot:
+        await shows(pilot, "changed from the preset", "epochs 7 (preset: 60)", "as in the preset", "★     1")
+        await pilot.resize_terminal(120, 40)
+        await until(pilot, lambda: "as in the preset" not in screen_text(pilot))
+
+
+async def test_the_best_epoch_stays_when_the_table_is_longer_than_its_pane(engine: FakeEngine) -> None:
+    engine.begin()
+    for epoch in range(1, 4):
+        engine.train(epoch)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "★     3")
+        assert screen_text(pilot).count("★     3") == 1
+        for epoch in range(4, 40):
+            engine.train(epoch)
+        await shows(pilot, "★     3", "    39 ")

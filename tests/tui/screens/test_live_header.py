@@ -5,20 +5,25 @@ from dataclasses import replace
 import pytest
 
 from tpu_console.engine.runs.events import (
+    PREPARATION,
     AcceleratorReady,
+    DataReady,
     FitStarted,
     InputMeasured,
+    Phase,
     PhaseStarted,
     Progress,
     Replica,
     RunFinished,
     RunStarted,
+    ValidationProgress,
 )
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.liveness import Liveness
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.engine.runs.timing import pace
 from tpu_console.tui.widgets.run_header import HeaderView, header_rows, status
+from tpu_console.tui.widgets.waiting_pane import waiting_rows
 
 
 def state_of(*events: tuple[float, object]) -> RunState:
@@ -46,16 +51,37 @@ def view_of(state: RunState, now: float, **changes: object) -> HeaderView:
 
 def test_a_phase_shows_its_own_time_and_those_before_theirs() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing")), (13.5, PhaseStarted("building"))), 75.6)
-    text = "\n".join(row.plain for row in header_rows(view, 100))
+    text = "\n".join(row.plain for row in waiting_rows(view, {"building": 60.0}, 100, 10))
     assert "building 1:02" in status(view).plain
-    assert "✓ importing 3.50 s" in text
+    assert "✓ importing      3.50 s" in text
+    assert "building       1m 02s  usually 1m 00s   Building the model." in text
+    assert text.splitlines()[0] == "1:05 elapsed"
     assert view.is_moving
 
 
 def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> None:
     view = view_of(RunState(), 95.2)
     assert "starting 0:05" in status(view).plain
-    assert "Starting" in header_rows(view, 80)[-1].plain
+    assert "Starting" in waiting_rows(view, {}, 80, 10)[1].plain
+
+
+def test_the_usual_time_of_all_phases_is_added_up_only_if_it_is_known() -> None:
+    view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing"))), 12.0)
+    usual = {phase.value: 2.0 for phase in PREPARATION}
+    assert waiting_rows(view, usual, 80, 10)[0].plain == "0:02 elapsed, usually 0:10 until the first step"
+    del usual[Phase.COMPILING]
+    assert waiting_rows(view, usual, 80, 10)[0].plain == "0:02 elapsed"
+
+
+def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
+    data = DataReady(1437, 360, (8, 8, 1), 10)
+    loaded = ((10.0, PhaseStarted("loading data")), (11.0, data), (12.0, PhaseStarted("building")))
+    view = view_of(state_of((10.0, STARTED), *loaded), 12.0)
+    whole = [row.plain for row in waiting_rows(view, {}, 60, 20)]
+    assert "1,437 training examples, 360 for validation, 8×8×1, 10 classes" in " ".join(" ".join(whole).split())
+    cut = [row.plain for row in waiting_rows(view, {}, 60, 6)]
+    assert len(cut) == 6
+    assert max(map(len, [*whole, *cut])) <= 60
 
 
 def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> None:
@@ -69,6 +95,28 @@ def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> No
     assert "320 images/s" in run
     later = header_rows(view_of(state, 111.0), 120)[-2].plain
     assert "0:03 left" in later
+
+
+def test_validation_has_a_bar_and_counts_down() -> None:
+    validating = [(110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 30, 120))]
+    row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-2].plain
+    assert row.startswith("val    2/10 ━")
+    assert "batch 30/120" in row
+    assert "0:06 left" in row
+    assert (
+        "valid."
+        not in header_rows(view_of(state_of(*TRAINING, *validating, (118.0, PhaseStarted("training"))), 119.0), 120)[
+            -2
+        ].plain
+    )
+
+
+def test_the_first_validation_is_measured_by_the_number_of_examples() -> None:
+    data = DataReady(3200, 3000, (8, 8, 1), 10)
+    validating = [(109.5, data), (110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 47))]
+    row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-2].plain
+    assert "batch 47/94" in row
+    assert "0:02 left" in row
 
 
 def test_why_the_accelerator_was_chosen_is_said() -> None:

@@ -73,7 +73,7 @@ async def test_what_is_wrong_stands_beside_what_was_expected(engine: FakeEngine)
         assert text.count("expected:") == 2, "a right translation needs no second one"
         assert "CPU:0" not in text
         await pilot.press("p")
-        await until(pilot, lambda: live(pilot).zoomed == "loss")
+        await until(pilot, lambda: live(pilot).zoomed == "charts")
         await pilot.press("escape")
         await shows(pilot, "CPU:0", "translations after epoch 1")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.report import ReportScreen
-from tpu_console.tui.widgets.class_panes import MatrixPane, MistakesPane, ScoresPane
+from tpu_console.tui.widgets.class_panes import MatrixPane, MistakesPane, PicturesPane, ScoresPane
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +53,7 @@ async def shows(pilot: Pilot[int], *texts: str) -> None:
 async def test_from_the_verdict_to_the_matrix_and_back(engine: FakeEngine, size: tuple[int, int]) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
-        await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "c details")
+        await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "c Classes")
         await pilot.press("c")
         await shows(pilot, "400 validation examples", "multiple_diseases", "predicted class")
         matrix = pilot.app.screen.query_one(MatrixPane)
@@ -71,7 +72,7 @@ async def test_from_the_verdict_to_the_matrix_and_back(engine: FakeEngine, size:
 async def test_without_room_one_pane_at_a_time(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c details")
+        await shows(pilot, "c Classes")
         await pilot.press("c", "p")
         await shows(pilot, "precision", "0.833", "━")
         assert pilot.app.screen.query_one(ScoresPane).has_focus
@@ -86,16 +87,39 @@ async def test_without_room_one_pane_at_a_time(engine: FakeEngine) -> None:
 async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
-        await shows(pilot, "c details")
+        await shows(pilot, "c Classes")
         await pilot.press("c")
         await shows(pilot, "predicted class", "precision", "→ healthy (10×")
         assert "1 matrix  2 classes" not in screen_text(pilot)
 
 
+PICTURES = [
+    {"caption": f"rust → scab {number}", "height": 2, "width": 2, "rgb": base64.b64encode(bytes(range(12))).decode()}
+    for number in range(3)
+]
+
+
+@pytest.mark.parametrize(
+    ("marker", "mark"), [("braille", "▀"), ("ascii", "@")], ids=["half blocks", "shades without colour"]
+)
+async def test_mistakes_are_seen_as_pictures(engine: FakeEngine, marker: str, mark: str) -> None:
+    finish(engine, even_report(PLANTS))
+    write_whole(engine.run.mistakes, json.dumps(PICTURES))
+    async with ConsoleApp(run=engine.run, marker=marker).run_test(size=(200, 50)) as pilot:
+        await shows(pilot, "c details")
+        await pilot.press("c")
+        await shows(pilot, "predicted class", "worst first", "scab 0", "scab 2", mark)
+        await pilot.press("4")
+        await until(pilot, lambda: pilot.app.screen.query_one(PicturesPane).has_focus)
+        await pilot.resize_terminal(80, 24)  # the focused pane is the one that stays
+        await shows(pilot, "4 pictures", "scab 0")
+        assert pilot.app.screen.query_one(PicturesPane).has_focus
+
+
 async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: FakeEngine) -> None:
     finish(engine, even_report([f"kind {n}" for n in range(300)]))
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c details")
+        await shows(pilot, "c Classes")
         await pilot.press("c")
         await shows(pilot, "0 kind 0", "1 kind 1")
         pane = pilot.app.screen.query_one(MatrixPane)
@@ -111,7 +135,7 @@ async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: Fake
 async def test_in_ascii_there_is_nothing_else(engine: FakeEngine) -> None:
     finish(engine, even_report(["健康", "multiple_diseases_of_plants"]))
     async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(80, 24)) as pilot:
-        await shows(pilot, "c details")
+        await shows(pilot, "c Classes")
         await pilot.press("c")
         await shows(pilot, "multiple_di~")
         assert screen_text(pilot).isascii()
@@ -126,7 +150,7 @@ async def test_before_the_end_and_without_a_report_the_key_does_nothing(engine: 
         await pilot.press("c")
         engine.finish()
         await shows(pilot, "Finished")
-        assert "c details" not in screen_text(pilot)
+        assert "c Classes" not in screen_text(pilot)
         await pilot.press("c")
         await pilot.pause(0.1)
         assert not isinstance(pilot.app.screen, ReportScreen)
@@ -139,6 +163,6 @@ async def test_a_report_that_is_gone_or_damaged_is_told(engine: FakeEngine, text
     if text is not None:
         engine.run.report.write_text(text)
     async with ConsoleApp(run=engine.run).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "c details")
+        await shows(pilot, "c Classes")
         await pilot.press("c")
         await shows(pilot, "missing" if text is None else "damaged")

@@ -7,10 +7,11 @@ from textual.app import App
 from textual.widgets import Checkbox, Input, Select, Static
 
 from tests.images import write_image_folder
-from tests.tui.live_fakes import until
+from tests.tui.live_fakes import FakeEngine, screen_text, until
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.runs.run_history import PastRun
+from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.presets import all_presets, find_preset, load_preset
 from tpu_console.tui.forms.field_row import FieldRow
 from tpu_console.tui.forms.run_form import RunForm
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.tui.screens.messages import OpenRun
 
 SIZES = [(80, 24), (120, 40), (200, 50)]
 DIGITS = find_preset("digits-cnn").config
@@ -36,6 +39,7 @@ class Host(App[None]):
         super().__init__()
         self.setup = SetupScreen(preset_files, detect=lambda: hardware or Hardware())
         self.started: list[RunConfig] = []
+        self.opened: list[RunDirectory] = []
 
     def get_default_screen(self) -> SetupScreen:
         return self.setup
@@ -45,6 +49,9 @@ class Host(App[None]):
 
     def on_setup_screen_start_requested(self, message: SetupScreen.StartRequested) -> None:
         self.started.append(message.config)
+
+    def on_open_run(self, message: OpenRun) -> None:
+        self.opened.append(message.run)
 
     @property
     def panel(self) -> PlanPanel:
@@ -316,6 +323,36 @@ async def test_presets_turned_over_quickly_end_on_the_last_one() -> None:
         await pilot.press("down", "down", "up", "down", "up", "up", "down", "down")
         await until(pilot, lambda: app.panel.command == f"tpu-console run {last.name}")
         assert app.row("batch_size").text == str(last.config.batch_size)
+
+
+async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
+    done, going = (FakeEngine(runs_folder(), label) for label in ("done", "going"))
+    for engine in (done, going):
+        engine.begin()
+        engine.train(1)
+    done.finish()
+    done.die()
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: f"{going.run.run_id} running, epoch 1/10" in screen_text(pilot))
+        assert done.run.run_id not in screen_text(pilot)
+        assert "Watch" in screen_text(pilot)
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: app.opened == [going.run])
+
+
+async def test_hiding_the_focused_field_moves_the_focus_to_one_that_stays() -> None:
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        await pilot.press("enter", "ctrl+o", *["down"] * 8, "ctrl+o")
+        await until(pilot, lambda: app.setup.query_one(RunForm).has_class("-only-essential"))
+        row = next(row for row in app.setup.query(FieldRow) if row.has_focus_within)
+        assert row.has_class("-essential")
+        await pilot.press("escape")
+        assert app.setup.query_one(PresetList).has_focus
+        await pilot.press("j", "l")
+        await until(pilot, lambda: app.row("dataset").has_focus_within)
 
 
 async def test_the_arrow_keys_go_from_field_to_field() -> None:

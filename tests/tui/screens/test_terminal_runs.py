@@ -150,7 +150,7 @@ def detach_and_check(console: Terminal, run: RunDirectory) -> None:
 
 
 def scroll_to_the_first_epochs(terminal: Terminal) -> None:
-    for shown in ("device", "absl::InitializeLog", "memory ", "com-"):  # replicas, log, system, back to the epochs
+    for shown in ("device", "usual line", "memory ", "compile"):  # replicas, log, system, back to the epochs
         terminal.press("p")
         terminal.wait_for(shown)
     terminal.wait_for(lambda: terminal.lines[-2].startswith("█"))  # the edge of the pane that has the focus
@@ -198,7 +198,7 @@ def test_closed_terminal_ends_the_console_and_not_the_run(open_terminal: Opener,
     viewer.wait_for("Finished: 60 epochs")
     viewer.wait_for_path(run.model)
     assert "best: val_accuracy" in viewer.text
-    viewer.press("q")
+    viewer.press("d")
     assert viewer.wait() == 0
     assert "Finished: 60 epochs" in viewer.flat
 
@@ -210,7 +210,7 @@ def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: 
     run = the_run(home)
     host_of(run).kill()
     assert_whole_crash_is_read(demo, run)
-    demo.press("q")
+    demo.press("d")
     assert demo.wait() == 0
     assert str(run.log) in demo.tight
     later = open_terminal("attach")
@@ -239,7 +239,7 @@ def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Open
     assert f"why:File{model},line2".replace(" ", "") in viewer.tight
     assert "what to do: Fix the function" in viewer.flat
     assert the(run, RunFailed).what
-    viewer.press("q")
+    viewer.press("d")
     assert viewer.wait() == 0
     assert viewer.is_restored
 
@@ -262,13 +262,13 @@ def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_term
     start_long_run(console)
     console.wait_for("inside this console")
     wait_for_epoch(console, 3)
-    console.press("q")
+    console.press("d")
     console.wait_for("Stop it?")
     console.press("n")
     console.wait_until_gone("Stop it?")
     epoch = epoch_shown(console)
     console.wait_for(lambda: epoch_shown(console) > epoch)
-    console.press("q")
+    console.press("d")
     console.wait_for("Stop it?")
     console.press("y")
     console.wait_for("Stopped on request")

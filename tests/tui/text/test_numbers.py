@@ -31,6 +31,8 @@ from tpu_console.tui.text.tables import Column, fields, table
         (-1, "0.00 s"),
         (0.414, "0.41 s"),
         (0.0412, "41.2 ms"),
+        (4.12e-5, "41.2 µs"),
+        (1e-9, "0.00 s"),
         (None, "–"),
         (9.994, "9.99 s"),
         (9.996, "10.0 s"),

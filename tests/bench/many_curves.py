@@ -1,0 +1,120 @@
+"""A run with 20 metrics and a million progress events: opening it, drawing, zooming, panning, moving the cursor."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from contextlib import contextmanager
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tests.bench.long_run import EVENTS, make_long_run, progress, read_screen, redraw
+from tests.bench.report import Section, limit_row, percentile
+from tests.bench.terminal import COLUMNS, ROWS
+from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.widgets.chart_pane import curves_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tests.bench.bench import Bench
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+
+_METRICS = ("loss", "accuracy", *(f"head_{number}_loss" for number in range(1, 19)))
+_OPEN_S, _DRAW_MS, _CURSOR_MS = 3.0, 30.0, 20.0
+_PRESSES = 100
+_READING = b" ep "  # with 20 metrics, the reading is written short
+_RIGHT, _LEFT = b"\x1b[C", b"\x1b[D"
+
+
+def measure(bench: Bench) -> Section:
+    """Open the run in a terminal, draw its charts without one, then move the cursor while it reports."""
+    run = make_long_run(bench.folder / "home" / "runs", _METRICS)
+    opened, read = [], []
+    for _ in bench.rounds(3):
+        began = time.perf_counter()
+        state = RunFollower(run).catch_up().state
+        read.append(time.perf_counter() - began)
+        with bench.open(bench.console("attach", run.run_id)) as terminal:
+            opened.append(terminal.wait_for(b"Finished") - terminal.started_at)
+    redraws, looks = asyncio.run(redraw(run, state, _METRICS))
+    first = asyncio.run(_first_pictures(run, state))
+    del state
+    cursor = _cursor(bench, run)
+    return Section(
+        "20 metrics, 1,000,000 progress events",
+        f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB. Opened with `tpu-console attach` in a "
+        f"pseudo-terminal of {COLUMNS}×{ROWS}, where the cursor is moved too while the run reports ten times a second.",
+        (
+            limit_row("process start to all points on the screen", median(opened), _OPEN_S),
+            limit_row("of it, reading and folding the journal alone", median(read)),
+            limit_row("first picture of all 20 charts, from curves in memory", first, _OPEN_S),
+            limit_row("redraw after one more point, per chart", median(redraws) * 1e3, _DRAW_MS, "ms", 1),
+            limit_row("zoom, per chart", median(looks["zoom_x"]) * 1e3, _DRAW_MS, "ms", 1),
+            limit_row("pan, per chart", median(looks["pan"]) * 1e3, _DRAW_MS, "ms", 1),
+            limit_row("arrow key to repaint, median", median(cursor) * 1e3, None, "ms", 1),
+            limit_row("arrow key to repaint, 95th percentile", percentile(cursor, 0.95) * 1e3, _CURSOR_MS, "ms", 1),
+        ),
+    )
+
+
+async def _first_pictures(run: RunDirectory, state: RunState) -> float:
+    """Return the seconds in which every metric's chart is drawn for the first time."""
+    from tpu_console.tui.app import ConsoleApp
+
+    app = ConsoleApp(run=run)
+    async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
+        screen = await read_screen(pilot)
+        charts = [MetricChart(title) for title in _METRICS]
+        await screen.mount_all(charts)
+        began = time.perf_counter()
+        for chart in charts:
+            chart._size = screen.grid.on_page[0].size
+            chart.show(curves_of(state, chart.title))
+            chart.render_lines(chart.size.region)
+        return time.perf_counter() - began
+
+
+def _cursor(bench: Bench, run: RunDirectory) -> list[float]:
+    """Let the run go on, and return the seconds from each press of an arrow key to the reading."""
+    lines = run.journal.read_bytes()
+    run.journal.write_bytes(lines[: lines.rstrip().rfind(b"\n") + 1])  # without its end
+    del lines
+    seconds = []
+    with _training(run, _METRICS), bench.open(bench.console("attach", run.run_id)) as terminal:
+        terminal.wait_for(b"ms/step", limit_s=60.0)
+        terminal.settle(quiet_s=1.0, limit_s=2 * _OPEN_S)
+        for number in bench.rounds(_PRESSES, 20):
+            before, pressed_at = terminal.send(_LEFT if number < _PRESSES / 2 else _RIGHT)
+            seconds.append(terminal.wait_for(_READING, before) - pressed_at)
+            time.sleep(0.05)
+    return seconds[1:]  # the first press puts the cursor on the screen
+
+
+@contextmanager
+def _training(run: RunDirectory, metrics: Sequence[str]) -> Iterator[None]:
+    """Report as a training process does."""
+    is_over = threading.Event()
+
+    def report() -> None:
+        journal = JournalWriter(run.journal)
+        write_heartbeat(run, os.getpid())
+        step = EVENTS
+        while not is_over.wait(0.1):
+            step += 10
+            journal.write(progress(step, metrics))
+            os.utime(run.heartbeat)
+
+    reporter = threading.Thread(target=report, name="reporter", daemon=True)
+    reporter.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        reporter.join()

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from tpu_console.engine.runs.events import EpochEnded
+from tpu_console.engine.runs.state import RunState, reduce
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.marks import MarkKind, marks_of
+
+
+def state_of(*rates: float | None) -> RunState:
+    """Epochs of 4 steps and 10 s, the first with 3 s of compilation, each with 2 s of validation."""
+    state = RunState()
+    for epoch, rate in enumerate(rates, start=1):
+        compile_s = 3.0 if epoch == 1 else 0.0
+        event = EpochEnded(epoch, 4 * epoch, 4, 10.0 * epoch, 10.0, compile_s, 2.0, 1.0, 8.0, rate, {})
+        state = reduce(state, event, 10.0 * epoch)
+    return state
+
+
+def test_compilation_and_validation_are_stretches_of_time() -> None:
+    marks = marks_of(state_of(None, None))
+    found = [(mark.kind, mark.begin.along(Axis.TIME), mark.end.along(Axis.TIME)) for mark in marks]
+    assert found == [
+        (MarkKind.COMPILE, 0.0, 3.0),
+        (MarkKind.VALIDATION, 8.0, 10.0),
+        (MarkKind.VALIDATION, 18.0, 20.0),
+    ]
+    assert [(mark.begin.along(Axis.STEP), mark.end.along(Axis.EPOCH)) for mark in marks] == [(0, 0), (4, 1), (8, 2)]
+
+
+def test_a_learning_rate_that_drops_is_marked_and_a_schedule_is_not() -> None:
+    dropped = [mark for mark in marks_of(state_of(1e-3, 1e-3, 1e-4, 1e-4)) if mark.kind is MarkKind.LEARNING_RATE]
+    assert [(mark.begin.epoch, mark.label) for mark in dropped] == [(2.0, "lr 0.0001")]
+    schedule = marks_of(state_of(*(1e-3 * 0.9**epoch for epoch in range(9))))
+    assert not [mark for mark in schedule if mark.kind is MarkKind.LEARNING_RATE]

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tpu_console.tui.charts.y_range import full_range, is_log_fit, robust_range
+
+if TYPE_CHECKING:
+    from tpu_console.tui.charts.curve import FloatArray
+
+NOTHING = np.empty(0)
+FALLING = np.linspace(2.0, 1.0, 200)
+VALUES = st.lists(st.floats(-1e6, 1e6), max_size=200).map(np.array)
+
+
+def test_one_spike_does_not_change_the_range() -> None:
+    spiked = np.concatenate(([60.0], FALLING))
+    low, high = robust_range([spiked], [spiked], NOTHING) or (0, 0)
+    assert 0.9 < low < 1.0
+    assert 2.0 < high < 2.2
+
+
+def test_a_steep_beginning_is_seen() -> None:
+    begun = np.concatenate(([2.8], FALLING))
+    low, high = robust_range([begun], [begun], NOTHING) or (0, 0)
+    assert low < 1.0
+    assert high >= 2.8
+
+
+def test_a_spike_that_is_no_sample_is_seen_only_if_it_fits() -> None:
+    for spike, is_seen in ((2.9, True), (60.0, False)):
+        found = robust_range([FALLING], [np.append(FALLING, spike)], NOTHING)
+        assert found is not None
+        assert (found[1] >= spike) is is_seen
+
+
+def test_a_loss_has_no_room_below_0_and_an_accuracy_none_above_1() -> None:
+    inside = np.linspace(0.001, 0.999, 50)
+    low, high = robust_range([inside], [inside], NOTHING) or (0, 0)
+    assert low == 0.0
+    assert high == 1.0
+
+
+@given(samples=VALUES, kept=VALUES.filter(len))
+def test_validation_and_the_newest_value_are_always_seen(samples: FloatArray, kept: FloatArray) -> None:
+    low, high = robust_range([samples], [samples], kept) or (1, 0)
+    assert low <= kept.min()
+    assert high >= kept.max()
+
+
+@given(samples=VALUES.filter(lambda values: len(values) > 100))
+def test_98_of_100_samples_are_seen(samples: FloatArray) -> None:
+    low, high = robust_range([samples], [samples], NOTHING) or (1, 0)
+    assert np.count_nonzero((samples >= low) & (samples <= high)) >= 0.98 * len(samples)
+
+
+def test_without_values_there_is_no_range() -> None:
+    assert robust_range([NOTHING], [NOTHING], NOTHING) is None
+    assert full_range([NOTHING]) is None
+    assert full_range([NOTHING, FALLING]) == (1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"), [("val_loss", True), ("learning_rate", True), ("accuracy", False), ("auc", False)]
+)
+def test_losses_and_rates_fit_a_logarithmic_scale(name: str, fits: bool) -> None:
+    assert is_log_fit(name) is fits

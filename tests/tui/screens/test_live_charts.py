@@ -1,0 +1,257 @@
+"""The charts of the live screen: pages, filter, cursor, window, and what is remembered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
+from tpu_console.engine.runs.state import RunState, reduce
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.charts.chart import MetricChart
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.window import Mode, Window
+from tpu_console.tui.charts.y_range import YRange
+from tpu_console.tui.screens.live_view import VIEWS, ChartView
+from tpu_console.tui.widgets.chart_pane import curves_of, read_curves, titles_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> FakeEngine:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    for epoch in (1, 2, 3, 4):
+        engine.train(epoch)
+    return engine
+
+
+def shown(pilot: Pilot[int]) -> list[str]:
+    """The titles of the charts on the page."""
+    return [chart.title for chart in live(pilot).grid.on_page]
+
+
+def opened(engine: FakeEngine, size: tuple[int, int] = (80, 24)) -> AbstractAsyncContextManager[Pilot[int]]:
+    return ConsoleApp(run=engine.run).run_test(size=size)
+
+
+async def until_read(pilot: Pilot[int]) -> None:
+    await until(pilot, lambda: len(shown(pilot)) > 1 and "speed" in live(pilot).grid._titles)
+
+
+def events() -> Iterator[object]:
+    yield Progress(1, 10, 10, 1.0, {"accuracy": 0.5, "loss": 2.0})
+    logs = {"accuracy": 0.5, "loss": 2.0, "val_loss": 2.1, "val_f1": 0.3}
+    yield EpochEnded(1, 20, 20, 2.0, 2.0, 1.0, 0.1, None, None, 0.002, logs)
+    yield InputMeasured(1, 20, 2.0, 20, 0.5, 1.0, "input")
+
+
+def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> None:
+    state = RunState()
+    for event in events():
+        state = reduce(state, event, 1.0)  # type: ignore[arg-type]  # any event
+    assert titles_of(state) == ["loss", "accuracy", "f1", "learning rate", "input wait"]
+    timed = EpochEnded(2, 40, 20, 4.0, 2.0, 1.0, 0.1, 50.0, 640.0, 0.001, {"loss": 1.0})
+    state = reduce(state, timed, 2.0)
+    assert titles_of(state)[3:] == ["learning rate", "speed", "step time", "input wait"]
+    (speed,) = curves_of(state, "speed")
+    assert (speed.name, speed.step.tolist(), speed.value.tolist()) == ("examples/s", [40.0], [640.0])
+    assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
+    names = [curve.name for curve in read_curves(state, ["f1", "step time"])]
+    assert names == ["val_f1", "ms/step", "loss", "val_loss", "accuracy", "lr"]
+
+
+def test_the_first_epoch_has_speeds_between_its_reports() -> None:
+    state = reduce(RunState(), FitStarted(2, 100, 32, 32, 1), 0.0)
+    for step, at in ((10, 1.0), (20, 2.0), (40, 3.0)):
+        state = reduce(state, Progress(1, step, step, at, {"loss": 1.0}), at)
+    assert titles_of(state) == ["loss", "speed", "step time"]
+    (speed,), (step_time,) = curves_of(state, "speed"), curves_of(state, "step time")
+    assert step_time.value.tolist() == [100.0, 50.0]
+    assert (speed.step.tolist(), speed.value.tolist()) == ([20.0, 40.0], [320.0, 640.0])
+
+
+@pytest.mark.parametrize(("size", "count"), [((60, 24), 1), ((80, 24), 2), ((120, 40), 2), ((200, 50), 5)])
+async def test_as_many_charts_as_fit_and_pages_of_the_others(
+    engine: FakeEngine, size: tuple[int, int], count: int
+) -> None:
+    async with opened(engine, size) as pilot:
+        await until(pilot, lambda: shown(pilot) == ALL_TITLES[:count])
+        await until(pilot, lambda: all(chart.region.area for chart in live(pilot).grid.on_page))
+        if count == 5:
+            assert "PgUp" not in screen_text(pilot)
+            return
+        await until(pilot, lambda: "of 5 · PgUp PgDn" in screen_text(pilot))
+        await pilot.press("pagedown")
+        await until(pilot, lambda: shown(pilot) == ALL_TITLES[count : 2 * count])
+        await pilot.press(*["pagedown"] * 5)
+        await until(pilot, lambda: shown(pilot)[-1] == "step time")
+        await pilot.press(*["pageup"] * 5)
+        await until(pilot, lambda: shown(pilot) == ALL_TITLES[:count])
+
+
+async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        grid = live(pilot).grid
+        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
+        assert "step time" not in grid._charts, "a chart that was never shown does not exist"
+        loss = grid.on_page[0]
+        await pilot.press("pagedown")
+        await until(pilot, lambda: shown(pilot)[0] == "learning rate")
+        engine.train(5)
+        await until(pilot, lambda: len(live(pilot).snapshot.state.epochs) == 5)
+        assert len(loss._curves[1].value) == 4
+        await pilot.press("pageup")
+        await until(pilot, lambda: len(loss._curves[1].value) == 5)
+
+
+async def test_filter(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        await pilot.press("slash", *"acc|rate")
+        await until(pilot, lambda: shown(pilot) == ["accuracy", "learning rate"])
+        await pilot.press("enter")
+        await until(pilot, lambda: "2 of 5 charts match acc|rate" in screen_text(pilot))
+        await pilot.press("slash", "left_parenthesis")
+        await until(pilot, lambda: live(pilot).query_one("#filter").has_class("-bad"))
+        assert shown(pilot) == ["accuracy", "learning rate"]
+        await pilot.press("escape")
+        await until(pilot, lambda: shown(pilot) == ["loss", "accuracy"])
+        await pilot.press("slash", *"nothing", "enter")
+        await until(pilot, lambda: "no chart matches nothing" in screen_text(pilot))
+        await pilot.press("left", "z", "1", "plus", "f")  # nothing to act on, and nothing breaks
+        assert shown(pilot) == []
+
+
+async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        await pilot.press("left")
+        await until(pilot, lambda: "step 80 · epoch 4" in screen_text(pilot))
+        await until(pilot, lambda: "0.5000" in screen_text(pilot) and "lr 0.002" in screen_text(pilot))
+        assert {chart.cursor for chart in live(pilot).grid.on_page} == {live(pilot).cursor}
+        await pilot.press("home")
+        await until(pilot, lambda: "step 4 · epoch" in screen_text(pilot))
+        await pilot.press("right")
+        await until(pilot, lambda: "step 8 · epoch" in screen_text(pilot))
+        await pilot.press("shift+right")
+        await until(pilot, lambda: "step 48 · epoch" in screen_text(pilot))
+        await pilot.press("x")
+        await until(pilot, lambda: live(pilot).axis is Axis.EPOCH and "step 48 · epoch" in screen_text(pilot))
+        await pilot.press("end", "escape")
+        await until(pilot, lambda: "step 80 ·" not in screen_text(pilot))
+
+
+async def test_the_mouse_moves_one_cursor_and_one_window_for_all_charts(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await until(pilot, lambda: all(chart.region.area for chart in screen.grid.on_page))
+        await pilot.hover(screen.grid.on_page[0], offset=(30, 8))
+        await until(pilot, lambda: screen.cursor is not None)
+        assert {chart.cursor for chart in screen.grid.on_page} == {screen.cursor}
+        await pilot.click(screen.grid.on_page[1], offset=(30, 8))
+        await pilot.hover("#header")
+        assert screen.cursor is not None, "a click puts it down"
+        window = Window(Mode.FIXED, 20.0, 40.0)
+        screen.grid.on_page[1].post_message(MetricChart.WindowChanged(window))
+        await until(pilot, lambda: {chart.window for chart in screen.grid.on_page} == {window})
+
+
+async def test_keys_zoom_pan_follow_and_choose_the_range(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await pilot.press("f")
+        await until(pilot, lambda: screen.window == Window(Mode.FOLLOW, 42.0, 80.0))
+        await pilot.press("comma")
+        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
+        assert {chart.window for chart in screen.grid.on_page} == {screen.window}
+        before = screen.window
+        await pilot.press("plus")
+        await until(pilot, lambda: screen.window.right - screen.window.left < before.right - before.left)
+        await pilot.press("minus", "full_stop", "0")
+        await until(pilot, lambda: screen.window == Window())
+        await pilot.press("y")
+        await until(pilot, lambda: {chart.y_range for chart in screen.grid.on_page} == {YRange.FULL})
+
+
+async def test_the_window_goes_with_the_cursor(engine: FakeEngine) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await pilot.press("f", "home")
+        await until(pilot, lambda: screen.cursor is not None and screen.cursor.x == 44.0)
+        await pilot.press("shift+left")
+        await until(pilot, lambda: screen.window.mode is Mode.FIXED)
+        assert screen.cursor is not None
+        assert screen.window.left <= screen.cursor.x < 42.0
+
+
+async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(engine: FakeEngine) -> None:
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        screen = live(pilot)
+        await pilot.press("2", "f", "left")
+        await until(pilot, lambda: (shown(pilot), screen.cursor is not None) == (["accuracy"], True))
+        await pilot.press("pagedown")
+        await until(pilot, lambda: shown(pilot) == ["learning rate"])
+        assert screen.focused is screen.grid.on_page[0]
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.cursor is None and screen.window != Window())
+        await pilot.press("escape")
+        await until(pilot, lambda: screen.window == Window() and len(shown(pilot)) == 1)
+        await pilot.press("escape")
+        await until(pilot, lambda: shown(pilot) == ["learning rate", "speed"])
+        await pilot.press("escape")
+        await pilot.pause()
+        assert pilot.app.screen is screen, "there is no screen to go back to"
+
+
+async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: FakeEngine, tmp_path: Path) -> None:
+    async with opened(engine, (120, 40)) as pilot:
+        await until_read(pilot)
+        await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "y", "m")
+        await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.marker == "block")
+    other = FakeEngine(tmp_path / "more")
+    other.begin()
+    other.train(1)
+    async with opened(other, (120, 40)) as pilot:
+        await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
+        screen = live(pilot)
+        await until(pilot, lambda: screen.marker == "block")
+        assert (screen.log_scale, screen.smoothing, screen.axis, screen.y_range) == (True, 0.5, Axis.EPOCH, YRange.FULL)
+
+
+async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:
+    VIEWS.put("digits-cnn", ChartView(axis="parsecs", smoothing=0.5))
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        await pilot.press("l")
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.axis == "step")
+        assert live(pilot).smoothing == 0.0
+
+
+async def test_a_run_of_many_metrics_pages_through_all_of_them(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    names = [f"metric [{number}]" for number in range(20)]  # brackets are no markup
+    for step in range(4, STEPS, 4):
+        engine.write(Progress(1, step, step, step * 0.1, dict.fromkeys(names, 1 / step)))
+    async with opened(engine, (200, 50)) as pilot:
+        await until(pilot, lambda: shown(pilot) == names[:6])
+        await pilot.press("pagedown", "pagedown", "pagedown")
+        await until(pilot, lambda: shown(pilot) == [*names[18:], "speed", "step time"])
+        await until(pilot, lambda: "metric [19]" in screen_text(pilot))

@@ -1,0 +1,77 @@
+"""The log as messages: real lines of TensorFlow, XLA, JAX, Python's logging and tracebacks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tpu_console.tui.text.log_text import Message, read_messages
+
+_CUINIT = (
+    "E0000 00:00:1795329117.604768   12618 cuda_platform.cc:52] failed call to cuInit: INTERNAL: CUDA error: "
+    "Failed call to cuInit: UNKNOWN ERROR (303)"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("I0000 00:00:1795.738543   12618 port.cc:153] Loaded runtime", Message("Loaded runtime")),
+        ("W1122 05:47:51.447911 31055 a/b.cc:185] slow", Message("slow")),
+        ("E1122 05:47:51.447911 31055 a/b.cc:185] broken", Message("broken", is_error=True)),
+        ("2026-11-22 07:11:00.123456: F tensorflow/core/c.cc:7] dead", Message("dead", is_error=True)),
+        ("2026-11-22 07:11:00.1: I tensorflow/c.cc:7] E0000 00:00:1.2 3 d.cc:1] x", Message("x")),
+        ("WARNING:2026-11-22 07:11:00,123:jax._src.xla_bridge:791: No TPU", Message("No TPU")),
+        ("WARNING:absl:Skipping variable loading", Message("Skipping variable loading")),
+        ("ERROR:mine:no such column", Message("no such column", is_error=True)),
+        ("ValueError: no such column", Message("ValueError: no such column", is_error=True)),
+        ("my own line: error-free", Message("my own line: error-free")),
+        ("", Message("")),
+    ],
+)
+def test_a_native_prefix_is_stripped_and_its_severity_kept(line: str, message: Message) -> None:
+    assert read_messages([line]) == [message]
+
+
+def test_the_usual_lines_of_a_cpu_machine_are_noise_and_no_errors() -> None:
+    lines = [
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR",
+        "I0000 00:00:1795329111.738543   12618 port.cc:153] oneDNN custom operations are on. You may see …",
+        "I0000 00:00:1795329111.739408   12618 cudart_stub.cc:31] Could not find cuda drivers on your machine, …",
+        _CUINIT,
+    ]
+    assert all(message.is_noise and not message.is_error for message in read_messages(lines))
+
+
+def test_a_broken_gpu_driver_is_an_error() -> None:
+    (message,) = read_messages([_CUINIT.replace("UNKNOWN ERROR (303)", "CUDA_ERROR_UNKNOWN (999)")])
+    assert message.is_error
+    assert not message.is_noise
+
+
+def test_a_traceback_is_one_error() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "errors.py", line 3, in failed',
+        '    raise ValueError("error: bad")',
+        "ValueError: error: bad",
+        "",
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "errors.py", line 9, in run',
+        "KeyError",
+        "done",
+    ]
+    assert [message.text for message in read_messages(lines) if message.is_error] == [
+        "ValueError: error: bad",
+        "KeyError",
+    ]
+
+
+def test_equal_neighbours_are_counted() -> None:
+    assert read_messages(["again", "again", "again", "other", "", ""]) == [
+        Message("again", count=3),
+        Message("other"),
+        Message(""),
+        Message(""),
+    ]

@@ -1,0 +1,27 @@
+"""Draws the crosshair over rows that are already drawn."""
+
+from __future__ import annotations
+
+from rich.segment import Segment
+from textual.strip import Strip
+
+_LINE, _FOOT = "┊", "┴"
+_EMPTY = frozenset(" ·")
+
+
+def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
+    """Return a row of a chart with the crosshair in a column; curves stay visible below it.
+
+    Args:
+        strip: The row.
+        column: The column, from 0.
+        is_axis: Whether the row is the horizontal axis.
+    """
+    before, here, after = strip.divide([column, column + 1, strip.cell_length])
+    glyph = here.text
+    if is_axis:
+        glyph = _FOOT
+    elif glyph in _EMPTY:
+        glyph = _LINE
+    style = next(iter(here)).style
+    return Strip.join([before, Strip([Segment(glyph, style)], 1), after])

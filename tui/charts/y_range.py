@@ -1,0 +1,84 @@
+"""The vertical range of a chart."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tpu_console.engine.runs.state import lower_is_better
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .curve import FloatArray
+    from .window import Extent
+
+# Of the samples, this share at either end may lie outside.
+_TRIMMED = 0.01
+# They do if they would make the range larger than this many times; otherwise they fit.
+_STRETCH = 2.0
+_MARGIN = 0.04
+_RATES = frozenset({"learning_rate", "lr", "examples/s", "ms/step"})
+
+
+class YRange(enum.Enum):
+    """How a chart chooses its vertical range.
+
+    `AUTO` fits what matters and marks spikes at the edge, `FULL` shows every sample, `FIXED` keeps the range that the
+    chart had when it was chosen.
+    """
+
+    AUTO = "auto"
+    FULL = "full"
+    FIXED = "fixed"
+
+
+def is_log_fit(name: str) -> bool:
+    """Return whether a metric may be drawn on a logarithmic scale: a loss or a rate, but no score up to 1."""
+    return lower_is_better(name) or name in _RATES
+
+
+def full_range(parts: Sequence[FloatArray]) -> Extent | None:
+    """Return the lowest and the highest value, or None if there are none."""
+    filled = [part for part in parts if len(part)]
+    if not filled:
+        return None
+    return float(min(part.min() for part in filled)), float(max(part.max() for part in filled))
+
+
+def robust_range(samples: Sequence[FloatArray], extremes: Sequence[FloatArray], kept: FloatArray) -> Extent | None:
+    """Return a range that a few spikes do not change.
+
+    Args:
+        samples: Of each training curve, evenly spaced samples of the visible part; its 1st to 99th percentile is seen.
+        extremes: Of each training curve, all its extremes: they are seen too unless that would flatten the rest.
+        kept: Values that are always seen: validation metrics and the newest values.
+    """
+    trimmed = [end for part in samples if len(part) for end in _trimmed(part)]
+    inner = full_range([np.array(trimmed), kept])
+    outer = full_range([*extremes, kept])
+    if inner is None or outer is None:
+        return outer
+    low, high = inner
+    reach = (_STRETCH - 1.0) * (high - low)
+    low = outer[0] if low - outer[0] <= reach else low
+    high = outer[1] if outer[1] - high <= reach else high
+    return _with_margin(low, high)
+
+
+def _trimmed(part: FloatArray) -> tuple[float, float]:
+    """Return the ends without the outermost 1% on either side, or at least one sample if there are a few."""
+    out = max(int(_TRIMMED * len(part)), 1) if len(part) > 3 else 0
+    ordered = np.partition(part, (out, len(part) - 1 - out))
+    return float(ordered[out]), float(ordered[len(part) - 1 - out])
+
+
+def _with_margin(low: float, high: float) -> Extent:
+    """Add a little room, but none beyond 0 and 1: a loss is not negative, and an accuracy is at most 1."""
+    margin = _MARGIN * (high - low)
+    return (
+        max(low - margin, 0.0) if low >= 0.0 else low - margin,
+        min(high + margin, 1.0) if high <= 1.0 else high + margin,
+    )

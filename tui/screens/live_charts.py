@@ -1,0 +1,250 @@
+"""The charts of the live screen: the look, window and cursor that they share, and the keys that change them."""
+
+from __future__ import annotations
+
+import re
+
+from textual import on
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.widgets import Input
+
+from tpu_console.engine.runs.state import RunState
+
+from ..charts.chart import MetricChart
+from ..charts.cursor import Cursor, cursor_on_axis, moved, read_at, snapped
+from ..charts.curve import Axis
+from ..charts.pens import tone_of
+from ..charts.raster import Marker
+from ..charts.reading import reading_line
+from ..charts.window import Window, extent_of, following, on_axis, panned, resolved, zoomed
+from ..charts.y_range import YRange
+from ..widgets.chart_bar import ChartBar
+from ..widgets.chart_grid import ChartGrid
+from ..widgets.chart_pane import ChartPane, all_curves, read_curves
+from ..widgets.system_pane import SystemPane
+from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
+from .live_view import VIEWS, ChartView
+
+_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "cursor", "y_range")
+_ZOOM_FACTOR = 1.5
+_DOTS_OF_A_CELL = 2
+_AXIS_CELLS = 8
+"""About how wide the labels left of a chart are."""
+
+
+class ChartedScreen(Screen[None]):
+    """Has a `ChartGrid` whose charts share one look, one window and one cursor.
+
+    Args:
+        marker: What charts are drawn with.
+    """
+
+    smoothing: reactive[float] = reactive(0.0)
+    log_scale: reactive[bool] = reactive(False)
+    axis: reactive[Axis] = reactive(Axis.STEP)
+    marker: reactive[Marker] = reactive[Marker]("braille")
+    window: reactive[Window] = reactive(Window())
+    cursor: reactive[Cursor | None] = reactive(None)
+    y_range: reactive[YRange] = reactive(YRange.AUTO)
+
+    def __init__(self, marker: Marker) -> None:
+        super().__init__()
+        self.set_reactive(ChartedScreen.marker, marker)
+        self.state = RunState()
+        self._followed_share = FOLLOWED_SHARES[-1]
+        self._filter = ""
+        self._preset = ""
+
+    def on_mount(self) -> None:
+        """Pass every change of the look on to the charts."""
+        for name in _LOOK:
+            self.watch(self, name, self._dress_all, init=False)
+
+    @property
+    def grid(self) -> ChartGrid:
+        """The charts."""
+        return self.query_one(ChartGrid)
+
+    def dress(self, chart: ChartPane) -> None:
+        """Give a chart the look of the others."""
+        for name in _LOOK:
+            setattr(chart, name, getattr(self, name))
+
+    def _dress_all(self) -> None:
+        for grid in self.query(ChartGrid):
+            for chart in grid.on_page:
+                self.dress(chart)
+        for pane in self.query(SystemPane):
+            pane.along(self.axis, self.window)
+        self.draw_bar()
+
+    def watch_axis(self, old: Axis, new: Axis) -> None:
+        """Keep the window and the cursor at the same samples."""
+        curves = all_curves(self.state)
+        self.window = on_axis(self.window, curves, old, new)
+        self.cursor = cursor_on_axis(self.cursor, curves, old, new)
+
+    def draw_bar(self) -> None:
+        """Show the values at the cursor, or else which charts are shown."""
+        for bar in self.query(ChartBar):
+            self.set_class(self.cursor is not None, "-reading")
+            if self.cursor is None:
+                bar.show_page(self.grid.arrangement, self._filter)
+                continue
+            curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
+            reading, tone = read_at(curves, self.axis, self.cursor.x), tone_of(self.app.current_theme)
+            bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2, tone))
+
+    @on(ChartGrid.Rearranged)
+    def _show_page(self) -> None:
+        self.draw_bar()
+
+    @on(MetricChart.CursorMoved)
+    def _take_cursor(self, message: MetricChart.CursorMoved) -> None:
+        self.cursor = None if message.x is None else Cursor(message.x)
+
+    @on(MetricChart.WindowChanged)
+    def _take_window(self, message: MetricChart.WindowChanged) -> None:
+        self.window = message.window
+
+    @property
+    def _extent(self) -> tuple[float, float]:
+        return extent_of(all_curves(self.state), self.axis) or (0.0, 0.0)
+
+    def action_cursor(self, samples: int) -> None:
+        """Move the cursor by samples, at least by one dot so that every press is seen; the window goes with it."""
+        if self.cursor is None:
+            self.action_cursor_end("last")
+            return
+        left, right = resolved(self.window, self._extent)
+        charts = self.grid.on_page
+        cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
+        least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
+        self.cursor = moved(self.cursor, all_curves(self.state), self.axis, samples, least=least)
+        if self.cursor is not None and not left <= self.cursor.x <= right:
+            self.window = panned(self.window, self._extent, (self.cursor.x - (left + right) / 2) / (right - left))
+
+    def action_cursor_end(self, side: str) -> None:
+        """Move the cursor to the first or the last sample that is shown."""
+        curves = all_curves(self.state)
+        if (extent := extent_of(curves, self.axis)) is not None:
+            left, right = resolved(self.window, extent)
+            cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))
+            inside = (cursor.x < left) - (cursor.x > right)  # the nearest sample may be one too far
+            self.cursor = moved(cursor, curves, self.axis, inside)
+
+    def action_zoom_x(self, direction: int) -> None:
+        """Show a smaller part of the horizontal axis, around the cursor if there is one, or a larger one."""
+        at = None if self.cursor is None else self.cursor.x
+        self.window = zoomed(self.window, self._extent, _ZOOM_FACTOR**direction, at)
+
+    def action_pan(self, direction: int) -> None:
+        """Show an earlier or a later part."""
+        self.window = panned(self.window, self._extent, direction / 4)
+
+    def action_show_all(self) -> None:
+        """Show the whole run."""
+        self.window = Window()
+
+    def action_follow(self) -> None:
+        """Follow the newest samples with a smaller share of the run at each press."""
+        self._followed_share = after(FOLLOWED_SHARES, self._followed_share)
+        self.window = following(self.window, self._extent, self._followed_share)
+
+    def action_y_range(self) -> None:
+        """Choose the vertical range in the next way."""
+        self.y_range = after(tuple(YRange), self.y_range)
+        self.keep_view()
+
+    def action_smooth(self) -> None:
+        """Increase smoothing; after the maximum, turn it off."""
+        self.smoothing = after(SMOOTHINGS, self.smoothing)
+        self.keep_view()
+
+    def action_log_scale(self) -> None:
+        """Switch between a logarithmic and a linear scale."""
+        self.log_scale = not self.log_scale
+        self.keep_view()
+
+    def action_axis(self) -> None:
+        """Draw over the next axis."""
+        self.axis = after(tuple(Axis), self.axis)
+        self.keep_view()
+
+    def action_page(self, pages: int) -> None:
+        """Show other charts."""
+        self.grid.turn(pages)
+
+    def action_move_chart(self, places: int) -> None:
+        """Move the focused chart among the others."""
+        if isinstance(chart := self.focused, ChartPane):
+            self.grid.move(chart.title, places)
+            self.keep_view()
+
+    def action_filter(self) -> None:
+        """Ask for a regular expression."""
+        self.cursor = None
+        self.add_class("-filtering")
+        field = self.query_one("#filter", Input)
+        field.value = self._filter
+        field.focus()
+
+    @on(Input.Changed, "#filter")
+    def _filter_while_typing(self, message: Input.Changed) -> None:
+        try:
+            pattern = re.compile(message.value, re.IGNORECASE)
+        except re.error:
+            self.query_one("#filter").add_class("-bad")  # the last valid expression stays in use
+            return
+        self.query_one("#filter").remove_class("-bad")
+        self._filter = message.value
+        self.grid.filter(pattern if message.value else None)
+
+    @on(Input.Submitted, "#filter")
+    def _filter_chosen(self) -> None:
+        self.leave_filter()
+
+    def leave_filter(self, *, clears: bool = False) -> None:
+        """Close the field, with or without the filter."""
+        if clears:
+            self._filter = ""
+            self.grid.filter(None)
+        self.remove_class("-filtering")
+        self.set_focus(next(iter(self.grid.on_page), None))
+        self.draw_bar()
+        self.keep_view()
+
+    def keep_view(self) -> None:
+        """Keep the look for the next run of this preset."""
+        if self._preset:
+            view = ChartView(
+                self.smoothing,
+                self.log_scale,
+                self.axis.value,
+                self.y_range.value,
+                self.marker,
+                self._filter,
+                self.grid.order,
+            )
+            self.run_worker(lambda: VIEWS.put(self._preset, view), name="keep view", group="view", thread=True)
+
+    def use_view(self, preset: str, view: ChartView | None) -> None:
+        """Look at the charts as at those of the last run of a preset; from now on, keep what the user changes."""
+        self._preset = preset
+        if view is None:
+            return
+        try:
+            axis, y_range, pattern = Axis(view.axis), YRange(view.y_range), re.compile(view.filter, re.IGNORECASE)
+        except (ValueError, re.error):
+            return  # written by another version
+        self.smoothing, self.log_scale, self.axis, self.y_range = view.smoothing, view.log_scale, axis, y_range
+        self._filter = view.filter
+        if self.marker == "braille" and view.marker in MARKERS:  # any other one is the terminal's or the user's choice
+            self.choose_marker(view.marker)
+        self.grid.reorder(view.order)
+        self.grid.filter(pattern if view.filter else None)
+
+    def choose_marker(self, marker: Marker) -> None:
+        """Draw with a marker."""
+        self.marker = marker

@@ -1,0 +1,94 @@
+"""Reads ``console.log`` as messages: without native prefixes, with errors marked and framework noise set apart."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_PREFIXES = re.compile(
+    r"""
+    ([IWEF])\d{4}\ \d\d:\d\d:[\d.]+\ +\d+\ [^\s\]]+:\d+\]\ ?               # absl, XLA: I0000 00:00:179.7  12 a.cc:1]
+    | \d{4}-\d\d-\d\d\ \d\d:\d\d:\d\d[.,]\d+:\ ([IWEF])\ [^\s\]]+:\d+\]\ ? # TensorFlow: 2026-… I a/b.cc:1]
+    | (DEBUG|INFO|WARNING|ERROR|CRITICAL|FATAL):(?:\d{4}-\d\d-\d\d\ [\d:.,]+:)?[\w.]+:(?:\d+:)?\ ?  # Python's logging
+    | (WARNING|ERROR):\ (?=All\ log\ messages)
+    """,
+    re.VERBOSE,
+)
+_HARMLESS = re.compile(
+    r"""
+    All\ log\ messages\ before\ absl::InitializeLog
+    | oneDNN\ custom\ operations\ are\ on
+    | Could\ not\ find\ (?:cuda\ drivers|TensorRT)
+    | failed\ call\ to\ cuInit:.*(?:\(303\)|\(100\)|NO_DEVICE|no\ CUDA-capable\ device)  # no GPU, or a hidden one
+    | This\ TensorFlow\ binary\ is\ optimized
+    | To\ enable\ the\ following\ instructions
+    | Unable\ to\ register\ cu\w+\ (?:factory|plugin)
+    | computation\ placer\ already\ registered
+    | GeneratorDatasetOp::Dataset\ will\ not\ be\ optimized
+    | Using\ experimental\ recoverable\ task\ feature
+    | Local\ rendezvous\ is\ aborting\ with\ status:\ OUT_OF_RANGE
+    | Created\ device\ /job:
+    | XLA\ service\ 0x
+    | StreamExecutor\ device\ \(
+    | Compiled\ cluster\ using\ XLA
+    | disabling\ MLIR\ crash\ reproducer
+    """,
+    re.VERBOSE,
+)
+_ALARM = re.compile(
+    r"^[\w.]*(?:Error|Exception|Interrupt)\b|\b(?:error|exception)s?:|\b(?:fatal|failed|aborted|core dumped)\b", re.I
+)
+_TRACEBACK = "Traceback (most recent call last)"
+_CHAINED = re.compile(r"(?:During handling of|The above exception)")
+_CONTINUED = (" ", "Traceback", "\t")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One line of the log.
+
+    Attributes:
+        text: The line without its native prefix.
+        is_error: Whether it reports an error. Of a traceback, only its last line does.
+        is_noise: Whether frameworks write it on healthy machines too.
+        count: How often it was written in a row.
+    """
+
+    text: str
+    is_error: bool = False
+    is_noise: bool = False
+    count: int = 1
+
+
+def read_messages(lines: Iterable[str]) -> list[Message]:
+    """Return the log's messages; equal neighbours become one with a count."""
+    messages: list[Message] = []
+    is_in_traceback = False
+    for line in lines:
+        message = _message(line)
+        if _TRACEBACK in line or _CHAINED.match(line):
+            is_in_traceback, message = _TRACEBACK in line, Message(message.text)
+        elif is_in_traceback:
+            is_in_traceback = not line or line.startswith(_CONTINUED)
+            message = Message(message.text, is_error=not is_in_traceback)
+        if messages and message.text and replace(messages[-1], count=1) == message:
+            message = replace(message, count=messages.pop().count + 1)
+        messages.append(message)
+    return messages
+
+
+@lru_cache(4096)
+def _message(line: str) -> Message:
+    text, severity = line, ""
+    while (prefix := _PREFIXES.match(text)) is not None:
+        severity = severity or next(group for group in prefix.groups() if group)[0]
+        text = text[prefix.end() :]
+    if _HARMLESS.search(text):
+        return Message(text, is_noise=True)
+    is_error = severity in {"E", "F", "C"} if severity else bool(_ALARM.search(text))
+    return Message(text, is_error=is_error)

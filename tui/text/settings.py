@@ -1,0 +1,45 @@
+"""The settings of a run, those that differ from its preset first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tpu_console.engine.config.run_config import RunConfig
+
+
+class Setting(NamedTuple):
+    """One setting.
+
+    Args:
+        key: Its key, such as ``optimizer.learning_rate``.
+        value: Its value as text.
+        preset: The preset's value as text; None if that is the same or unknown.
+    """
+
+    key: str
+    value: str
+    preset: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The value, with the preset's if that differs."""
+        return self.value if self.preset is None else f"{self.value} (preset: {self.preset})"
+
+
+def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
+    """Return all settings, those that differ from the preset first.
+
+    Args:
+        config: The run's configuration.
+        base: The preset's; None if the preset is unknown.
+    """
+    from tpu_console.engine.config.run_config import flat_values  # slow to import, like everything with pydantic
+
+    after = flat_values(config)
+    before = after if base is None else flat_values(base)
+    settings = [
+        Setting(key, str(value), None if before.get(key) == value else str(before.get(key)))
+        for key, value in after.items()
+    ]
+    return sorted(settings, key=lambda setting: setting.preset is None)

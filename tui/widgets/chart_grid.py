@@ -1,0 +1,188 @@
+"""The charts of the live screen: as many on a page as fit, the others on further pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from textual.containers import Container
+from textual.message import Message
+
+from ..charts.marks import marks_of
+from .chart_pane import ChartPane, curves_of, titles_of
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Sequence
+
+    from textual.events import Resize
+
+    from tpu_console.engine.runs.state import RunState
+
+    from ..charts.marks import Mark
+
+_SHARE_OF_A_CORE = 0.03
+"""All charts of a page together."""
+
+_WIDTHS = ((150, 3), (76, 2), (0, 1))
+_ROWS_OF_A_CHART = 10
+_MOST_ROWS = 2
+
+
+class Arrangement(NamedTuple):
+    """Which charts are shown.
+
+    Args:
+        first: Number of the first chart on the page, from 1.
+        last: Number of the last one.
+        matching: Charts that match the filter.
+        total: All charts.
+    """
+
+    first: int = 0
+    last: int = 0
+    matching: int = 0
+    total: int = 0
+
+
+class ChartGrid(Container):
+    """Pages of charts. Only those on the current page get samples, so that the others cost nothing.
+
+    Args:
+        dress: Gives a chart the look that the user has chosen.
+    """
+
+    class Rearranged(Message):
+        """Other charts are shown, or the charts have changed places."""
+
+    def __init__(self, dress: Callable[[ChartPane], None]) -> None:
+        super().__init__(id="charts")
+        self._dress = dress
+        self._marked: tuple[object, list[Mark]] = (None, [])
+        self._state: RunState | None = None
+        self._titles: list[str] = []
+        self._charts: dict[str, ChartPane] = {}
+        self._columns, self._rows = 1, 1
+        self._first = 0
+        self._pattern: re.Pattern[str] | None = None
+        self.order: tuple[str, ...] = ()
+        self.zoomed = ""
+        self.arrangement = Arrangement()
+
+    @property
+    def on_page(self) -> list[ChartPane]:
+        """The visible charts, in order."""
+        return [self._charts[title] for title in self._page()]
+
+    def title_at(self, place: int) -> str:
+        """Return the title of the chart at a place of the page, from 1, zoomed or not; empty if there is none."""
+        titles = self._matching()[self._first : self._first + self._capacity]
+        return titles[place - 1] if place <= len(titles) else ""
+
+    def show(self, state: RunState) -> None:
+        """Show a state: new metrics get a chart, visible charts their samples."""
+        self._state = state
+        titles = titles_of(state)
+        if titles != self._titles:
+            self._titles = titles
+            self._arrange()
+        else:
+            self._feed()
+
+    def filter(self, pattern: re.Pattern[str] | None) -> None:
+        """Show only charts whose title, or the name of a curve, matches."""
+        self._pattern, self._first = pattern, 0
+        self._arrange()
+
+    def reorder(self, order: Sequence[str]) -> None:
+        """Put the charts of these titles first, in this order."""
+        self.order = tuple(order)
+        self._arrange()
+
+    def move(self, title: str, by: int) -> None:
+        """Move a chart by places among the charts that match the filter; its page follows it."""
+        titles = self._matching()
+        at = titles.index(title)
+        titles.insert(max(0, at + by), titles.pop(at))
+        self._first = titles.index(title) // self._capacity * self._capacity
+        self.reorder([*titles, *(other for other in self._ordered() if other not in titles)])
+
+    def turn(self, pages: int) -> None:
+        """Go on by pages, or by charts if one is zoomed; stop at both ends."""
+        titles = self._matching()
+        if self.zoomed:
+            at = titles.index(self.zoomed) if self.zoomed in titles else 0
+            self.zoomed = titles[min(max(0, at + pages), len(titles) - 1)] if titles else ""
+        else:
+            last = max(0, len(titles) - 1) // self._capacity * self._capacity
+            self._first = min(max(0, self._first + pages * self._capacity), last)
+        self._arrange()
+
+    def zoom(self, title: str) -> None:
+        """Show one chart alone, or all again for an empty title, on the page of the one that was zoomed."""
+        titles = self._matching()
+        if not title and self.zoomed in titles:
+            self._first = titles.index(self.zoomed) // self._capacity * self._capacity
+        self.zoomed = title
+        self._arrange()
+
+    def on_resize(self, event: Resize) -> None:
+        """Fit the page to the size; the first visible chart stays visible."""
+        columns = next(count for width, count in _WIDTHS if event.size.width >= width)
+        rows = min(max(1, event.size.height // _ROWS_OF_A_CHART), _MOST_ROWS)
+        if (columns, rows) != (self._columns, self._rows):
+            self._columns, self._rows = columns, rows
+            self._first = self._first // self._capacity * self._capacity
+            self._arrange()
+
+    @property
+    def _capacity(self) -> int:
+        return self._columns * self._rows
+
+    def _ordered(self) -> list[str]:
+        known = [title for title in self.order if title in self._titles]
+        return known + [title for title in self._titles if title not in self.order]
+
+    def _matching(self) -> list[str]:
+        pattern = self._pattern
+        if pattern is None:
+            return self._ordered()
+        return [title for title in self._ordered() if any(pattern.search(name) for name in (title, f"val_{title}"))]
+
+    def _page(self) -> list[str]:
+        titles = self._matching()
+        if self.zoomed in titles:
+            return [self.zoomed]
+        return titles[self._first : self._first + self._capacity]
+
+    def _arrange(self) -> None:
+        """Lay the page out."""
+        page = self._page()
+        new = [title for title in page if title not in self._charts]
+        for title in new:
+            self._charts[title] = ChartPane(len(self._charts) + 1, title)
+        if new:
+            self.mount_all([self._charts[title] for title in new])
+        for title, chart in self._charts.items():
+            chart.display = title in page
+        places = {self._charts[title]: place for place, title in enumerate(page)}
+        self.sort_children(key=lambda chart: places.get(chart, len(places)))  # type: ignore[call-overload]  # charts only
+        self.styles.grid_size_columns = min(self._columns, max(1, len(page)))
+        for place, title in enumerate(page):
+            chart = self._charts[title]
+            chart.take_share(_SHARE_OF_A_CORE / len(page))
+            self._dress(chart)
+            chart.border_title = str(place + 1) if place < 2 else None
+        titles = self._matching()
+        first = titles.index(page[0]) + 1 if page else 0
+        self.arrangement = Arrangement(first, first + len(page) - 1, len(titles), len(self._titles))
+        self._feed()
+        self.post_message(self.Rearranged())
+
+    def _feed(self) -> None:
+        if (state := self._state) is None or not self._titles:
+            return
+        if self._marked[0] is not state.epochs:
+            self._marked = (state.epochs, marks_of(state))
+        ruler = curves_of(state, self._titles[0])
+        for title in self._page():
+            self._charts[title].show(curves_of(state, title), marks=self._marked[1], ruler=ruler)

@@ -1,0 +1,108 @@
+"""A table of rows that drops its least important columns if there is too little room."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets import DataTable
+
+from ..text.tables import fitting
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from textual.binding import BindingType
+    from textual.events import Resize
+
+    from ..text.tables import Column
+
+_PADDING = 1  # cells on each side of a column
+
+
+class FittingTable(DataTable[Content]):
+    """Rows by key; enter selects one. A column is as wide as its widest cell, or as its `Column` says.
+
+    Args:
+        shape: The columns; their titles are the keys of cells.
+        table_id: The widget's id.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+    ]
+    DEFAULT_CSS = """
+    FittingTable {
+        background: $background;
+        scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
+        & > .datatable--header { background: $background; color: $text-muted; text-style: bold; }
+        & > .datatable--odd-row, & > .datatable--even-row { background: $background; }
+    }
+    """
+
+    def __init__(self, shape: Sequence[Column], table_id: str) -> None:
+        super().__init__(cursor_type="row", id=table_id, cell_padding=_PADDING)
+        self._shape = tuple(shape)
+        self._laid_out: list[Column] = []
+        self._cells: dict[str, Mapping[str, Content]] = {}
+
+    @property
+    def chosen(self) -> str:
+        """The key of the row under the cursor; empty if there is none."""
+        return list(self._cells)[self.cursor_row] if self._cells else ""
+
+    def show(self, rows: Mapping[str, Mapping[str, Content]]) -> None:
+        """Replace all rows; the cursor stays on its row.
+
+        Args:
+            rows: The cells of each row by column title; a missing cell is empty.
+        """
+        chosen = self.chosen
+        self._cells = dict(rows)
+        self._lay_out(chosen)
+
+    def change(self, rows: Mapping[str, Mapping[str, Content]]) -> None:
+        """Change some rows, as `show` writes them."""
+        self._cells |= {key: cells for key, cells in rows.items() if key in self._cells}
+        if self._fitting() != self._laid_out:
+            self._lay_out(self.chosen)
+            return
+        for key, cells in rows.items():
+            for column in self._laid_out if key in self._cells else ():
+                self.update_cell(key, column.title, _cell(cells, column))
+
+    def on_resize(self, event: Resize) -> None:  # noqa: ARG002  Textual's signature
+        """Choose the columns for the new width."""
+        if self._fitting() != self._laid_out:
+            self._lay_out(self.chosen)
+
+    def _fitting(self) -> list[Column]:
+        room = (self.size.width or sys.maxsize) - self.styles.scrollbar_size_vertical - 2 * _PADDING
+        wide = []
+        for column in self._shape:
+            lengths = [cells[column.title].cell_length for cells in self._cells.values() if column.title in cells]
+            wide.append(replace(column, width=min(room, max([column.width, len(column.title), *lengths]))))
+        return fitting(wide, room, 2 * _PADDING)
+
+    def _lay_out(self, chosen: str) -> None:
+        self._laid_out = self._fitting()
+        self.clear(columns=True)
+        for column in self._laid_out:
+            self.add_column(column.cell(column.title), key=column.title, width=column.width)
+        for key, cells in self._cells.items():
+            self.add_row(*(_cell(cells, column) for column in self._laid_out), key=key)
+        if chosen in self._cells:
+            self.move_cursor(row=list(self._cells).index(chosen))
+
+
+def _cell(cells: Mapping[str, Content], column: Column) -> Content:
+    content = cells.get(column.title, Content(""))
+    missing = column.width - content.cell_length
+    if missing < 0:  # only if one column takes all the room; the end of a name tells it from others
+        return Content("…") + content[1 - missing :]
+    return content.pad_left(missing) if column.right else content

@@ -1,0 +1,22 @@
+"""Texts that scroll with the arrow keys or with h, j, k and l."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+SCROLL_KEYS: list[BindingType] = [
+    Binding(key, f"scroll_{way}", show=False, tooltip="Scroll, as the arrow keys do.")
+    for key, way in (("h", "left"), ("j", "down"), ("k", "up"), ("l", "right"))
+]
+
+
+class Reading(VerticalScroll):
+    """A text that scrolls."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*SCROLL_KEYS]

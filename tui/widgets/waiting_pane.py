@@ -1,0 +1,104 @@
+"""Shows what a run does before its first step: the phases, how long each takes, and what they found."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from textual.content import Content
+from textual.widget import Widget
+
+from tpu_console.engine.runs.events import PREPARATION
+
+from ..text.marks import DONE, SPINNER
+from ..text.numbers import clock, duration
+from ..text.run_lines import found
+from .run_header import HeaderView, phase_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAME_WIDTH, _TIME_WIDTH, _USUAL_WIDTH = 13, 8, 17
+_EXPLAINED = {
+    "starting": "Starting the training process.",
+    "importing": "Importing Keras and its backend.",
+    "connecting": "Connecting to the devices; each gets one replica.",
+    "loading data": "Loading the dataset; the first run may download it.",
+    "building": "Building the model.",
+    "compiling": "Compiling for the device; this can take minutes for a large model.",
+}
+
+
+def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, height: int) -> list[Content]:
+    """Return a checklist of the phases before training.
+
+    Args:
+        view: The run.
+        usual: Seconds that each phase usually takes, if known.
+        width: Cells of a row.
+        height: Rows of the pane: what a phase found is wrapped if there is room, else cut off.
+    """
+    state = view.state
+    current, spent = phase_of(view)
+    names = dict.fromkeys([*([] if state.phase else [current]), *PREPARATION, *state.phase_s, current])
+    rows = [[_total_row(view, usual)]]
+    for name in names:
+        is_current, is_done = name == current, name in state.phase_s
+        mark = SPINNER[view.spin % len(SPINNER)] if is_current else DONE if is_done else "·"
+        seconds = spent if is_current else state.phase_s.get(name)
+        time = "" if seconds is None else duration(seconds)
+        expected = f"usually {duration(usual[name])}" if name in usual else ""
+        lead = Content.assemble(
+            (
+                f"{mark} {name:<{_NAME_WIDTH}}{time:>{_TIME_WIDTH}}  ",
+                "$text-accent" if is_current else "" if is_done else "dim",
+            ),
+            (f"{expected:<{_USUAL_WIDTH}}" if usual else "", "dim"),
+        )
+        said = (state.phase_detail or _EXPLAINED.get(name, "")) if is_current else found(name, state) if is_done else ""
+        room = max(10, width - lead.cell_length)
+        first, *others = textwrap.wrap(said, room, break_on_hyphens=False) or [""]
+        beside = " " * lead.cell_length
+        rows.append(
+            [Content.assemble(lead, (first, "dim")), *(Content.styled(beside + line, "dim") for line in others)]
+        )
+    if sum(map(len, rows)) <= height:
+        return [line for lines in rows for line in lines]
+    return [Content.assemble(lines[0], ("…", "dim")) if len(lines) > 1 else lines[0] for lines in rows]
+
+
+def _total_row(view: HeaderView, usual: Mapping[str, float]) -> Content:
+    began = view.state.started_at or view.opened_at
+    total = sum(usual.get(name, 0.0) for name in PREPARATION)
+    # Only if every phase is known: a part of them would promise too much.
+    expected = f", usually {clock(total + 0.5)} until the first step" if {*PREPARATION} <= usual.keys() else ""
+    return Content.assemble((f"{clock(view.now - began)} elapsed", "bold"), (expected, "dim"))
+
+
+class WaitingPane(Widget):
+    """Draws the rows of `waiting_rows`."""
+
+    DEFAULT_CSS = """
+    WaitingPane { width: 1fr; height: 1fr; padding: 0 1; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="waiting", classes="pane")
+        self.border_title = "before the first step"
+        self._view = HeaderView("")
+        self._usual: Mapping[str, float] = {}
+
+    def show(self, view: HeaderView) -> None:
+        """Show a run, or the time that passed."""
+        self._view = view
+        self.refresh()
+
+    def expect(self, usual: Mapping[str, float]) -> None:
+        """Show how long each phase usually takes."""
+        self._usual = usual
+        self.refresh()
+
+    def render(self) -> Content:
+        """Render the checklist."""
+        size = self.content_size
+        return Content("\n").join(waiting_rows(self._view, self._usual, size.width or 80, size.height))
