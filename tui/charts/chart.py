@@ -19,12 +19,13 @@ from ..terminal.plotext_compat import set_plot_size
 from .crosshair import with_crosshair
 from .cursor import snapped
 from .curve import Axis, Curve
+from .edges import Stretch
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
 from .marks import MarkKind
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Stretch, Trace, View, build_scene, column_of
+from .scene import Scene, Trace, View, build_scene, column_of
 from .series import Series
 from .window import Mode, Window, extent_of, panned, resolved, zoomed
 from .y_range import YRange, is_log_fit
@@ -270,7 +271,8 @@ class MetricChart(PlotextPlot):
 
     def _pen(self, curve: Curve) -> Pen:
         """Return a curve's pen, which stays the same when other curves come and go."""
-        slot = slot_of(curve.name, self.title, self._slots)
+        is_alone = len({other.name.removeprefix("val_") for other in self._curves}) == 1
+        slot = 0 if is_alone else slot_of(curve.name, self.title, self._slots)
         has_color = not self.app.no_color
         return pen_for(
             slot, self.marker, tone_of(self.app.current_theme), is_validation=curve.is_validation, has_color=has_color
@@ -297,8 +299,8 @@ class MetricChart(PlotextPlot):
         if self._is_log:
             hidden = any(not series.is_positive for series in started)
             notes.append(("log, <=0 hidden" if hidden else "log", alarm if hidden else _DIM))
-        if self._scene is not None and self._scene.spikes:
-            notes.append((f"▲{self._scene.spikes}", alarm))
+        if self._scene is not None:
+            notes += [(f"{glyph}{count}", _DIM) for glyph, count in self._scene.spikes.items()]
         if self.window.mode is not Mode.ALL:
             notes.append(("follow" if self.window.mode is Mode.FOLLOW else "zoom", _DIM))
         if self.y_range is not YRange.AUTO:
@@ -324,8 +326,7 @@ class MetricChart(PlotextPlot):
             return _centred(_WAITING, width, height)
         ends = resolved(self.window, extent)
         is_full, fixed = self.y_range is YRange.FULL, self._fixed if self.y_range is YRange.FIXED else None
-        alarm = alarm_color(tone_of(self.app.current_theme))
-        view = View(width, height, self.axis, self._is_log, self.marker, alarm, ends, is_full, fixed)
+        view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed)
         self._scene = build_scene([self._trace(series, ends) for series in started], view, self._stretches(ends))
         if self._scene is None:
             return _centred("nothing to plot", width, height)

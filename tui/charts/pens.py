@@ -37,7 +37,7 @@ _ALARM: dict[Tone, PenColor] = {
 }
 
 SLOTS = 4
-_TRAINING_GLYPHS = {"unicode": "─◆■▲", "ascii": "*+#%"}
+_TRAINING_GLYPHS = {"unicode": "─■+×", "ascii": "*+#%"}
 _VALIDATION_GLYPHS = {"unicode": "●○□△", "ascii": "oxvw"}
 
 

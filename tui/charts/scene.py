@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .marks import MarkKind
-from .raster import FINENESS, Marker, draw_line, glyphs_of, scale
+from .canvas import Canvas, Layer, cell_of
+from .edges import ABOVE, BELOW, Stretch, axis_marks, spike_layers
+from .raster import FINENESS, Marker, draw_line, glyphs_of
 from .series import NO_LINE, Line
-from .ticks import Tick, axis_ticks, format_value, value_ticks
+from .ticks import Tick, axis_ticks, value_ticks
 from .y_range import full_range, robust_range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
-    from .curve import Axis, FloatArray, IndexArray
-    from .pens import Pen, PenColor
+    from .curve import Axis, FloatArray
+    from .pens import Pen
     from .raster import DotGrid
     from .window import Extent
 
@@ -34,16 +35,6 @@ _SMALLEST_CANVAS = (6, 2)
 _LARGEST = 1e300
 _BEST = "★"
 _GRID = "·"
-_ABOVE, _BELOW = "▲", "▼"
-_MARKS = {
-    MarkKind.VALIDATION: "━",
-    MarkKind.COMPILE: "═",
-    MarkKind.LEARNING_RATE: "◆",
-    MarkKind.PAUSE: "║",
-    MarkKind.RESUME: "►",
-    MarkKind.ALERT: "!",
-    MarkKind.NAN: "!",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +59,6 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """A mark in the axis's unit.
-
-    Attributes:
-        kind: What is marked.
-        begin: Where it begins.
-        end: Where it ends.
-        label: What to write about it.
-    """
-
-    kind: MarkKind
-    begin: float
-    end: float
-    label: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class View:
     """The size and options that the user has chosen.
 
@@ -94,7 +68,6 @@ class View:
         axis: What runs along the bottom.
         log_scale: Whether the vertical axis is logarithmic.
         marker: Kind of glyph.
-        alarm: Colour of spike marks.
         ends: Both ends of the horizontal axis.
         is_full: Whether every sample is to be seen, spikes too.
         fixed: The vertical range, if it is fixed.
@@ -105,29 +78,9 @@ class View:
     axis: Axis
     log_scale: bool
     marker: Marker
-    alarm: PenColor
     ends: Extent
     is_full: bool = False
     fixed: Extent | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """Glyphs of one look; a later layer covers an earlier one.
-
-    Attributes:
-        columns: Canvas column of each glyph.
-        rows: Canvas row of each glyph, from the bottom.
-        glyphs: One character each.
-        color: Colour of all of them; None for the text's own.
-        is_dim: Whether they are drawn dim, in the background.
-    """
-
-    columns: list[int]
-    rows: list[int]
-    glyphs: list[str]
-    color: PenColor | None
-    is_dim: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +96,7 @@ class Scene:
         marks: Characters on the horizontal axis by canvas column.
         ends: Both ends of the horizontal axis.
         y_range: Both ends of the vertical axis, in the metric's unit.
-        spikes: Groups of samples outside of the vertical range.
+        spikes: How many groups of samples lie above and below the vertical range, by their mark.
     """
 
     width: int
@@ -154,32 +107,7 @@ class Scene:
     marks: dict[int, str]
     ends: Extent
     y_range: Extent
-    spikes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Canvas:
-    """The part of the plane that is seen, and the cells that show it."""
-
-    left: float
-    right: float
-    low: float
-    high: float
-    width: int
-    height: int
-    marker: Marker
-
-    def dots(self, line: Line) -> tuple[IndexArray, IndexArray]:
-        """The dot column and the dot row of every sample."""
-        fine = FINENESS[self.marker]
-        x = scale(line.x, self.left, self.right, self.width * fine.across)
-        return x, scale(line.y, self.low, self.high, self.height * fine.down)
-
-    def cells(self, line: Line) -> list[tuple[int, int]]:
-        """The cell of every sample, the same as that of its dot."""
-        fine = FINENESS[self.marker]
-        x, y = self.dots(line)
-        return list(zip((x // fine.across).tolist(), (y // fine.down).tolist(), strict=True))
+    spikes: dict[str, int]
 
 
 def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch] = ()) -> Scene | None:
@@ -195,27 +123,28 @@ def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch
     width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
     if width < _SMALLEST_CANVAS[0] or height < _SMALLEST_CANVAS[1]:
         return None
-    canvas = _Canvas(left, right, low, high, width, height, view.marker)
+    canvas = Canvas(left, right, low, high, width, height, view.marker)
     y_ticks = _place_y(ticks, canvas)
     x_ticks = _place_x(canvas, view.axis)
     curves = _curves(traces, canvas)
-    spikes = _spikes(traces, canvas, view, {cell for layer in curves for cell in _cells_of(layer)})
+    taken = {cell for layer in curves for cell in zip(layer.columns, layer.rows, strict=True)}
+    spikes = spike_layers([_measured(trace) for trace in traces], canvas, taken, log_scale=view.log_scale)
     return Scene(
         width,
         height,
         [_grid(y_ticks, width), *curves, *spikes],
         x_ticks,
         y_ticks,
-        _marks(stretches, canvas, {column for column, _ in x_ticks}),
+        axis_marks(stretches, canvas, {column for column, _ in x_ticks}),
         (left, right),
         (10.0**low, 10.0**high) if view.log_scale else (low, high),
-        sum(glyph in {_ABOVE, _BELOW} for layer in spikes for glyph in layer.glyphs),
+        {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in (ABOVE, BELOW) if glyph in layer.glyphs},
     )
 
 
 def column_of(x: float, scene: Scene) -> int:
     """Return the canvas column of a position on the horizontal axis."""
-    return _cell(x, *scene.ends, scene.width)
+    return cell_of(x, *scene.ends, scene.width)
 
 
 def _apart(left: float, right: float) -> Extent:
@@ -286,7 +215,7 @@ def _grid(y_ticks: Sequence[tuple[int, str]], width: int) -> Layer:
     return Layer([column for column, _ in cells], [row for _, (row, _) in cells], [_GRID] * len(cells), None, True)
 
 
-def _curves(traces: Sequence[Trace], canvas: _Canvas) -> list[Layer]:
+def _curves(traces: Sequence[Trace], canvas: Canvas) -> list[Layer]:
     """Raw samples behind everything, then the lines, then points and stars."""
     layers = [_raw(trace.raw, trace.pen, canvas) for trace in traces if trace.raw is not None]
     drawn = [_dots(trace.main, trace.pen, canvas) for trace in traces]
@@ -297,27 +226,22 @@ def _curves(traces: Sequence[Trace], canvas: _Canvas) -> list[Layer]:
     return layers + points + stars
 
 
-def _dots(line: Line, pen: Pen, canvas: _Canvas) -> DotGrid:
+def _dots(line: Line, pen: Pen, canvas: Canvas) -> DotGrid:
     fine = FINENESS[canvas.marker]
     columns, rows = canvas.width * fine.across, canvas.height * fine.down
-    seen = _clipped_to(line, canvas)
-    dots = draw_line(*canvas.dots(seen), columns, rows)
+    dots = draw_line(*canvas.dots(canvas.clipped(line)), columns, rows)
     if pen.is_dashed:
         dash, gap = (1, 1) if canvas.marker == "ascii" else (_DASH, _GAP)
         dots[:, np.arange(columns) % (dash + gap) >= dash] = False
     return dots
 
 
-def _clipped_to(line: Line, canvas: _Canvas) -> Line:
-    return Line(line.x, np.clip(line.y, canvas.low, canvas.high))
-
-
-def _raw(line: Line, pen: Pen, canvas: _Canvas) -> Layer:
+def _raw(line: Line, pen: Pen, canvas: Canvas) -> Layer:
     columns, rows, glyphs = glyphs_of(_dots(line, pen, canvas), canvas.marker, ".")
     return Layer(columns, rows, glyphs, pen.color, is_dim=True)
 
 
-def _cells_with(dots: DotGrid, canvas: _Canvas) -> DotGrid:
+def _cells_with(dots: DotGrid, canvas: Canvas) -> DotGrid:
     """Return which cells hold dots."""
     fine = FINENESS[canvas.marker]
     return np.asarray(dots.reshape(canvas.height, fine.down, canvas.width, fine.across).any(axis=(1, 3)))
@@ -333,7 +257,7 @@ def _shared(cells: Sequence[DotGrid]) -> list[DotGrid]:
     return [mine & (order - 1 == turn) for mine, order in zip(cells, number, strict=True)]
 
 
-def _line_layer(trace: Trace, dots: DotGrid, shown: DotGrid, canvas: _Canvas) -> Layer:
+def _line_layer(trace: Trace, dots: DotGrid, shown: DotGrid, canvas: Canvas) -> Layer:
     fine = FINENESS[canvas.marker]
     seen = dots & shown.repeat(fine.down, axis=0).repeat(fine.across, axis=1)
     columns, rows, glyphs = glyphs_of(seen, canvas.marker, trace.pen.glyph)
@@ -356,103 +280,24 @@ def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
     return strung
 
 
-def _points(trace: Trace, canvas: _Canvas) -> Layer:
+def _points(trace: Trace, canvas: Canvas) -> Layer:
     """One glyph per sample, in the very cell in which the line runs, while they are far apart."""
-    cells = sorted(set(canvas.cells(_clipped_to(trace.main, canvas))))
+    cells = sorted(set(canvas.cells(canvas.clipped(trace.main))))
     if len(cells) * _CELLS_A_POINT > canvas.width:
         cells = []
     return Layer([c for c, _ in cells], [r for _, r in cells], [trace.pen.glyph] * len(cells), trace.pen.color)
 
 
-def _star(trace: Trace, canvas: _Canvas) -> Layer:
-    ((column, row),) = canvas.cells(_clipped_to(trace.best, canvas))
+def _star(trace: Trace, canvas: Canvas) -> Layer:
+    ((column, row),) = canvas.cells(canvas.clipped(trace.best))
     return Layer([column], [row], [_BEST], trace.pen.color)
 
 
-def _cells_of(layer: Layer) -> Iterable[tuple[int, int]]:
-    return zip(layer.columns, layer.rows, strict=True)
-
-
-def _spikes(traces: Sequence[Trace], canvas: _Canvas, view: View, taken: set[tuple[int, int]]) -> list[Layer]:
-    """Mark where samples lie outside of the vertical range, with the farthest value where there is room for it."""
-    layers = []
-    for glyph, row, sign, edge in ((_ABOVE, canvas.height - 1, 1, canvas.high), (_BELOW, 0, -1, canvas.low)):
-        found: dict[int, float] = {}
-        for trace in traces:
-            line = _measured(trace)
-            out = sign * line.y > sign * edge
-            columns = scale(line.x[out], canvas.left, canvas.right, canvas.width).tolist()
-            for column, value in zip(columns, (sign * line.y[out]).tolist(), strict=True):
-                found[column] = max(value, found.get(column, value))
-        layers.append(_spike_layer(found, glyph, row, sign, canvas, view, taken))
-    return [layer for layer in layers if layer.columns]
-
-
-def _spike_layer(
-    found: dict[int, float],
-    glyph: str,
-    row: int,
-    sign: int,
-    canvas: _Canvas,
-    view: View,
-    taken: set[tuple[int, int]],
-) -> Layer:
-    layer = Layer([], [], [], view.alarm)
-    peaks = [max(group, key=lambda column: found[column]) for group in _neighbours(sorted(found))]
-    busy = {column for column, at in taken if at == row} | set(peaks)
-    for column in peaks:
-        value = sign * found[column]
-        label = f" {format_value(10.0**value if view.log_scale else value, 3)}"
-        right, left = range(column + 1, column + 1 + len(label)), range(column - len(label), column)
-        places = [column]
-        if right[-1] < canvas.width and not busy & {*right, right[-1] + 1}:
-            places, text = [column, *right], glyph + label
-        elif left[0] >= 0 and not busy & {*left, left[0] - 1}:
-            places, text = [*left, column], label[1:] + " " + glyph
-        else:
-            text = glyph
-        busy |= set(places)
-        layer.columns.extend(places)
-        layer.rows.extend([row] * len(places))
-        layer.glyphs.extend(text)
-    return layer
-
-
-def _neighbours(columns: Sequence[int]) -> list[list[int]]:
-    """Split sorted columns into groups without gaps of two or more."""
-    groups: list[list[int]] = []
-    for column in columns:
-        if groups and column - groups[-1][-1] <= 2:
-            groups[-1].append(column)
-        else:
-            groups.append([column])
-    return groups
-
-
-def _marks(stretches: Sequence[Stretch], canvas: _Canvas, ticks: set[int]) -> dict[int, str]:
-    """Return what stands on the horizontal axis: stretches that can be seen, and moments with their labels."""
-    marks: dict[int, str] = {}
-    order = [*MarkKind]
-    a_cell = (canvas.right - canvas.left) / canvas.width
-    for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
-        if stretch.end < canvas.left or stretch.begin > canvas.right:
-            continue
-        is_moment = stretch.kind not in {MarkKind.VALIDATION, MarkKind.COMPILE}
-        if not is_moment and stretch.end - stretch.begin < a_cell / 2:
-            continue
-        ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
-        marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
-        places = range(ends[1] + 1, ends[1] + 1 + len(stretch.label))
-        if is_moment and places and places[-1] < canvas.width and not (marks.keys() | ticks) & {*places}:
-            marks |= dict(zip(places, stretch.label, strict=True))
-    return marks
-
-
-def _place_x(canvas: _Canvas, axis: Axis) -> list[tuple[int, str]]:
+def _place_x(canvas: Canvas, axis: Axis) -> list[tuple[int, str]]:
     """Return as many labels along the bottom as fit without touching."""
     for most in range(max(canvas.width // 6, 1), 0, -1):
         placed = [
-            (_cell(tick.position, canvas.left, canvas.right, canvas.width), tick.label)
+            (cell_of(tick.position, canvas.left, canvas.right, canvas.width), tick.label)
             for tick in axis_ticks(canvas.left, canvas.right, most, axis)
         ]
         if _stand_apart(placed):
@@ -467,12 +312,8 @@ def _stand_apart(placed: Sequence[tuple[int, str]]) -> bool:
     return all(b - a >= 1.5 * widest + 2 for a, b in itertools.pairwise(columns))
 
 
-def _place_y(ticks: Sequence[Tick], canvas: _Canvas) -> list[tuple[int, str]]:
+def _place_y(ticks: Sequence[Tick], canvas: Canvas) -> list[tuple[int, str]]:
     """Return the labels by row, one per row."""
     down = FINENESS[canvas.marker].down
-    rows = {_cell(tick.position, canvas.low, canvas.high, canvas.height * down) // down: tick.label for tick in ticks}
+    rows = {cell_of(tick.position, canvas.low, canvas.high, canvas.height * down) // down: tick.label for tick in ticks}
     return list(rows.items())
-
-
-def _cell(position: float, low: float, high: float, cells: int) -> int:
-    return int(scale(np.array([position]), low, high, cells)[0])

@@ -136,9 +136,12 @@ def _log_ticks(low: float, high: float, most: int) -> list[Tick]:
     """Powers of ten; with fewer than three of them in sight 1, 2 and 5; on less, round numbers."""
     decades = range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
     if len(decades) >= _LEAST_TICKS:
-        stride = max(1, math.ceil(len(decades) / max(most, 1)))
-        # From the highest power down: of three rows, the first must not be empty.
-        return [Tick(float(e), _power_label(e)) for e in decades if (decades[-1] - e) % stride == 0]
+        stride = math.ceil(len(decades) / max(most, 1))
+        if len(decades) // stride >= _LEAST_TICKS or most < _LEAST_TICKS:
+            chosen = [*decades[::stride]]
+        else:
+            chosen = [decades[0], (decades[0] + decades[-1]) // 2, decades[-1]]
+        return [Tick(float(e), _power_label(e)) for e in chosen]
     exponents = range(math.floor(low), math.ceil(high) + 1)
     fine = [[m * 10.0**e for e in exponents for m in steps] for steps in ((1.0, 3.0), _ROUND)]
     found = [[v for v in values if low <= math.log10(v) <= high] for values in fine]

@@ -10,9 +10,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.charts.edges import Stretch
 from tpu_console.tui.charts.marks import MarkKind
 from tpu_console.tui.charts.pens import pen_for
-from tpu_console.tui.charts.scene import Scene, Stretch, Trace, View, build_scene
+from tpu_console.tui.charts.scene import Scene, Trace, View, build_scene
 from tpu_console.tui.charts.series import Line
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def view(
     ends: tuple[float, float] = (0.0, 19.0),
     fixed: tuple[float, float] | None = None,
 ) -> View:
-    return View(width, height, axis, log, marker, 1, ends, fixed=fixed)
+    return View(width, height, axis, log, marker, ends, fixed=fixed)
 
 
 def built(*args: Trace, look: View | None = None) -> Scene:
@@ -173,7 +174,7 @@ def test_spikes_are_marked_in_rows_of_their_own_and_counted() -> None:
     ys = [60.0, *np.linspace(2, 1, 50), -30.0, *np.linspace(1, 0.5, 50)]
     scene = built(trace(ys), look=view(60, 20, ends=(0, 101)))
     rows = rows_of(scene)
-    assert scene.spikes == 2
+    assert scene.spikes == {"▲": 1, "▼": 1}
     assert rows[0].startswith("▲ 60.0")
     assert "▼ -30.0" in rows[-1]
     assert scene.y_range[1] < 3
@@ -189,14 +190,14 @@ def test_a_spike_inside_the_marked_row_is_given_its_value_where_there_is_room() 
 def test_a_fixed_range_marks_what_lies_outside() -> None:
     scene = built(trace([1.0, 2.0, 30.0]), look=view(ends=(0, 2), fixed=(0.0, 3.0)))
     assert scene.y_range == (0.0, 3.0)
-    assert scene.spikes == 1
+    assert scene.spikes == {"▲": 1}
 
 
 def test_a_second_line_carries_beads_to_its_end() -> None:
     scene = built(trace([1.0, 2.0]), trace([2.0, 3.0], slot=1), look=view(ends=(0, 1)))
     _, plain, beaded = scene.layers
-    assert "◆" not in plain.glyphs
-    assert [c for c, glyph in zip(beaded.columns, beaded.glyphs, strict=True) if glyph == "◆"][-1] == (scene.width - 1)
+    assert "■" not in plain.glyphs
+    assert [c for c, glyph in zip(beaded.columns, beaded.glyphs, strict=True) if glyph == "■"][-1] == (scene.width - 1)
 
 
 def test_raw_samples_stand_dim_behind_every_smoothed_line() -> None:

@@ -78,6 +78,19 @@ def test_a_log_axis_is_labelled_over_any_range(low: float, high: float, labels: 
     assert set(labels) <= {tick.label for tick in ticks}
 
 
+@pytest.mark.parametrize("decades", range(3, 12))
+@pytest.mark.parametrize("most", range(3, 9))
+def test_a_log_axis_has_three_labels_or_more(decades: int, most: int) -> None:
+    ticks = value_ticks(-3.3, -3.3 + decades, most, log_scale=True)
+    assert 3 <= len(ticks) <= most
+
+
+@given(low=st.floats(-1e6, 1e6), size=st.floats(1e-3, 1e6), most=st.integers(4, 12))
+def test_a_linear_axis_has_three_labels_or_more(low: float, size: float, most: int) -> None:
+    assume(size > 1e-4 * abs(low))
+    assert 3 <= len(value_ticks(low, low + size, most, log_scale=False)) <= most
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

@@ -1,0 +1,121 @@
+"""What stands at the edges of a plot: spikes beyond its range, and marks on the horizontal axis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .canvas import Canvas, Layer
+from .marks import MarkKind
+from .raster import scale
+from .ticks import format_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .series import Line
+
+ABOVE, BELOW = "▲", "▼"
+_STRETCHES = frozenset({MarkKind.VALIDATION, MarkKind.COMPILE})
+_MARKS = {
+    MarkKind.VALIDATION: "━",
+    MarkKind.COMPILE: "═",
+    MarkKind.LEARNING_RATE: "◆",
+    MarkKind.PAUSE: "║",
+    MarkKind.RESUME: "►",
+    MarkKind.ALERT: "!",
+    MarkKind.NAN: "!",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A mark in the axis's unit.
+
+    Attributes:
+        kind: What is marked.
+        begin: Where it begins.
+        end: Where it ends.
+        label: What to write about it.
+    """
+
+    kind: MarkKind
+    begin: float
+    end: float
+    label: str = ""
+
+
+def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, int]], *, log_scale: bool) -> list[Layer]:
+    """Mark where samples lie beyond the vertical range, with the farthest value where there is room for it.
+
+    Args:
+        lines: The curves.
+        canvas: Where they are drawn.
+        taken: Cells in which something is drawn.
+        log_scale: Whether values are decimal logarithms.
+    """
+    layers = []
+    for glyph, row, sign, edge in ((ABOVE, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
+        found: dict[int, float] = {}
+        for line in lines:
+            out = sign * line.y > sign * edge
+            columns = scale(line.x[out], canvas.left, canvas.right, canvas.width).tolist()
+            for column, value in zip(columns, line.y[out].tolist(), strict=True):
+                found[column] = max(value, found.get(column, value), key=lambda value: sign * value)
+        peaks = [max(group, key=lambda column: sign * found[column]) for group in _neighbours(sorted(found))]
+        labels = {at: format_value(10.0 ** found[at] if log_scale else found[at], 3) for at in peaks}
+        text = _beside(labels, glyph, canvas.width, {column for column, at in taken if at == row})
+        layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
+    return [layer for layer in layers if layer.columns]
+
+
+def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:
+    """Return the characters of a row by column: glyphs, with their label on the right or left where that is empty."""
+    row = dict.fromkeys(labels, glyph)
+    for column, label in labels.items():
+        right, left = f" {label}", f"{label} "
+        for begin, text in ((column + 1, right), (column - len(left), left)):
+            places = range(begin, begin + len(text))
+            around = {begin - 1, *places, places[-1] + 1} - {column}
+            if begin >= 0 and places[-1] < width and not (busy | row.keys()) & around:
+                row |= dict(zip(places, text, strict=True))
+                break
+    return row
+
+
+def _neighbours(columns: Sequence[int]) -> list[list[int]]:
+    """Split sorted columns into groups without gaps of two or more."""
+    groups: list[list[int]] = []
+    for column in columns:
+        if groups and column - groups[-1][-1] <= 2:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    return groups
+
+
+def axis_marks(stretches: Sequence[Stretch], canvas: Canvas, ticks: set[int]) -> dict[int, str]:
+    """Return what stands on the horizontal axis by column: stretches that can be seen, and moments with their labels.
+
+    Args:
+        stretches: What is marked.
+        canvas: What lies above the axis.
+        ticks: Columns of the axis's own labels.
+    """
+    marks: dict[int, str] = {}
+    order = [*MarkKind]
+    a_cell = (canvas.right - canvas.left) / canvas.width
+    for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
+        if stretch.end < canvas.left or stretch.begin > canvas.right:
+            continue
+        is_moment = stretch.kind not in _STRETCHES
+        if not is_moment and stretch.end - stretch.begin < a_cell / 2:
+            continue
+        ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
+        marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
+        places = range(ends[1] + 1, ends[1] + 1 + len(stretch.label))
+        if is_moment and places and places[-1] < canvas.width and not (marks.keys() | ticks) & {*places}:
+            marks |= dict(zip(places, stretch.label, strict=True))
+    return marks
