@@ -122,12 +122,11 @@ def _indented(text: str) -> list[str]:
 
 
 def _preset(name: str) -> Preset | None:
-    from tpu_console.engine.errors import ConfigError
-    from tpu_console.presets.catalog import find_preset
+    from .preset_choice import chosen_preset
 
     try:
-        return find_preset(name)
-    except ConfigError:
+        return chosen_preset(name)
+    except ConsoleError:
         return None
 
 

@@ -87,7 +87,8 @@ class RunningLine(Static):
         while len(shown) > 1 and len("   ".join(shown)) + 10 > room:
             shown.pop()
         more = f"   and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
-        self.update(Content("   ".join(shown) + more))
+        text = "   ".join(shown) + more
+        self.update(Content(text if len(text) <= room else f"▶ …{text[len(text) - room + 3 :]}"))
 
 
 def _text(overview: Overview) -> str:

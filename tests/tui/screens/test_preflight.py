@@ -71,7 +71,7 @@ async def shown(pilot: Pilot[None], app: Host) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-async def test_verdicts_stand_side_by_side_and_one_is_taken_over(size: tuple[int, int]) -> None:
+async def test_verdicts_are_listed_and_one_is_applied(size: tuple[int, int]) -> None:
     app = Host(telling([FITS, TOO_LARGE, REFUSED, FASTER]))
     async with app.run_test(size=size) as pilot:
         await shown(pilot, app)
@@ -109,7 +109,7 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
 
 
-async def test_progress_is_shown_with_the_time_and_can_be_cancelled() -> None:
+async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
     app = Host(speaking(ENDLESS))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
@@ -123,7 +123,7 @@ async def test_progress_is_shown_with_the_time_and_can_be_cancelled() -> None:
         await until(pilot, lambda: app.taken is None)
 
 
-async def test_leaving_ends_what_is_being_compiled() -> None:
+async def test_leaving_the_screen_ends_the_compilation() -> None:
     code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code += "print(os.getpid(), file=sys.stderr, flush=True)\n"
     app = Host(speaking(code + ENDLESS))
@@ -138,7 +138,7 @@ async def test_leaving_ends_what_is_being_compiled() -> None:
         await until(pilot, lambda: not psutil.pid_exists(pid))
 
 
-async def test_a_failure_is_told_with_its_remedy() -> None:
+async def test_a_failure_is_shown_with_its_remedy() -> None:
     app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'tpu-console[tpu]'\")"))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
@@ -147,7 +147,7 @@ async def test_a_failure_is_told_with_its_remedy() -> None:
         assert "pip install 'tpu-console[tpu]'" in app.words
 
 
-async def test_a_choice_comes_back_into_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", telling([FASTER]))
     app = ConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:
