@@ -84,6 +84,11 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         """Epochs that ended, over every `fit` of the run."""
         return self._epoch
 
+    @property
+    def steps_done(self) -> int:
+        """Steps of the epochs that ended, over every `fit` of the run."""
+        return self._step
+
     def _reset(self) -> None:
         self._began = self._clock()
         self._step = 0  # steps of the epochs that ended

@@ -204,9 +204,13 @@ def _fit(
 ) -> None:
     """Train the model, in two phases if it is fine-tuned."""
     from ..models.fine_tuning import training_phases, unfreeze
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
 
-    train = _with_input_meter(recorder, config, accelerator, data)
     bridge, callbacks = _callbacks(recorder, config, data, stopping)
+    _, meter = metered(data.train)
+    if meter is not None:
+        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
     for phase in training_phases(config):
         if phase.is_fine_tuning:
             if recorder.should_stop():
@@ -217,8 +221,9 @@ def _fit(
             raise StoppedError
         if recorder.team is not None:
             recorder.team.attach(model)
+        train = data.train_from(bridge.steps_done)
         model.fit(
-            train,
+            train if meter is None else metered(train, meter)[0],
             initial_epoch=bridge.epochs_done,
             epochs=phase.last_epoch,
             steps_per_epoch=data.steps_per_epoch,
@@ -228,17 +233,6 @@ def _fit(
             shuffle=False,
             verbose=0,
         )
-
-
-def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
-    """Return the training batches, with a meter for the time that training waits for them if there can be one."""
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
-
-    train, meter = metered(data.train)
-    if meter is not None:
-        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
-    return train
 
 
 def _callbacks(
