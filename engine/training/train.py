@@ -19,6 +19,7 @@ from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
+from ..runs.checkpoint import read_checkpoint
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -27,6 +28,7 @@ from ..runs.events import (
     Progress,
     RunFinished,
     RunOutcome,
+    RunResumed,
     RunStarted,
     ValidationProgress,
 )
@@ -45,16 +47,24 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
+    from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
     from ..runs.stop_token import StopToken
     from .bridge import BridgeCallback
+    from .checkpoints import Arrays, Checkpoints
 
 
 def train_and_report(
-    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: RunSource
+    run: RunDirectory,
+    config: RunConfig,
+    journal: JournalWriter,
+    stop_token: StopToken,
+    *,
+    source: RunSource,
+    resumes: str | None = None,
 ) -> bool:
     """Train, and write how it ended as the run's last event.
 
@@ -64,15 +74,17 @@ def train_and_report(
         journal: Its journal.
         stop_token: How the run is asked to stop.
         source: What trains.
+        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
 
     Returns:
         Whether the run finished; False when it failed.
     """
     recorder = Recorder(run, journal, stop_token)
     values = config.model_dump(mode="json")
-    recorder.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
+    started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
     try:
-        recorder.emit(_train(recorder, config, source))
+        saved = _begin(recorder, started, resumes)
+        recorder.emit(_train(recorder, config, source, saved))
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
         recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
@@ -89,13 +101,36 @@ def train_and_report(
     return True
 
 
+def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
+    """Write the first event of a run or of its continuation; return the checkpoint, if there is one."""
+    if resumes is None:
+        recorder.emit(started)
+        return None
+    saved = read_checkpoint(recorder.run.checkpoints / resumes) if resumes else None
+    at = saved[0] if saved else None
+    recorder.emit(
+        RunResumed(
+            epoch=at.epoch if at else 0,
+            epoch_step=at.epoch_step if at else 0,
+            step=at.step if at else 0,
+            elapsed_s=at.elapsed_s if at else 0.0,
+            pid=started.pid,
+            host=started.host,
+            config=started.config,
+        )
+    )
+    return saved
+
+
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
     # On a full disk the traceback is lost, and the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
         log.write(log_text(error))
 
 
-def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinished:
+def _train(
+    recorder: Recorder, config: RunConfig, source: RunSource, saved: tuple[Header, Arrays] | None
+) -> RunFinished:
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
@@ -113,7 +148,7 @@ def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinis
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
     with Sampler(recorder, accelerator), accelerator.scope():
-        finished = _fit_and_save(recorder, config, accelerator, data, stopwatch)
+        finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
@@ -192,13 +227,18 @@ def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None
 
 
 def _fit_and_save(
-    recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
+    recorder: Recorder,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    stopwatch: Stopwatch,
+    saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping)
+    _fit(recorder, config, accelerator, data, model, stopping, saved)
     outcome, reason = _how_it_ended(recorder, stopping)
     if recorder.team is not None and not recorder.team.is_leader:
         report_classes(recorder, model, data.validation, data.examples, config)  # a pass that all hosts make together
@@ -209,52 +249,61 @@ def _fit_and_save(
 
 
 def _fit(
-    recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, model: Any, stopping: Any
+    recorder: Recorder,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    model: Any,
+    stopping: Any,
+    saved: tuple[Header, Arrays] | None,
 ) -> None:
     """Train the model, in two phases if it is fine-tuned."""
     from ..models.fine_tuning import training_phases, unfreeze
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+    from .checkpoints import placed
 
-    train = _with_input_meter(recorder, config, accelerator, data)
-    bridge, callbacks = _callbacks(recorder, config, data, stopping)
-    for phase in training_phases(config):
+    if saved is not None:
+        saved = placed(saved[0], data), saved[1]
+    bridge, checkpoints, callbacks = _callbacks(recorder, config, data, stopping, saved)
+    _, meter = metered(data.train)
+    if meter is not None:
+        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
+    begun_phase = saved[0].phase if saved is not None else 0
+    for number, phase in enumerate(training_phases(config)):
         if phase.is_fine_tuning:
             if recorder.should_stop():
                 break
             recorder.notice(unfreeze(model, config))
-        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data)
+        if number < begun_phase:
+            continue
+        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data, saved and saved[0])
         if recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
+        checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
+        train = data.train_from(checkpoints.batches)
+        is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
         model.fit(
-            train,
-            initial_epoch=bridge.epochs_done,
-            epochs=phase.last_epoch,
+            train if meter is None else metered(train, meter)[0],
+            initial_epoch=checkpoints.epoch,
+            epochs=checkpoints.epoch if is_over else phase.last_epoch,
             steps_per_epoch=data.steps_per_epoch,
             validation_data=data.validation,
-            validation_freq=config.validation_freq,
+            validation_freq=checkpoints.validated_epochs(config.validation_freq),
             callbacks=callbacks,
             shuffle=False,
             verbose=0,
         )
 
 
-def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
-    """Return the training batches, with a meter for the time that training waits for them if there can be one."""
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
-
-    train, meter = metered(data.train)
-    if meter is not None:
-        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
-    return train
-
-
 def _callbacks(
-    recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any
-) -> tuple[BridgeCallback, list[Any]]:
-    """Return the callback that reports training, and all callbacks in the order in which they act."""
+    recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
+) -> tuple[BridgeCallback, Checkpoints, list[Any]]:
+    """Return the callbacks that report training and save its state, and all in the order in which they act."""
     from .bridge import BridgeCallback
+    from .checkpoints import Checkpoints
 
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
@@ -263,9 +312,12 @@ def _callbacks(
         replica_batch=config.batch_size,
         monitor=monitor,
         epochs=config.epochs,
+        resumed=saved[0] if saved is not None else None,
     )
     saving = _epoch_end_callbacks(recorder, config, monitor, data.examples)
-    return bridge, [bridge, *([stopping] if stopping else []), *saving]
+    checkpoints = Checkpoints(recorder, config, data, bridge, stopping, saved)
+    checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
+    return bridge, checkpoints, [checkpoints, bridge, *([stopping] if stopping else []), *saving]
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
@@ -281,8 +333,19 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     return model
 
 
-def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
-    """Compile the model and choose `steps_per_execution`; return the reason for it."""
+def _compile(
+    recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline, saved: Header | None
+) -> str:
+    """Compile the model and choose `steps_per_execution`; return the reason for it.
+
+    Args:
+        recorder: The run.
+        model: The model.
+        config: The configuration of the phase.
+        accelerator: Where it trains.
+        data: Its input.
+        saved: The checkpoint that is resumed; None if the run begins.
+    """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
 
@@ -295,18 +358,19 @@ def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Acc
         data.steps_per_epoch,
         uses_strategy=accelerator.uses_strategy,
     )
-    if accelerator.uses_strategy or accelerator.backend == JAX:
+    if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
         build_ahead(model, data.train.element_spec, config.batch_size)
+    is_known = saved is not None and saved.steps_per_execution > 1 and config.steps_per_execution == "auto"
     chosen = execution.choose_execution(
         model,
-        config.steps_per_execution,
+        saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
         len(accelerator.replicas),
         data.steps_per_epoch,
         data.calibration,
         accelerator.backend,
     )
     model.steps_per_execution = chosen.steps
-    return chosen.reason
+    return "auto: as before the run was resumed" if is_known else chosen.reason
 
 
 def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
