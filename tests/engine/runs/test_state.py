@@ -28,6 +28,7 @@ from tpu_console.engine.runs.events import (
     ReplicaMemory,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunStarted,
     StopRequested,
     ValidationProgress,
@@ -161,6 +162,21 @@ def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
     assert state.train.metrics == {"loss": Series([2.0, 0.0, 0.5]), "accuracy": Series([math.nan, math.nan, 0.9])}
     assert state.validation.metrics == {"loss": Series([1.5])}
     assert (state.validation.step, state.validation.epoch) == (Series([4]), Series([1.0]))
+
+
+def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interrupted() -> None:
+    losses = [8.0, 4.0, 2.0, 1.0, 9.0, 7.0, 5.0, 3.0]
+
+    def reported(step: int) -> Progress:
+        begin = (step - 1) // 4 * 4
+        return progress(step, loss=sum(losses[begin:step]) / (step - begin))
+
+    fit = FitStarted(2, 4, 32, 32, 1)
+    whole = after(fit, *(reported(step) for step in (2, 4, 5, 6, 7, 8)))
+    resumed = RunResumed(1, 2, 6, 3.0, 7, "host")
+    seam = after(fit, *(reported(step) for step in (2, 4, 5, 6, 8)), resumed, reported(7), reported(8))
+    assert seam.train == whole.train
+    assert seam.train.metrics["loss"] == Series([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
 
 
 def test_speeds_and_the_learning_rate_have_one_point_an_epoch() -> None:
