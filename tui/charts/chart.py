@@ -22,7 +22,7 @@ from .marks import MarkKind
 from .mouse import HEADER_ROWS, PointedPlot
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Trace, View, build_scene, column_of
+from .scene import Scene, Trace, View, build_scene
 from .series import Series
 from .window import Mode, resolved
 from .y_range import YRange, is_log_fit
@@ -159,21 +159,11 @@ class MetricChart(PointedPlot):
             self._strips = Visual.to_strips(self, visualize(self, picture), *self.size, self.visual_style)
         if y >= len(self._strips):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
-        column = self._crosshair_column
+        column = self._column_of(self.cursor)
         plot_row = y - HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
             return self._strips[y]
         return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.height)
-
-    @property
-    def _crosshair_column(self) -> int | None:
-        """The column of the widget in which the crosshair stands."""
-        if self.cursor is None or self._scene is None:
-            return None
-        left, right = self._scene.ends
-        if not left <= self.cursor.x <= right:
-            return None
-        return self._margin + column_of(self.cursor.x, self._scene)
 
     def _look(self) -> tuple[object, ...]:
         """Return everything except the samples that decides how the picture looks."""
