@@ -18,7 +18,7 @@ from .crosshair import with_crosshair
 from .edges import Stretch
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
-from .marks import MarkKind
+from .marks import MarkKind, MarkTable
 from .mouse import HEADER_ROWS, PointedPlot
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
@@ -95,7 +95,7 @@ class MetricChart(PointedPlot):
         self._cost_clock = cost_clock
         self._gate = RedrawGate(clock, max_share=max_share)
         self._timer: Timer | None = None
-        self._marks: tuple[Mark, ...] = ()
+        self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
         self._slots: dict[str, int] = {}
         self._picture = Text()
@@ -109,10 +109,12 @@ class MetricChart(PointedPlot):
 
         Args:
             curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
-            marks: What to mark on the horizontal axis.
+            marks: What to mark on the horizontal axis; another sequence object if they change.
             ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
         """
-        self._marks, self._ruler = tuple(marks), tuple(ruler)
+        if marks is not self._marks.marks:
+            self._marks = MarkTable(marks)
+        self._ruler = tuple(ruler)
         was_empty = not self._has_samples
         self._curves = tuple(curves)
         self._gate.mark()
@@ -294,7 +296,8 @@ class MetricChart(PointedPlot):
     def _stretches(self, ends: Extent) -> list[Stretch]:
         """Return the marks of the run and of NaN on this axis."""
         axis = self.axis
-        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in self._marks]
+        visible = self._marks.visible(axis, ends, least=(ends[1] - ends[0]) / self.size.width / 2)
+        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
         nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
         return marks + [Stretch(MarkKind.NAN, x, x) for x in nan_x]
 

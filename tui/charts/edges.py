@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .canvas import Canvas, Layer
-from .marks import MarkKind
+from .marks import STRETCHES, MarkKind
 from .raster import scale
 from .ticks import format_value
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .series import Line
 
 ABOVE, BELOW = "▲", "▼"
-_STRETCHES = frozenset({MarkKind.VALIDATION, MarkKind.COMPILE})
 _MARKS = {
     MarkKind.VALIDATION: "━",
     MarkKind.COMPILE: "═",
@@ -108,9 +107,9 @@ def axis_marks(stretches: Sequence[Stretch], canvas: Canvas, ticks: set[int]) ->
     order = [*MarkKind]
     a_cell = (canvas.right - canvas.left) / canvas.width
     for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
-        if stretch.end < canvas.left or stretch.begin > canvas.right:
+        if not (stretch.end >= canvas.left and stretch.begin <= canvas.right):
             continue
-        is_moment = stretch.kind not in _STRETCHES
+        is_moment = stretch.kind not in STRETCHES
         if not is_moment and stretch.end - stretch.begin < a_cell / 2:
             continue
         ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
