@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -71,14 +72,17 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
 
 
 def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:
-    """Return the characters of a row by column: glyphs, with their label on the right or left where that is empty."""
+    """Return the characters of a row by column: glyphs, with their labels on the right or left.
+
+    Labels stand where the row is empty or else, once there are no others in the way, over the curve next to the spike.
+    """
     row = dict.fromkeys(labels, glyph)
     for column, label in labels.items():
-        right, left = f" {label}", f"{label} "
-        for begin, text in ((column + 1, right), (column - len(left), left)):
+        right, left = (column + 1, f" {label}"), (column - len(label) - 1, f"{label} ")
+        for taken, (begin, text) in itertools.product((busy, set[int]()), (right, left)):
             places = range(begin, begin + len(text))
             around = {begin - 1, *places, places[-1] + 1} - {column}
-            if begin >= 0 and places[-1] < width and not (busy | row.keys()) & around:
+            if begin >= 0 and places[-1] < width and not (taken | row.keys()) & around:
                 row |= dict(zip(places, text, strict=True))
                 break
     return row
