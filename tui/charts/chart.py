@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.style import Style
 from rich.text import Text
@@ -30,6 +30,7 @@ from .y_range import YRange, is_log_fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual.geometry import Region
     from textual.timer import Timer
 
     from .curve import Curve
@@ -103,6 +104,7 @@ class MetricChart(PointedPlot):
         self._strips_style: object = None
         self._fixed: Extent | None = None
         self._drawn_look: tuple[object, ...] | None = None
+        self._is_due = True
 
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
@@ -145,7 +147,8 @@ class MetricChart(PointedPlot):
     def render(self) -> Text:
         """Return the picture without the crosshair; redraw it if its look has changed or a redraw is due."""
         look = self._look()
-        if self._gate.ready(force=look != self._drawn_look):
+        is_due, self._is_due = self._is_due or look != self._drawn_look, False
+        if is_due and self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
             self._picture = self._draw()
             self._drawn_look = look
@@ -166,6 +169,11 @@ class MetricChart(PointedPlot):
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
             return self._strips[y]
         return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.height)
+
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Repaint regions of the picture as it is, or all of it, with the newest samples if a redraw is due."""
+        self._is_due = self._is_due or not regions
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def _look(self) -> tuple[object, ...]:
         """Return everything except the samples that decides how the picture looks."""

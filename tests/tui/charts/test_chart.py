@@ -351,6 +351,21 @@ async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve()
         assert shown(app.chart) == before
 
 
+async def test_moving_the_crosshair_never_shows_half_of_a_new_picture() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [1.0, 0.9]))
+        shown(app.chart)
+        app.chart.show([curve("loss", [1.0, 0.9, 0.25])])
+        app.clock.now_s += 1.0  # the gate is open, but its timer has not fired
+        app.chart.cursor = Cursor(1.0)
+        await pilot.pause()
+        assert "train 0.9000" in shown(app.chart)[1]
+        assert "2.5" not in shown(app.chart)[-1]
+        while "train 0.2500" not in shown(app.chart)[1]:
+            await pilot.pause(0.01)
+
+
 async def test_a_moved_crosshair_leaves_nothing_behind_inside_a_border() -> None:
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:
