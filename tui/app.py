@@ -290,7 +290,7 @@ class ConsoleApp(App[int]):
 
         question = Question(
             "Quit tpu-console?",
-            "Runs that are training continue. `tpu-console attach` shows them again.",
+            "Runs keep training. To watch one again: tpu-console attach",
             yes="Quit",
             no="Stay",
         )

@@ -122,12 +122,11 @@ def _indented(text: str) -> list[str]:
 
 
 def _preset(name: str) -> Preset | None:
-    from tpu_console.engine.errors import ConfigError
-    from tpu_console.presets.catalog import find_preset
+    from .preset_choice import chosen_preset
 
     try:
-        return find_preset(name)
-    except ConfigError:
+        return chosen_preset(name)
+    except ConsoleError:
         return None
 
 
@@ -204,7 +203,7 @@ def _epochs(overview: Details) -> list[str]:
         return []
     names = list(dict.fromkeys(name for epoch in state.epochs for name in epoch.logs))[: 2 * MOST_METRICS]
     best = best_epoch(state.epochs, state.monitor)
-    titles = ["epoch", "time", "compiling", "validating", "ms/step", "img/s", "lr", *names]
+    titles = ["epoch", "time", "compiling", "validating", "ms/step", "images/s", "lr", *names]
     rows = [
         [
             str(epoch.epoch),

@@ -160,7 +160,7 @@ def exit_code(verdicts: Sequence[Verdict]) -> int:
 
 def _advised(config: RunConfig, verdict: Verdict) -> Verdict:
     chosen = config.model_copy(update={"batch_size": verdict.replica_batch, "precision": verdict.precision})
-    told = {finding.text for finding in verdict.findings}
-    more = [one for one in static_advice(chosen, verdict.devices) if one.text not in told]
+    known = {finding.text for finding in verdict.findings}
+    more = [one for one in static_advice(chosen, verdict.devices) if one.text not in known]
     findings = most_severe_first([*verdict.findings, *more])
     return replace(verdict, findings=findings)

@@ -70,7 +70,7 @@ class ProgressLines:
         self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
         self._clock = clock
         self._step: Step | None = None
-        self._began_at = self._told_at = 0.0
+        self._began_at = self._shown_at = 0.0
         self._began_with = 0
         self._is_open = False  # the step's end was not printed yet
         self._is_drawn = False  # the current line will be rewritten
@@ -88,7 +88,7 @@ class ProgressLines:
             return
         if step.is_over:
             self.finish()
-        elif begins or now - self._told_at >= (_REDRAW_S if self._is_terminal else EVERY_S):
+        elif begins or now - self._shown_at >= (_REDRAW_S if self._is_terminal else EVERY_S):
             self._write(running_text(step, now - self._began_at, self._began_with, bar=self._is_terminal))
 
     def tick(self) -> None:
@@ -96,7 +96,7 @@ class ProgressLines:
         step, now = self._step, self._clock()
         if step is None or not self._is_open:
             return
-        if now - self._told_at >= (_TICK_S if self._is_terminal else EVERY_S):
+        if now - self._shown_at >= (_TICK_S if self._is_terminal else EVERY_S):
             seconds = now - self._began_at
             text = running_text(step, seconds, self._began_with, bar=self._is_terminal)
             is_stuck = step.done == self._began_with and not step.only_takes_time
@@ -122,7 +122,7 @@ class ProgressLines:
                 complain([ended_text(self._step, seconds, self._began_with)])
 
     def _write(self, text: str) -> None:
-        self._told_at = self._clock()
+        self._shown_at = self._clock()
         if self._is_terminal:
             self._draw(text)
         else:

@@ -58,7 +58,11 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
     parts += [_entry(" ".join(shown), text, 10) for text, shown in keys.items()]
-    parts += [_entry("tab", "Go to the next pane; arrow keys, page up and page down scroll it.", 10)]
+    parts += [
+        _entry(
+            "tab", "Go to the next pane; the arrow keys, page up and page down scroll it. j and k move in lists.", 10
+        )
+    ]
     parts += [Content(""), Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, 14) for name, text in _FIGURES]
     return TextDialog("Help", Content("\n").join(parts))

@@ -107,8 +107,8 @@ def _why_no_rate(state: RunState, process: int, *, is_lost: bool) -> str:
     if is_lost:
         return LOST
     sampled = state.hosts.get(process)
-    told = sampled.why_not.get("examples_per_s", "") if sampled is not None else ""
-    return told or silence(state)
+    reason = sampled.why_not.get("examples_per_s", "") if sampled is not None else ""
+    return reason or silence(state)
 
 
 def silence(state: RunState) -> str:
@@ -147,31 +147,31 @@ def no_batch(state: RunState) -> str:
     return "" if state.fit.replica_batch else "unknown for this dataset"
 
 
-def no_memory(state: RunState, told: ReplicaMemory | None) -> str:
+def no_memory(state: RunState, usage: ReplicaMemory | None) -> str:
     """Say why a replica's memory is unknown or only partly known; empty if it is known."""
-    if told is None:
+    if usage is None:
         return silence(state)
-    if told.used_bytes is None or told.limit_bytes is None:
-        return told.why_not or "not reported by the runtime"
+    if usage.used_bytes is None or usage.limit_bytes is None:
+        return usage.why_not or "not reported by the runtime"
     return ""
 
 
-def no_duty(state: RunState, told: ReplicaMemory | None) -> str:
+def no_duty(state: RunState, usage: ReplicaMemory | None) -> str:
     """Say why a replica's duty cycle is unknown; empty if it is known."""
-    if told is None:
+    if usage is None:
         return silence(state)
-    return "" if told.duty_percent is not None else told.duty_why_not or "not reported by the runtime"
+    return "" if usage.duty_percent is not None else usage.duty_why_not or "not reported by the runtime"
 
 
-def mean_duty(told: Iterable[ReplicaMemory]) -> float | None:
+def mean_duty(usage: Iterable[ReplicaMemory]) -> float | None:
     """Return the mean duty cycle in percent of the replicas that report one; None if none does."""
-    known = [memory.duty_percent for memory in told if memory.duty_percent is not None]
+    known = [memory.duty_percent for memory in usage if memory.duty_percent is not None]
     return fmean(known) if known else None
 
 
-def fullest(told: Iterable[ReplicaMemory]) -> ReplicaMemory | None:
+def fullest(usage: Iterable[ReplicaMemory]) -> ReplicaMemory | None:
     """Return the replica with the least free memory among those that report it; None if none does."""
-    known = [memory for memory in told if memory.used_bytes is not None]
+    known = [memory for memory in usage if memory.used_bytes is not None]
     return max(known, key=lambda memory: (memory.used_bytes or 0) / (memory.limit_bytes or math.inf), default=None)
 
 

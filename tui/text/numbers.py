@@ -20,7 +20,7 @@ NONE = "–"
 
 
 def duration(seconds: float | None) -> str:
-    """Write a duration with about three digits: ``41 µs``, ``41 ms``, ``0.41 s``, ``12.3 s``, ``1m 12s``, ``2h 05m``."""
+    """Write a duration with about three digits: ``41 µs``, ``41 ms``, ``0.41 s``, ``12.3 s``, ``1m 12s``."""
     if seconds is None or not math.isfinite(seconds):
         return NONE
     seconds = max(0.0, seconds)

@@ -148,7 +148,8 @@ def efficiency_text(tpu: str, measured_ms: float, best_ms: float, share: float) 
         best_ms: Time of a step in the best case.
         share: The share of the best case that was reached.
     """
-    return f"{percent(100 * share)} of the best case for {tpu}: {milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
+    figures = f"{milliseconds(measured_ms)} ms/step, {milliseconds(best_ms)} at best"
+    return f"{percent(100 * share)} of the best case for {tpu}: {figures}"
 
 
 def best_text(state: RunState) -> str:

@@ -15,7 +15,8 @@ from ..terminal.ascii import AsciiOnly
 from ..text.confusion import READING, cell_len, clean, mistake_text, scrolling_layout, set_cell_size, share, worst_first
 from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells
-from ..text.pictures import Depth, Picture, gallery
+from ..text.pictures import Depth, gallery
+from ..text.tables import Column, fitting
 from .reading import SCROLL_KEYS, Reading
 from .rows_pane import Row, RowsPane
 
@@ -32,8 +33,14 @@ if TYPE_CHECKING:
 _LEVELS = (0.05, 0.2, 0.5, 0.8)
 """Shares of a row at which a cell of the matrix becomes a shade stronger."""
 
-_FIGURES_WIDTH = 32
-_LONGEST_BAR = 24
+_FIGURES = (
+    Column("precision", 2, right=True, width=9),
+    Column("recall", 3, right=True, width=6),
+    Column("F1", 4, right=True, width=5),
+    Column("examples", 1, right=True, width=8),
+)
+_GAP = 2
+_SHORTEST_BAR, _LONGEST_BAR = 5, 24
 _POOR = 0.5
 
 
@@ -50,22 +57,27 @@ class ScoresPane(RowsPane):
     def __init__(self, report: ClassReport) -> None:
         super().__init__("classes, worst first", "classes")
         self._scores = worst_first(report)
-        self._names_cells = max(len("class"), *(cell_len(clean(one.name)) for one in self._scores))
+        self._class = Column("class", 9, width=max(len("class"), *(cell_len(clean(one.name)) for one in self._scores)))
 
-    def widest(self) -> int:
-        """Return the width of a row without its bar, in cells."""
-        return self._names_cells + _FIGURES_WIDTH
+    @property
+    def _figures(self) -> list[Column]:
+        """The columns after the name that fit."""
+        return fitting([self._class, *_FIGURES], self.room, _GAP)[1:]
+
+    @property
+    def _bar(self) -> int:
+        room = self.room - self._class.width - sum(column.width + _GAP for column in self._figures) - 1
+        return min(room, _LONGEST_BAR) if room >= _SHORTEST_BAR else 0
 
     def head(self) -> list[Row]:
         """The names of the columns."""
         gap = " " * (self._bar + bool(self._bar))
-        names = f"{'class':<{self._names_cells}} {gap}{'precision':>9}{'recall':>7}{'F1':>7}{'examples':>9}"
-        return [[(names, "head")]]
+        return [[(f"{self._class.cell('class')}{gap}{self._cells([column.title for column in _FIGURES])}", "head")]]
 
-    @property
-    def _bar(self) -> int:
-        room = self.size.width - self.widest() - 2
-        return min(room, _LONGEST_BAR) if room >= 5 else 0
+    def _cells(self, texts: Sequence[str]) -> str:
+        shown = self._figures
+        pairs = zip(_FIGURES, texts, strict=True)
+        return "".join(" " * _GAP + column.cell(text) for column, text in pairs if column in shown)
 
     def row_count(self) -> int:
         """How many classes there are."""
@@ -74,15 +86,12 @@ class ScoresPane(RowsPane):
     def row(self, index: int) -> Row:
         """One class."""
         one = self._scores[index]
-        name = set_cell_size(clean(one.name), self._names_cells)
-        figures = [share(value) for value in (one.precision, one.recall, one.f1)]
-        text = f"{figures[0]:>9}{figures[1]:>7}{figures[2]:>7}{one.examples:>9,}"
         look = "bad" if one.f1 is not None and one.f1 < _POOR else ""
-        row = [(f"{name} ", look)]
-        if self._bar:
-            full = bar_cells(one.f1 or 0.0, self._bar)
-            row += [(BAR * full, look or "now"), (f"{BAR_LEFT * (self._bar - full)} ", "faint")]
-        return [*row, (text, look)]
+        row = [(set_cell_size(clean(one.name), self._class.width), look)]
+        if bar := self._bar:
+            full = bar_cells(one.f1 or 0.0, bar)
+            row += [(f" {BAR * full}", look or "now"), (BAR_LEFT * (bar - full), "faint")]
+        return [*row, (self._cells([*map(share, (one.precision, one.recall, one.f1)), f"{one.examples:,}"]), look)]
 
 
 class MatrixPane(RowsPane):
@@ -211,7 +220,7 @@ class PicturesPane(Reading):
     def __init__(self, report: ClassReport) -> None:
         super().__init__(id="pictures", classes="pane")
         self.border_title = "pictures of mistakes, the surest first"
-        self._pictures = [Picture(one.caption, one.height, one.width, one.rgb) for one in report.pictures]
+        self._pictures = report.pictures
 
     def compose(self) -> ComposeResult:
         """Lay out the room for the pictures."""

@@ -106,8 +106,8 @@ def _files(preset: Preset) -> list[tuple[str, str]]:
     if found is None:
         return [("Data", config.dataset)]
     if found.problems:
-        told = found.problems[0].message
-        state = "not on this machine yet" if "is not there; looked for" in told else told
+        problem = found.problems[0].message
+        state = "not on this machine yet" if "is not there; looked for" in problem else problem
     elif (train := found.train(config.data.validation_fraction)) is None:
         state = found.unknown
     else:

@@ -129,7 +129,7 @@ class ReplicaPanel(RowsPane):
         for column in table.columns:
             text = table.cell(column, index)
             if column.title == "memory":
-                row += self._memory(text, table.figures[index].told, self.room - taken)
+                row += self._memory(text, table.figures[index].usage, self.room - taken)
                 continue
             taken += column.width + 2
             row.append((f"{column.cell(text)}  ", look))
@@ -144,13 +144,16 @@ class ReplicaPanel(RowsPane):
             return (NOW, "now") if host.process == self._chosen else (" ", "")
         return " ", ""
 
-    def _memory(self, text: str, told: ReplicaMemory | None, width: int) -> Row:
-        if told is None or told.used_bytes is None or not told.limit_bytes:
+    def _memory(self, text: str, usage: ReplicaMemory | None, width: int) -> Row:
+        if usage is None or usage.used_bytes is None or not usage.limit_bytes:
             return [(text, "faint")]
-        if told.peak_bytes is not None and len(peak := f" peak {memory(told.peak_bytes, None)}") <= width - _PEAK_FROM:
+        if (
+            usage.peak_bytes is not None
+            and len(peak := f" peak {memory(usage.peak_bytes, None)}") <= width - _PEAK_FROM
+        ):
             text += peak
         room = min(_LONGEST_BAR, width - len(text) - 1)
-        share = told.used_bytes / told.limit_bytes
+        share = usage.used_bytes / usage.limit_bytes
         look = "bad" if share > _NEARLY_FULL else "now"
         if room < _SHORTEST_BAR:
             return [(text, look if look == "bad" else "")]

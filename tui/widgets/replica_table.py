@@ -51,12 +51,12 @@ class Figures:
     Args:
         texts: Each figure as text, by its column; empty if it is unknown.
         whys: Why it is missing or incomplete, by its column; empty if it is complete.
-        told: The memory that the bar shows.
+        usage: The memory that the bar shows.
     """
 
     texts: Mapping[str, str]
     whys: Mapping[str, str]
-    told: ReplicaMemory | None
+    usage: ReplicaMemory | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,13 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     replicas = state.accelerator.replicas if state.accelerator is not None else ()
     hosts = hosts_of(state)
     is_grouped = len(replicas) >= GROUPED_FROM and len(hosts) > 1
-    told = [figures_of(state, hosts, replica) for replica in replicas]
+    usage = [figures_of(state, hosts, replica) for replica in replicas]
     items = _grouped(hosts, chosen) if is_grouped else list[Item](replicas)
-    figures = [figures_of(state, hosts, item) for item in items] if is_grouped else told
-    known = [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if any(figures.texts[name] for figures in told)]
-    partly = _reasons(told, known)
+    figures = [figures_of(state, hosts, item) for item in items] if is_grouped else usage
+    known = [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if any(figures.texts[name] for figures in usage)]
+    partly = _reasons(usage, known)
     notes = {why: number for number, why in enumerate(partly, 1)}
-    wholly = _reasons(told, [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if name not in known])
+    wholly = _reasons(usage, [name for name in (_BATCH, _IMAGES, _DUTY, _MEMORY) if name not in known])
     remarks = [f"({notes[why]}) {', '.join(names)}: {why}" for why, names in partly.items()]
     remarks += [f"{', '.join(names)}: {why}" for why, names in wholly.items()]
     whole = ReplicaTable(state, hosts, items, figures, (), notes, remarks)
@@ -122,11 +122,11 @@ def table_of(state: RunState, width: int, chosen: int) -> ReplicaTable:
     return replace(whole, columns=columns, remarks=[*_unseen(whole, columns, width, is_grouped), *remarks])
 
 
-def _reasons(told: Sequence[Figures], names: Sequence[str]) -> dict[str, list[str]]:
+def _reasons(usage: Sequence[Figures], names: Sequence[str]) -> dict[str, list[str]]:
     """Return the reasons for missing figures, each with the names of its rows."""
     reasons: dict[str, list[str]] = {}
     for name in names:
-        for why in dict.fromkeys(figures.whys[name] for figures in told):
+        for why in dict.fromkeys(figures.whys[name] for figures in usage):
             if why:
                 reasons.setdefault(why, []).append("duty cycle" if name == _DUTY else name)
     return reasons
@@ -166,37 +166,37 @@ def figures_of(state: RunState, hosts: Mapping[int, Host], item: Item) -> Figure
     batch = count(replica_batch) if replica_batch else ""
     if isinstance(item, Host):
         host, rate = item, item.images_per_s
-        all_told = [told for replica in item.replicas if (told := _told(state, host, replica)) is not None]
-        one = next(iter(all_told), None)
-        told, duty = fullest(all_told) or one, mean_duty(all_told)
+        usages = [usage for replica in item.replicas if (usage := _usage(state, host, replica)) is not None]
+        one = next(iter(usages), None)
+        usage, duty = fullest(usages) or one, mean_duty(usages)
         why_duty = no_duty(state, one) if duty is None else ""
     else:
         host = hosts[item.process]
-        rate, told = host.images_a_replica, _told(state, host, item)
-        duty, why_duty = told.duty_percent if told is not None else None, no_duty(state, told)
-    why_memory = no_memory(state, told)
+        rate, usage = host.images_a_replica, _usage(state, host, item)
+        duty, why_duty = usage.duty_percent if usage is not None else None, no_duty(state, usage)
+    why_memory = no_memory(state, usage)
     if host.lost is not None:
         why_duty = why_memory = LOST
     texts = {
         _BATCH: batch,
         _IMAGES: count(rate),
         _DUTY: percent(duty),
-        _MEMORY: _memory_text(told),
+        _MEMORY: _memory_text(usage),
     }
     whys = {_BATCH: no_batch(state), _IMAGES: host.why_not, _DUTY: why_duty, _MEMORY: why_memory}
-    return Figures(texts, whys, told)
+    return Figures(texts, whys, usage)
 
 
-def _told(state: RunState, host: Host, replica: Replica) -> ReplicaMemory | None:
+def _usage(state: RunState, host: Host, replica: Replica) -> ReplicaMemory | None:
     """Return the last memory figures of a replica; those of a lost host are out of date and not shown."""
     return state.memory.get(replica.index) if host.lost is None else None
 
 
-def _memory_text(told: ReplicaMemory | None) -> str:
-    if told is None or (told.used_bytes is None and told.limit_bytes is None):
+def _memory_text(usage: ReplicaMemory | None) -> str:
+    if usage is None or (usage.used_bytes is None and usage.limit_bytes is None):
         return ""
-    unknown = "?/" if told.used_bytes is None else ""
-    return unknown + memory(told.used_bytes, told.limit_bytes)
+    unknown = "?/" if usage.used_bytes is None else ""
+    return unknown + memory(usage.used_bytes, usage.limit_bytes)
 
 
 def _named(name: str, item: Item, hosts: Mapping[int, Host]) -> str:

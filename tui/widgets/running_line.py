@@ -87,9 +87,10 @@ class RunningLine(Static):
         while len(shown) > 1 and len("   ".join(shown)) + 10 > room:
             shown.pop()
         more = f"   and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
-        self.update(Content("   ".join(shown) + more))
+        text = "   ".join(shown) + more
+        self.update(Content(text if len(text) <= room else f"▶ …{text[len(text) - room + 3 :]}"))
 
 
 def _text(overview: Overview) -> str:
-    total = f"/{overview.epochs}" if overview.epochs is not None else ""
-    return f"▶ {overview.run.run_id} {overview.status_text}, epoch {overview.epochs_done}{total}"
+    epochs = f", epoch {overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else ""
+    return f"▶ {overview.run.run_id} {overview.status_text}{epochs}"

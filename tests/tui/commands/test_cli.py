@@ -92,7 +92,7 @@ def test_no_terminal_says_what_to_use_instead(call: Any) -> None:
     assert "tpu-console run PRESET" in err
 
 
-def test_all_problems_of_a_command_are_told_at_once(call: Any, home: Path) -> None:
+def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) -> None:
     code, out, err = call(
         "run", "digits-cnn", "--epochs", "-1", "--set", "optimizer.nme=3", "--set", "batchsize=7", "--set", "foo"
     )
@@ -135,7 +135,7 @@ def test_broken_preset_file_is_reported_and_the_rest_is_listed(call: Any, tmp_pa
     assert err.count("broken.toml: ") == 3
 
 
-def test_presets_tell_whose_they_are(call: Any, home: Path) -> None:
+def test_presets_are_marked_as_built_in_or_yours(call: Any, home: Path) -> None:
     (home / "presets").mkdir()
     (home / "presets" / "mine.toml").write_text('dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n')
     _, out, _ = call("presets")
@@ -166,7 +166,7 @@ def test_trouble_of_the_machine_is_one_sentence(call: Any, monkeypatch: pytest.M
     assert call("runs") == (1, "", "Error: /data/x: No space left on device.\n")
 
 
-def test_a_bug_leaves_a_sentence_and_a_log(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_prints_a_sentence_and_writes_a_log(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by design")
 
@@ -254,9 +254,7 @@ def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]
     assert not modules & absent
 
 
-def test_missing_data_of_a_preset_says_where_it_comes_from(
-    call: Any, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
     monkeypatch.setenv("KERAS_HOME", str(home))
     code, _, err = call("run", "imdb-text")

@@ -123,7 +123,7 @@ def test_first_signal_stops_and_saves(runner: Runner, number: signal.Signals) ->
     assert runner.journal_has('"outcome":"stopped"')
 
 
-def test_second_interrupt_ends_the_run_at_once(runner: Runner) -> None:
+def test_a_second_interrupt_ends_the_run_immediately(runner: Runner) -> None:
     process = runner.train_until('"importing"', *FOREVER)
     assert process.stderr is not None
     process.send_signal(signal.SIGINT)
@@ -137,7 +137,7 @@ def test_second_interrupt_ends_the_run_at_once(runner: Runner) -> None:
     assert not runner.run.model.exists()
 
 
-def test_run_goes_on_when_the_reader_of_its_lines_leaves(runner: Runner) -> None:
+def test_a_run_continues_when_its_pipe_is_closed(runner: Runner) -> None:
     process = runner.train_until('"EpochEnded"', "--epochs", "30")
     assert process.stdout is not None
     process.stdout.close()
@@ -178,7 +178,7 @@ def test_detached_run_is_found_watched_and_stopped(runner: Runner) -> None:
     assert json.loads(runner.finish("runs", "--json")[1])[0]["state"] == "stopped"
 
 
-def test_interrupted_attach_leaves_the_run_going(runner: Runner) -> None:
+def test_interrupting_attach_does_not_stop_the_run(runner: Runner) -> None:
     runner.finish("run", "digits-cnn", *FOREVER, "--detach")
     watcher = runner.start("attach")
     assert watcher.stdout is not None

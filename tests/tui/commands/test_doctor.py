@@ -37,7 +37,7 @@ def report_of(name: str, folder: Path) -> Report:
 
 
 @pytest.mark.parametrize(("name", "code"), [("colab-v5e-1", 0), ("gpu-box", 0), ("tpu-held", 1), ("laptop", 1)])
-def test_the_exit_code_tells_a_problem(call: Call, at: Callable[[str], None], name: str, code: int) -> None:
+def test_the_exit_code_reports_a_problem(call: Call, at: Callable[[str], None], name: str, code: int) -> None:
     at(name)
     assert call("doctor")[0] == code
     got, out, err = call("doctor", "--json")

@@ -169,7 +169,7 @@ def test_what_cannot_be_loaded_says_why_after_what_was_found(call: Call, tmp_pat
     assert "line 2" in json.loads(out)["trouble"]["what"]
 
 
-def test_a_preset_whose_data_is_missing_says_where_it_comes_from(
+def test_a_preset_without_its_data_names_the_source(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -138,7 +138,7 @@ def test_a_file_with_any_value_of_any_key_is_refused_or_read(key: str, value: ob
 @settings(max_examples=60)
 @given(key=st.sampled_from(KEYS), value=toml_values)
 @example(key="model", value=[1, "a"])
-def test_a_run_of_such_a_file_ends_with_a_sentence(key: str, value: object) -> None:
+def test_running_a_nonsense_file_ends_with_a_sentence(key: str, value: object) -> None:
     refused("run", written(tomli_w.dumps(changed(key, value))), may_be_accepted=True)
 
 

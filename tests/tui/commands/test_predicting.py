@@ -61,7 +61,7 @@ def test_standard_output_holds_the_predictions_and_nothing_else(call: Call, digi
 
 
 @pytest.mark.slow
-def test_what_cannot_be_predicted_is_said_in_a_sentence(call: Call, digits: RunDirectory, tmp_path: Path) -> None:
+def test_unpredictable_inputs_are_reported_in_a_sentence(call: Call, digits: RunDirectory, tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((3, 28, 28)))
     code, out, err = call("predict", str(digits.path), "--data", str(tmp_path / "wrong.npy"), "--out", "-")
     assert (code, out) == (1, "")

@@ -68,7 +68,7 @@ def test_the_worst_choice_decides_the_exit_code(
     assert call("preflight", NAME)[0] == code
 
 
-def test_a_verdict_is_told_in_plain_lines(call: Call, job: Callable[[Start], None]) -> None:
+def test_a_verdict_is_printed_as_plain_lines(call: Call, job: Callable[[Start], None]) -> None:
     job(telling([FITS]))
     code, out, err = call("preflight", NAME)
     assert code == 0
@@ -100,9 +100,7 @@ def test_the_choices_reach_the_job_each_once(call: Call, job: Callable[[Start], 
     }
 
 
-def test_a_model_of_ones_own_needs_a_dataset_and_nothing_else(
-    call: Call, job: Callable[[Start], None], tmp_path: Path
-) -> None:
+def test_a_custom_model_needs_only_a_dataset(call: Call, job: Callable[[Start], None], tmp_path: Path) -> None:
     job(telling([FITS]))
     model = f"{tmp_path / 'mine.py'}:build"
     code, _, err = call("preflight", model)

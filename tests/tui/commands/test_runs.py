@@ -74,7 +74,7 @@ def test_runs_without_any(call: Any) -> None:
     assert call("runs", "--json")[:2] == (0, "[]\n")
 
 
-def test_runs_tell_what_has_become_of_each(call: Any) -> None:
+def test_runs_are_printed_with_their_state(call: Any) -> None:
     make_run(*FINISHED, DONE, label="one")
     make_run(FIT, RunFinished("stopped", "asked", {}), label="two")
     make_run(RunFailed("broke", "", "", ""), label="three")
@@ -124,7 +124,7 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     assert shown["config"]["epochs"] == 7
 
 
-def test_show_of_a_failed_run_tells_why(call: Any) -> None:
+def test_show_says_why_a_run_failed(call: Any) -> None:
     run = make_run(RunFailed("mine.py raised.", "KeyError: 'x'", "Look at line 3.", "console.log"))
     run.log.touch()
     out = call("show")[1]
@@ -132,7 +132,7 @@ def test_show_of_a_failed_run_tells_why(call: Any) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "attach", "stop"])
-def test_unknown_run_names_the_nearest(call: Any, command: str) -> None:
+def test_an_unknown_run_suggests_the_nearest_name(call: Any, command: str) -> None:
     run = make_run(DONE)
     code, out, err = call(command, run.run_id[:-1] + "x")
     assert (code, out) == (2, "")
@@ -179,7 +179,7 @@ def test_attach_to_a_run_that_was_never_started(call: Any) -> None:
     assert err == f"Error: {run.run_id} was created but never started.\n"
 
 
-def test_attach_tells_of_damaged_and_newer_lines(call: Any) -> None:
+def test_attach_reports_damaged_and_newer_lines(call: Any) -> None:
     run = make_run(*FINISHED)
     with run.journal.open("ab") as journal:
         journal.write(b'{"v":7,"t":1800000000.0,"type":"Teleported"}\nnot json\n')

@@ -46,7 +46,7 @@ def test_the_command_makes_the_configuration_of_the_form(preset: str, changes: d
     assert _run(run_command(config, base, preset), base) == config
 
 
-def test_an_option_of_ones_own_that_was_taken_out_is_taken_out() -> None:
+def test_a_removed_custom_option_is_removed_from_the_command() -> None:
     base = parse_config(
         {"dataset": "digits", "model": "m.py:f", "batch_size": 8, "epochs": 1, "model_options": {"a": 1, "b": 2}}
     )

@@ -64,7 +64,7 @@ def test_lists_and_commands_say_it_and_see_it_come_back(call: Any, beating: Beat
     assert json.loads(call("runs", "--json")[1])[0]["state"] == "stopped"
 
 
-def test_a_single_look_watches_before_it_speaks(beating: BeatingProcess) -> None:
+def test_a_single_look_waits_before_it_reports(beating: BeatingProcess) -> None:
     beating.freeze(25)
     assert re.fullmatch(r"not responding for (2[89]|[3-9]\d) s", read_overview(beating.run).status_text)
     beating.thaw()

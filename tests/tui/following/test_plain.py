@@ -97,7 +97,7 @@ def journal(tmp_path: Path) -> Journal:
 
 def test_epoch_line_holds_every_figure_of_the_epoch() -> None:
     assert epoch_line(epoch(3), FIT, is_best=True) == (
-        "epoch  3/30  0.41 s    9.3 ms/step    3,434 img/s  lr 0.0019  "
+        "epoch  3/30  0.41 s    9.3 ms/step    3,434 images/s  lr 0.0019  "
         "loss 0.1023 val 0.0811  accuracy 0.9687 val 0.9750 ★"
     )
 
@@ -117,12 +117,12 @@ def test_epoch_lines_of_two_metrics_stay_under_120_columns_and_line_up() -> None
     assert len({line.index("loss") for line in lines}) == 1
 
 
-def test_first_epoch_leaves_out_its_compilation() -> None:
+def test_the_first_epoch_excludes_its_compilation() -> None:
     first = epoch(1, seconds=3.41, compile_s=3.0, step_ms=None, examples_per_s=None)
-    assert "  0.41 s      – ms/step        – img/s  " in epoch_line(first, FIT, is_best=False)
+    assert "  0.41 s      – ms/step        – images/s  " in epoch_line(first, FIT, is_best=False)
 
 
-def test_epoch_line_without_batch_size_or_learning_rate_leaves_them_out() -> None:
+def test_an_epoch_line_omits_an_unknown_batch_size_and_learning_rate() -> None:
     unknown = FitStarted(5, None, None, None, 1)
     line = epoch_line(epoch(2, examples_per_s=None, learning_rate=None), unknown, is_best=False)
     assert line.startswith("epoch 2/5  0.41 s    9.3 ms/step  loss 0.1023")
@@ -177,7 +177,7 @@ def test_phases_within_an_epoch_say_nothing(journal: Journal) -> None:
     assert journal.feed(*within) == []
 
 
-def test_progress_comes_after_a_silence_that_grows_and_starts_anew_after_each_epoch(journal: Journal) -> None:
+def test_the_pause_between_progress_lines_grows_and_restarts_each_epoch(journal: Journal) -> None:
     journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
     assert journal.idle(FIRST_SILENCE_S - 0.1) == []
     assert journal.idle(0.1) == ["epoch  1/30  step 11/44  25%  loss 0.5000"]
@@ -197,7 +197,7 @@ def test_long_phase_without_progress_says_what_it_is_busy_with(journal: Journal)
     assert journal.idle(FIRST_SILENCE_S) == ["loading data 5.00 s  so far  fetching mnist.npz, 11 MB"]
 
 
-def test_progress_that_stands_still_is_not_told_twice(journal: Journal) -> None:
+def test_unchanged_progress_is_not_printed_twice(journal: Journal) -> None:
     journal.feed(STARTED, FIT, PhaseStarted(Phase.TRAINING), progress(1, 11))
     assert "step 11/44" in journal.idle(FIRST_SILENCE_S)[0]
     assert journal.idle(LONGEST_SILENCE_S) == ["training     35.0 s  so far"]
@@ -211,7 +211,7 @@ def test_past_of_a_run_brings_epochs_and_no_progress(journal: Journal) -> None:
     assert [line[:11] for line in lines[1:]] == ["epoch  1/30", "epoch  2/30", "epoch  3/30"]
 
 
-def test_notices_and_stop_requests_are_told(journal: Journal) -> None:
+def test_notices_and_stop_requests_are_printed(journal: Journal) -> None:
     lines = journal.feed(STARTED, Noticed("The disk is nearly full."), StopRequested("asked with Ctrl-C"))
     assert lines[1:] == ["note         The disk is nearly full.", "stopping     asked with Ctrl-C"]
 
@@ -233,7 +233,7 @@ def test_end_names_score_times_files_and_what_to_do_next(journal: Journal, tmp_p
     assert journal.idle(1e6) == []
 
 
-def test_unknown_events_are_passed_over(journal: Journal) -> None:
+def test_unknown_events_are_skipped(journal: Journal) -> None:
     assert journal.printer.feed([{"v": 2, "t": 1.0, "type": "Teleported"}]) == []
     assert journal.printer.state.skipped == 1
 

@@ -70,7 +70,7 @@ def test_backend_topology_slow_and_lost_hosts_are_lines(tmp_path: Path) -> None:
     assert lines[-1] == "lost         host 1 (tpu-vm-1) is lost: no heartbeat for 12 s"
 
 
-def test_show_tells_the_same(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
+def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
     run = FakeTpu(tmp_path, 2, 4)
     run.begin()
     run.second(rates=[12_000, 9_000], disk=False)
@@ -99,7 +99,7 @@ def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable
     assert "TPU:127" not in out
 
 
-def test_a_glance_takes_only_the_newest_of_what_comes_by_the_second(tmp_path: Path) -> None:
+def test_an_overview_reads_only_the_newest_of_frequent_records(tmp_path: Path) -> None:
     run = FakeTpu(tmp_path, 2, 4)
     run.begin()
     for _ in range(50):

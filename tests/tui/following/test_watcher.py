@@ -51,7 +51,7 @@ def watch() -> Iterator[Callable[[RunDirectory], Updates]]:
         assert not watcher.is_alive()
 
 
-def test_it_tells_what_is_there_and_then_what_is_new(tmp_path: Path, watch: Callable[..., Updates]) -> None:
+def test_it_reports_existing_events_and_then_new_ones(tmp_path: Path, watch: Callable[..., Updates]) -> None:
     engine = FakeEngine(tmp_path)
     engine.begin()
     updates = watch(engine.run)
@@ -94,9 +94,7 @@ def test_it_counts_damaged_records(tmp_path: Path, watch: Callable[..., Updates]
     assert update.damaged == 2
 
 
-def test_a_journal_that_cannot_be_read_is_told_and_read_once_it_can(
-    tmp_path: Path, watch: Callable[..., Updates]
-) -> None:
+def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch: Callable[..., Updates]) -> None:
     engine = FakeEngine(tmp_path)
     engine.run.journal.rename(tmp_path / "aside")
     engine.run.journal.mkdir()

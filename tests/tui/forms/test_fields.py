@@ -131,7 +131,7 @@ def test_defaults_of_another_model_are_not_spelled_out(digits: Draft) -> None:
     assert digits.config().model_options == {}
 
 
-def test_a_model_of_ones_own_takes_free_keyword_arguments(digits: Draft) -> None:
+def test_a_custom_model_takes_any_keyword_arguments(digits: Draft) -> None:
     digits.set(_spec(digits, "model"), "mine.py:build")
     digits.set(_spec(digits, "model_options"), 'units=64, wide=true, kind=deep, name="a, b"')
     with pytest.raises(ConfigError) as caught:
@@ -147,7 +147,7 @@ def test_keyword_arguments_read_back_what_they_write() -> None:
     assert to_value(spec, to_text(values)) == values
 
 
-def test_a_dataset_of_ones_own_takes_free_keyword_arguments_and_a_built_in_one_none(digits: Draft) -> None:
+def test_only_a_custom_dataset_takes_any_keyword_arguments(digits: Draft) -> None:
     assert not [spec for spec in digits.fields() if spec.key.startswith("data.options")]
     digits.set(_spec(digits, "dataset"), "data.py:load")
     digits.set(_spec(digits, "data.options"), "size=3")
@@ -155,7 +155,7 @@ def test_a_dataset_of_ones_own_takes_free_keyword_arguments_and_a_built_in_one_n
 
 
 @pytest.mark.parametrize("name", DATA_OPTIONS)
-def test_a_dataset_of_files_asks_for_its_path_at_once(digits: Draft, name: str) -> None:
+def test_the_path_of_a_file_dataset_is_an_essential_field(digits: Draft, name: str) -> None:
     digits.set(_spec(digits, "dataset"), name)
     keys = [spec.key for spec in digits.fields() if spec.is_essential]
     assert keys[:2] == ["dataset", "data.options.path"]

@@ -220,7 +220,7 @@ def test_in_a_pipe_a_line_comes_at_most_every_five_seconds(capsys: pytest.Captur
     ]
 
 
-def test_what_takes_long_without_a_word_says_how_long_it_takes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_silent_long_step_shows_its_elapsed_time(capsys: pytest.CaptureFixture[str]) -> None:
     clock = Clock()
     lines = ProgressLines(is_terminal=False, clock=clock)
     lines.tick()
@@ -263,11 +263,11 @@ def test_what_an_earlier_start_did_makes_nothing_look_faster() -> None:
         (Step("writing", 30, 20, "images"), "writing  30 of 20 images (150%), 3.0 images/s, 0.00 s left"),
     ],
 )
-def test_odd_amounts_are_told_as_they_are(step: Step, text: str) -> None:
+def test_odd_amounts_are_shown_unchanged(step: Step, text: str) -> None:
     assert running_text(step, 10.0, 0, bar=False) == text
 
 
-def test_a_bar_is_drawn_in_ascii_where_the_locale_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_is_drawn_in_ascii_if_the_locale_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     text = running_text(Step("writing", 6, 24, "images"), 0.0, 0, bar=True)
     assert text.startswith("writing  ██████░░░░░░░░░░░░░░░░░░  6 of")
     monkeypatch.setenv("LC_ALL", "C")

@@ -61,7 +61,7 @@ async def start(pilot: Pilot[int]) -> None:
     pilot.app.screen.post_message(SetupScreen.StartRequested(CONFIG))
 
 
-async def test_start_opens_the_live_screen_and_leaving_says_how_to_come_back(
+async def test_start_opens_the_live_screen_and_quitting_names_the_attach_command(
     engine: FakeEngine, host: Popen[bytes]
 ) -> None:
     asked: list[tuple[RunConfig, bool]] = []
@@ -85,7 +85,7 @@ async def test_start_opens_the_live_screen_and_leaving_says_how_to_come_back(
     assert host.poll() is None, "detaching leaves it alone"
 
 
-async def test_a_run_left_for_the_form_is_named_too(engine: FakeEngine, host: Popen[bytes]) -> None:
+async def test_a_run_behind_the_form_is_named_too(engine: FakeEngine, host: Popen[bytes]) -> None:
     app = ConsoleApp(launcher=lambda config, in_process: HostedRun(engine.run, host))
     async with app.run_test(size=(120, 40)) as pilot:
         await start(pilot)
@@ -127,7 +127,7 @@ async def test_new_from_an_attached_run_opens_the_form(engine: FakeEngine) -> No
         await until(pilot, lambda: is_on(pilot, LiveScreen))
 
 
-async def test_a_start_that_fails_says_why_and_keeps_the_form() -> None:
+async def test_a_failed_start_says_why_and_keeps_the_form() -> None:
     def launcher(config: RunConfig, *, in_process: bool) -> HostedRun:
         raise ConsoleError("The run folder [x] cannot be written.", why="Disk full.", remedy="Free space.")
 
@@ -141,7 +141,7 @@ async def test_a_start_that_fails_says_why_and_keeps_the_form() -> None:
         await until(pilot, lambda: pilot.app.screen is form)
 
 
-async def test_a_second_press_while_it_starts_starts_nothing(engine: FakeEngine, host: Popen[bytes]) -> None:
+async def test_a_second_press_during_a_start_is_ignored(engine: FakeEngine, host: Popen[bytes]) -> None:
     starts = []
 
     def launcher(config: RunConfig, *, in_process: bool) -> HostedRun:
@@ -155,7 +155,7 @@ async def test_a_second_press_while_it_starts_starts_nothing(engine: FakeEngine,
         assert len(starts) == 1
 
 
-async def test_a_host_that_ends_is_reaped(engine: FakeEngine, host: Popen[bytes]) -> None:
+async def test_an_ended_training_process_is_reaped(engine: FakeEngine, host: Popen[bytes]) -> None:
     engine.begin()
     write_heartbeat(engine.run, host.pid)
     app = ConsoleApp(launcher=lambda config, in_process: HostedRun(engine.run, host))
@@ -183,7 +183,7 @@ class IdleEngine(EngineThread):
         self._asked.set()
 
 
-async def test_in_process_leaving_asks_and_stops_the_run_first(engine: FakeEngine) -> None:
+async def test_quitting_with_a_run_in_process_asks_and_stops_it_first(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     journal = JournalWriter(engine.run.journal)

@@ -55,7 +55,7 @@ async def test_the_report_is_shown_and_scrolls(tmp_path: Path) -> None:
         await until(pilot, lambda: box.scroll_y == box.max_scroll_y > 0)
 
 
-async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> None:
+async def test_the_screen_stays_usable_while_the_check_hangs(tmp_path: Path) -> None:
     go = threading.Event()
 
     def slow() -> Environment:
@@ -70,7 +70,7 @@ async def test_the_screen_answers_while_the_machine_does_not(tmp_path: Path) -> 
         go.set()
 
 
-async def test_looking_again_replaces_the_report(tmp_path: Path) -> None:
+async def test_checking_again_replaces_the_report(tmp_path: Path) -> None:
     names = iter(["tpu-held", "tpu-lock-of-ours"])
 
     def look() -> Environment:
@@ -85,7 +85,7 @@ async def test_looking_again_replaces_the_report(tmp_path: Path) -> None:
         assert "Process 4242" not in "\n".join(app.texts())
 
 
-async def test_a_key_of_the_form_opens_it(tmp_path: Path) -> None:
+async def test_a_key_of_the_setup_screen_opens_it(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: bool(app.screen.query("PresetList")))

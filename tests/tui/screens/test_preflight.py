@@ -71,7 +71,7 @@ async def shown(pilot: Pilot[None], app: Host) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (200, 50)])
-async def test_verdicts_stand_side_by_side_and_one_is_taken_over(size: tuple[int, int]) -> None:
+async def test_verdicts_are_listed_and_one_is_applied(size: tuple[int, int]) -> None:
     app = Host(telling([FITS, TOO_LARGE, REFUSED, FASTER]))
     async with app.run_test(size=size) as pilot:
         await shown(pilot, app)
@@ -87,6 +87,22 @@ async def test_verdicts_stand_side_by_side_and_one_is_taken_over(size: tuple[int
         await pilot.press("down", "down", "enter")
         await until(pilot, lambda: app.taken != "nothing yet")
     assert app.taken == (256, "mixed_bfloat16")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> None:
+    assert FITS.bound is not None
+    quick = replace(FITS, bound=replace(FITS.bound, step_s=0.000229, epoch_s=0.229, run_s=123.4))
+    app = Host(telling([quick, TOO_LARGE, REFUSED]))
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.table.verdicts) == 3)
+        await until(pilot, lambda: "Whole run" in screen_text(pilot))
+        for row in range(3):
+            assert all(str(cell).strip() in screen_text(pilot) for cell in app.table.get_row_at(row))
+        assert app.table.virtual_size.width <= size[0]
+        assert ("229 µs" in screen_text(pilot)) == (size[0] > 80)
 
 
 async def test_wrong_choices_are_marked_and_start_nothing() -> None:
@@ -109,7 +125,7 @@ async def test_wrong_choices_are_marked_and_start_nothing() -> None:
         assert '"batches": [32, 64]' in log_file("preflight").read_text()
 
 
-async def test_progress_is_shown_with_the_time_and_can_be_cancelled() -> None:
+async def test_progress_shows_the_time_and_can_be_cancelled() -> None:
     app = Host(speaking(ENDLESS))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
@@ -123,7 +139,7 @@ async def test_progress_is_shown_with_the_time_and_can_be_cancelled() -> None:
         await until(pilot, lambda: app.taken is None)
 
 
-async def test_leaving_ends_what_is_being_compiled() -> None:
+async def test_leaving_the_screen_ends_the_compilation() -> None:
     code = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
     code += "print(os.getpid(), file=sys.stderr, flush=True)\n"
     app = Host(speaking(code + ENDLESS))
@@ -138,7 +154,7 @@ async def test_leaving_ends_what_is_being_compiled() -> None:
         await until(pilot, lambda: not psutil.pid_exists(pid))
 
 
-async def test_a_failure_is_told_with_its_remedy() -> None:
+async def test_a_failure_is_shown_with_its_remedy() -> None:
     app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'tpu-console[tpu]'\")"))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
@@ -147,7 +163,7 @@ async def test_a_failure_is_told_with_its_remedy() -> None:
         assert "pip install 'tpu-console[tpu]'" in app.words
 
 
-async def test_a_choice_comes_back_into_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", telling([FASTER]))
     app = ConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:

@@ -50,7 +50,7 @@ async def shows(pilot: Pilot[int], *texts: str) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_from_the_verdict_to_the_matrix_and_back(engine: FakeEngine, size: tuple[int, int]) -> None:
+async def test_the_matrix_opens_from_the_live_screen_and_closes(engine: FakeEngine, size: tuple[int, int]) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=size) as pilot:
         await shows(pilot, "balanced accuracy 0.8000", "healthy → multiple_diseases", "c Classes")
@@ -69,7 +69,7 @@ async def test_from_the_verdict_to_the_matrix_and_back(engine: FakeEngine, size:
         await until(pilot, lambda: pilot.app.screen is live(pilot))
 
 
-async def test_without_room_one_pane_at_a_time(engine: FakeEngine) -> None:
+async def test_a_narrow_terminal_shows_one_pane_at_a_time(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "c Classes")
@@ -84,7 +84,7 @@ async def test_without_room_one_pane_at_a_time(engine: FakeEngine) -> None:
         await shows(pilot, "predicted class")
 
 
-async def test_with_room_all_panes_are_seen(engine: FakeEngine) -> None:
+async def test_a_wide_terminal_shows_all_panes(engine: FakeEngine) -> None:
     finish(engine, even_report(PLANTS))
     async with ConsoleApp(run=engine.run).run_test(size=(200, 50)) as pilot:
         await shows(pilot, "c Classes")
@@ -102,7 +102,7 @@ PICTURES = [
 @pytest.mark.parametrize(
     ("marker", "mark"), [("braille", "▀"), ("ascii", "@")], ids=["half blocks", "shades without colour"]
 )
-async def test_mistakes_are_seen_as_pictures(engine: FakeEngine, marker: str, mark: str) -> None:
+async def test_mistakes_are_drawn_as_pictures(engine: FakeEngine, marker: str, mark: str) -> None:
     finish(engine, even_report(PLANTS))
     write_whole(engine.run.mistakes, json.dumps(PICTURES))
     async with ConsoleApp(run=engine.run, marker=marker).run_test(size=(200, 50)) as pilot:
@@ -132,7 +132,7 @@ async def test_many_classes_scroll_and_keep_the_names_of_their_rows(engine: Fake
         assert pilot.app.screen.query_one(ScoresPane).row_count() == 300
 
 
-async def test_in_ascii_there_is_nothing_else(engine: FakeEngine) -> None:
+async def test_ascii_drawing_uses_only_ascii(engine: FakeEngine) -> None:
     finish(engine, even_report(["健康", "multiple_diseases_of_plants"]))
     async with ConsoleApp(run=engine.run, marker="ascii").run_test(size=(80, 24)) as pilot:
         await shows(pilot, "c Classes")
@@ -144,7 +144,7 @@ async def test_in_ascii_there_is_nothing_else(engine: FakeEngine) -> None:
         assert screen_text(pilot).isascii()
 
 
-async def test_before_the_end_and_without_a_report_the_key_does_nothing(engine: FakeEngine) -> None:
+async def test_the_key_does_nothing_without_a_report(engine: FakeEngine) -> None:
     async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "accuracy")
         await pilot.press("c")
@@ -157,7 +157,7 @@ async def test_before_the_end_and_without_a_report_the_key_does_nothing(engine: 
 
 
 @pytest.mark.parametrize("text", [None, "{"])
-async def test_a_report_that_is_gone_or_damaged_is_told(engine: FakeEngine, text: str | None) -> None:
+async def test_a_missing_or_damaged_report_is_an_error(engine: FakeEngine, text: str | None) -> None:
     finish(engine, even_report(PLANTS))
     engine.run.report.unlink()
     if text is not None:

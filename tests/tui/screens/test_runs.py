@@ -70,7 +70,7 @@ def make_run(label: str, *, epochs: int, end: RunFinished | RunFailed | None, is
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
-async def test_runs_are_listed_with_what_became_of_them(size: tuple[int, int]) -> None:
+async def test_runs_are_listed_with_their_state(size: tuple[int, int]) -> None:
     make_run("done", epochs=5, end=RunFinished("completed", "", {}))
     make_run("halted", epochs=2, end=RunFinished("stopped", "", {}))
     make_run("broken", epochs=0, end=RunFailed("a", "b", "c", "d"))
@@ -128,7 +128,7 @@ async def test_refresh_shows_a_new_run_and_keeps_the_cursor() -> None:
         await until(pilot, lambda: app.opened == [old])
 
 
-async def test_a_damaged_journal_is_a_row_like_any_other() -> None:
+async def test_a_run_with_a_damaged_journal_is_listed() -> None:
     run = create_run("odd")
     run.journal.write_bytes(b"\xff\xfe{]\n" + b'{"v": 99, "t": 1, "type": "FromTheFuture"}\n' + b'{"v": 1, "t"')
     app = Host()
@@ -136,7 +136,7 @@ async def test_a_damaged_journal_is_a_row_like_any_other() -> None:
         await until(pilot, lambda: [row[0] for row in app.cells()] == ["○ not started"])
 
 
-async def test_without_runs_it_says_where_they_would_be_and_goes_back() -> None:
+async def test_an_empty_list_names_the_folder_of_runs() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         chosen = app.screen.query_one("#chosen", Static)

@@ -88,7 +88,7 @@ async def type_into(pilot: Pilot[None], app: Host, key: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int, int]) -> None:
+async def test_the_first_screen_shows_the_essential_fields_and_the_plan(size: tuple[int, int]) -> None:
     app = Host()
     async with app.run_test(size=size) as pilot:
         await ready(pilot, app)
@@ -105,7 +105,7 @@ async def test_a_newcomer_sees_the_essential_fields_and_the_plan(size: tuple[int
         assert app.panel.command == "tpu-console run digits-cnn"
 
 
-async def test_a_plan_knows_how_long_a_run_like_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_plan_estimates_the_time_from_a_similar_run(monkeypatch: pytest.MonkeyPatch) -> None:
     took = PastRun(step_ms=1.0, epoch_s=0.0, rest_s=10.0, batch=DIGITS.batch_size, day="2026-03-01")
     monkeypatch.setattr("tpu_console.engine.planning.plan.past_run_like", lambda *_: took)
     app = Host()
@@ -130,7 +130,7 @@ async def test_a_batch_size_changes_the_plan_and_the_command(size: tuple[int, in
         assert str(app.row("batch_size").query_one(".label", Static).render()) == "Batch size •"
 
 
-async def test_an_invalid_value_is_marked_and_nothing_is_lost() -> None:
+async def test_an_invalid_value_is_marked_and_kept() -> None:
     app = Host()
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         await ready(pilot, app)
@@ -163,7 +163,7 @@ async def test_start_posts_the_configuration_from_within_a_field(key: str) -> No
         assert app.started == [DIGITS.model_copy(update={"epochs": 2})]
 
 
-async def test_start_is_refused_where_the_plan_says_it_would_fail() -> None:
+async def test_start_is_refused_if_the_plan_has_errors() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
@@ -174,7 +174,7 @@ async def test_start_is_refused_where_the_plan_says_it_would_fail() -> None:
         assert app.started == []
 
 
-async def test_all_fields_appear_and_a_hidden_problem_stays_in_sight() -> None:
+async def test_a_field_with_a_problem_stays_visible() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -187,7 +187,7 @@ async def test_all_fields_appear_and_a_hidden_problem_stays_in_sight() -> None:
         assert app.row("epochs").display
 
 
-async def test_a_problem_in_a_field_that_is_not_shown_shows_it() -> None:
+async def test_a_hidden_field_with_a_problem_is_shown() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
@@ -199,7 +199,7 @@ async def test_a_problem_in_a_field_that_is_not_shown_shows_it() -> None:
         await until(pilot, lambda: app.focused is app.row("checkpoint.monitor").query_one(Input))
 
 
-async def test_another_model_brings_its_options() -> None:
+async def test_another_model_shows_its_options() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -234,7 +234,7 @@ async def test_a_dataset_of_files_asks_for_its_path_and_is_counted(tmp_path: Pat
         assert f"data.options.path={photos}" in app.panel.command
 
 
-async def test_what_was_typed_for_one_dataset_is_kept_while_another_is_tried() -> None:
+async def test_options_typed_for_a_dataset_survive_choosing_another() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -250,7 +250,7 @@ async def test_what_was_typed_for_one_dataset_is_kept_while_another_is_tried() -
         assert app.row("data.options.path").text == "spa.txt"
 
 
-async def test_a_model_of_ones_own_is_asked_for() -> None:
+async def test_a_custom_model_has_a_text_field() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
@@ -264,7 +264,7 @@ async def test_a_model_of_ones_own_is_asked_for() -> None:
         await until(pilot, lambda: "model=net.py:build" in app.panel.command)
 
 
-async def test_simulated_replicas_are_counted_and_the_accelerator_says_what_is_there() -> None:
+async def test_simulated_replicas_are_counted_and_devices_are_named() -> None:
     app = Host(hardware=Hardware(gpus=("NVIDIA H200", "NVIDIA H200")))
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -283,7 +283,7 @@ async def test_simulated_replicas_are_counted_and_the_accelerator_says_what_is_t
         assert app.panel.command == "tpu-console run digits-cnn --accelerator sim:8"
 
 
-async def test_a_switch_is_a_key_press() -> None:
+async def test_a_key_toggles_a_switch() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -296,7 +296,7 @@ async def test_a_switch_is_a_key_press() -> None:
         assert str(box.label) == "off"
 
 
-async def test_each_preset_keeps_what_was_typed() -> None:
+async def test_each_preset_keeps_its_edits() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
@@ -314,7 +314,7 @@ async def test_each_preset_keeps_what_was_typed() -> None:
         await until(pilot, lambda: app.panel.command == "tpu-console run digits-cnn")
 
 
-async def test_presets_turned_over_quickly_end_on_the_last_one() -> None:
+async def test_quickly_chosen_presets_end_with_the_last_one() -> None:
     names = [preset.name for preset in all_presets()[0]]
     last = find_preset(names[names.index("digits-cnn") + 2])
     app = Host()
@@ -355,7 +355,7 @@ async def test_hiding_the_focused_field_moves_the_focus_to_one_that_stays() -> N
         await until(pilot, lambda: app.row("dataset").has_focus_within)
 
 
-async def test_the_arrow_keys_go_from_field_to_field() -> None:
+async def test_the_arrow_keys_move_between_fields() -> None:
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
         await ready(pilot, app)
@@ -368,7 +368,7 @@ async def test_the_arrow_keys_go_from_field_to_field() -> None:
         assert "dataset" in str(app.setup.query_one("#field-help", Static).render())
 
 
-async def test_what_has_to_be_downloaded_is_said_with_its_size_and_place() -> None:
+async def test_a_missing_dataset_shows_its_download_size_and_folder() -> None:
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await ready(pilot, app)
@@ -401,7 +401,7 @@ async def test_saved_presets_load_back(tmp_path: Path) -> None:
         assert app.row("batch_size").text == "64"
 
 
-async def test_a_broken_preset_file_is_listed_with_its_mistakes(tmp_path: Path) -> None:
+async def test_a_broken_preset_file_is_listed_with_its_errors(tmp_path: Path) -> None:
     folder = tmp_path / "home" / "presets"
     folder.mkdir(parents=True)
     (folder / "bad.toml").write_text('dataset = "digit"\nmodel = "cnn"\nbatch_size = 0\nepochs = 1\n')
@@ -417,7 +417,7 @@ async def test_a_broken_preset_file_is_listed_with_its_mistakes(tmp_path: Path) 
         assert app.panel.command == "tpu-console run digits-cnn"
 
 
-async def test_a_preset_file_named_on_the_way_is_named_in_the_command(tmp_path: Path) -> None:
+async def test_a_preset_file_from_the_command_line_is_in_the_command(tmp_path: Path) -> None:
     path = tmp_path / "extra one.toml"
     path.write_text('dataset = "digits"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\nname = "extra"\n')
     app = Host([path])

@@ -116,7 +116,7 @@ def assert_log_stays_off_the_screen(terminal: Terminal, run: RunDirectory) -> No
     assert not [word for word in (b"oneDNN", b"All log messages", b"cudart") if word in raw]
 
 
-def test_choose_start_watch_detach_come_back_twice_and_stop(open_terminal: Opener, home: Path) -> None:
+def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: Path) -> None:
     console = open_terminal(environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
     start_long_run(console)
@@ -181,7 +181,7 @@ def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -
         assert viewer.is_restored
 
 
-def test_closed_terminal_ends_the_console_and_not_the_run(open_terminal: Opener, home: Path) -> None:
+def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
     console.wait_for("Device")
     console.press("ctrl+r")

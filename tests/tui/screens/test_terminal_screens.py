@@ -63,12 +63,12 @@ def is_complete(terminal: Terminal) -> bool:
     return "images/s" in terminal.text and "Smooth" in terminal.lines[-1] and bool(terminal.curves)
 
 
-def test_sizes_of_the_storm_are_all_different() -> None:
+def test_the_sizes_of_the_resize_test_all_differ() -> None:
     assert len(set(STORM)) == len(STORM) == 30
     assert all(60 <= columns <= 200 and 18 <= rows <= 50 for columns, rows in STORM)
 
 
-def test_storm_of_sizes_leaves_the_screen_that_a_new_console_draws(open_terminal: Opener, run: RunDirectory) -> None:
+def test_after_many_resizes_the_screen_equals_that_of_a_new_console(open_terminal: Opener, run: RunDirectory) -> None:
     tossed = open_terminal("attach")
     tossed.wait_for(lambda: is_complete(tossed))
     for columns, rows in STORM:
@@ -93,7 +93,7 @@ def test_storm_of_sizes_leaves_the_screen_that_a_new_console_draws(open_terminal
     assert tossed.is_restored
 
 
-def test_each_size_of_the_storm_is_drawn_whole(open_terminal: Opener) -> None:
+def test_every_size_is_drawn_completely(open_terminal: Opener) -> None:
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
     for columns, rows in STORM[::6]:
@@ -112,7 +112,7 @@ def test_each_size_of_the_storm_is_drawn_whole(open_terminal: Opener) -> None:
         ((80, 24), ["3 epochs", "4 replicas", "5 log", "val_", "compile"]),
         (
             (200, 50),
-            ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "absl", "palette"],
+            ["3 epochs", "4 replicas", "5 log", "val_accuracy", "compile", "device", "batch", "usual line", "palette"],
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_no_color_is_monochrome(open_terminal: Opener) -> None:
     assert colours(terminal.raw) == set()
 
 
-def test_colours_are_found_where_there_are_some(open_terminal: Opener) -> None:
+def test_colours_are_detected_if_there_are_any(open_terminal: Opener) -> None:
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
     assert colours(terminal.raw)
@@ -189,7 +189,7 @@ def test_ascii_is_all_that_reaches_the_terminal(
     assert terminal.raw.isascii(), sorted({c for c in terminal.raw.decode() if ord(c) > 127})
 
 
-def test_marker_key_leaves_and_enters_ascii(open_terminal: Opener) -> None:
+def test_the_marker_key_switches_ascii_on_and_off(open_terminal: Opener) -> None:
     terminal = open_terminal("attach", "--markers", "ascii")
     terminal.wait_for(lambda: "images/s" in terminal.text and terminal.text.isascii())
     terminal.press("m")
@@ -201,7 +201,7 @@ def test_marker_key_leaves_and_enters_ascii(open_terminal: Opener) -> None:
     terminal.wait_for(lambda: terminal.text.isascii() and "images/s" in terminal.text)
 
 
-def test_viewers_come_and_go_and_the_run_goes_on(open_terminal: Opener, run: RunDirectory) -> None:
+def test_a_run_continues_while_viewers_open_and_close(open_terminal: Opener, run: RunDirectory) -> None:
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
     terminal.hang_up()

@@ -166,7 +166,7 @@ def test_memory_of_a_few_replicas_only(tmp_path: Path) -> None:
         (InputMeasured(1, 9, 9.0, 0, 0.0, 0.0, "accelerator"), "compute-bound (not measured)"),
     ],
 )
-def test_what_limits_is_said_with_its_share(measured: InputMeasured, text: str) -> None:
+def test_the_limit_is_shown_with_its_share(measured: InputMeasured, text: str) -> None:
     assert input_verdict(measured) == text
 
 

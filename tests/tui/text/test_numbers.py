@@ -134,7 +134,7 @@ def test_table_never_exceeds_the_width(width: int) -> None:
     assert all(len(line) <= width for line in table(COLUMNS, ROWS, width))
 
 
-def test_narrow_table_leaves_the_least_important_column_out_whole() -> None:
+def test_a_narrow_table_drops_the_least_important_column() -> None:
     assert table(COLUMNS, ROWS, 20)[0] == "run        epochs"
     assert table(COLUMNS, ROWS, 12)[0] == "run"
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from tpu_console.engine.runs.class_report import Picture
 from tpu_console.tui.text.bars import Bar, bar_chart
-from tpu_console.tui.text.pictures import Depth, Picture, depth_of, gallery
+from tpu_console.tui.text.pictures import Depth, depth_of, gallery
 
 
 def halves(height: int = 16, width: int = 16) -> Picture:
@@ -43,7 +44,7 @@ def shown(lines: list[str], columns: int = 80) -> Any:
         ({}, True, True, Depth.GREY),
     ],
 )
-def test_colours_are_used_where_a_terminal_has_them(
+def test_colours_are_used_if_the_terminal_has_them(
     environment: dict[str, str], is_terminal: bool, is_utf8: bool, expected: Depth
 ) -> None:
     assert depth_of(environment, is_terminal=is_terminal, is_utf8=is_utf8) is expected
@@ -88,7 +89,7 @@ def test_proportions_are_kept_as_far_as_cells_allow(height: int, width: int, dep
     depth=st.sampled_from(Depth),
     caption=st.text(st.characters(categories=["L", "N", "P"]), max_size=40),
 )
-def test_a_gallery_never_leaves_its_width(count: int, width: int, depth: Depth, caption: str) -> None:
+def test_a_gallery_is_never_wider_than_its_width(count: int, width: int, depth: Depth, caption: str) -> None:
     picture = Picture(caption, 5, 7, bytes(range(105)))
     lines = gallery([picture] * count, width, depth)
     assert bool(lines) == bool(count)
@@ -115,7 +116,7 @@ def test_the_smallest_bar_can_be_seen() -> None:
     values=st.lists(st.floats(0, 1e12), min_size=8, max_size=8),
     width=st.integers(40, 200),
 )
-def test_a_chart_never_leaves_its_width(labels: list[str], values: list[float], width: int) -> None:
+def test_a_chart_is_never_wider_than_its_width(labels: list[str], values: list[float], width: int) -> None:
     bars = [Bar(label, value, ("1,000", "10.0%")) for label, value in zip(labels, values, strict=False)]
     lines = bar_chart(bars, ("class", "train", "share"), width)
     assert len(lines) == len(bars) + 1

@@ -32,7 +32,7 @@ def test_every_line_fits_the_terminal(width: int) -> None:
     assert "verdict" in head
 
 
-def test_what_several_choices_share_is_said_once_and_names_them() -> None:
+def test_facts_shared_by_several_choices_are_shown_once() -> None:
     text = " ".join(" ".join(verdict_lines(ALL, None)).split())
     assert text.count("Random rotation inside the model") == 1
     assert "v5e-8, 128 per replica, float32; v3-8, 128 per replica, float32: random_rotation: Random" in text
@@ -40,7 +40,7 @@ def test_what_several_choices_share_is_said_once_and_names_them() -> None:
     assert text.count("6,931 per replica fits") == 1
 
 
-def test_reasons_of_what_fails_stand_with_the_compiler_s_words() -> None:
+def test_a_failure_shows_the_reason_and_the_compiler_s_words() -> None:
     text = "\n".join(verdict_lines(ALL, None))
     assert "too large    v5e-8, 16,384 per replica, float32: A step needs 36.52 GiB" in text
     assert "compiler     RESOURCE_EXHAUSTED" in text
@@ -82,7 +82,7 @@ def test_the_largest_batch_comes_with_its_multiples(largest: int | None, text: s
     assert largest_text(replace(FITS, largest_batch=largest)) == text
 
 
-def test_a_quota_is_told_where_there_is_a_fixed_one() -> None:
+def test_a_quota_is_shown_if_it_is_fixed() -> None:
     assert kaggle_share("v6e-1", 3600.0) is None
     assert kaggle_share("v5e-8", None) is None
     share = kaggle_share("v5e-8", 36_000.0)
