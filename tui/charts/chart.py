@@ -110,7 +110,7 @@ class MetricChart(PointedPlot):
         """Set the curves; they are drawn when the next redraw is due.
 
         Args:
-            curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
+            curves: Each nearly always has the earlier curve of its name as a prefix; then only new samples are read.
             marks: What to mark on the horizontal axis; another sequence object if they change.
             ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
         """
@@ -219,7 +219,7 @@ class MetricChart(PointedPlot):
         kept: dict[str, Series] = {}
         for curve in self._curves:
             series = self._series.get(curve.name)
-            if series is None or len(curve.value) < series.count:
+            if series is None or not series.continues_in(curve):
                 series = Series(curve)
             series.update(curve, self.smoothing)
             kept[curve.name] = series
