@@ -64,11 +64,11 @@ class Mistake:
 
 
 @dataclass(frozen=True, slots=True)
-class SmallPicture:
-    """A validation example that was predicted as another class.
+class Picture:
+    """A picture small enough to draw in a terminal.
 
     Args:
-        caption: Its class and the predicted one.
+        caption: The text below it; for a mistake, its class and the predicted one.
         height: Its rows of pixels.
         width: Its columns of pixels.
         rgb: Three bytes per pixel, row by row.
@@ -104,7 +104,7 @@ class ClassReport:
     classes: tuple[ClassScore, ...]
     mistakes: tuple[Mistake, ...]
     matrix: tuple[tuple[int, ...], ...]
-    pictures: tuple[SmallPicture, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, without the pictures."""
@@ -140,7 +140,7 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     return replace(report, pictures=_read_pictures(run))
 
 
-def _read_pictures(run: RunDirectory) -> tuple[SmallPicture, ...]:
+def _read_pictures(run: RunDirectory) -> tuple[Picture, ...]:
     """Return the pictures of mistakes; none if the file is missing or damaged, because the scores do not need it."""
     try:
         values = printable_values(read_json(run.mistakes, _LARGEST_PICTURES))
@@ -149,11 +149,11 @@ def _read_pictures(run: RunDirectory) -> tuple[SmallPicture, ...]:
         return ()
 
 
-def _picture(value: Any) -> SmallPicture:
+def _picture(value: Any) -> Picture:
     height, width, rgb = int(value["height"]), int(value["width"]), base64.b64decode(value["rgb"], validate=True)
     if height < 1 or width < 1 or len(rgb) != 3 * height * width:
         raise ValueError("its pixels do not fit its size")
-    return SmallPicture(str(value["caption"]), height, width, rgb)
+    return Picture(str(value["caption"]), height, width, rgb)
 
 
 @cache

@@ -3,54 +3,49 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.style import Style
 from rich.text import Text
-from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
 from textual.visual import Visual, visualize
-from textual_plotext import PlotextPlot
 
 from tpu_console.engine.runs.state import lower_is_better
 
 from ..terminal.plotext_compat import set_plot_size
 from .crosshair import with_crosshair
-from .cursor import snapped
-from .curve import Axis, Curve
 from .edges import Stretch
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
-from .marks import MarkKind
+from .marks import MarkKind, MarkTable
+from .mouse import HEADER_ROWS, PointedPlot
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Trace, View, build_scene, column_of
+from .scene import Scene, Trace, View, build_scene
 from .series import Series
-from .window import Mode, Window, extent_of, panned, resolved, zoomed
+from .window import Mode, resolved
 from .y_range import YRange, is_log_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
+    from textual.geometry import Region
     from textual.timer import Timer
 
-    from .cursor import Cursor
+    from .curve import Curve
     from .marks import Mark
     from .window import Extent
 
 _MAX_SMOOTHING = 0.99
-_HEADER_ROWS = 2
 # Textual turns the picture into strips after `render`: about a third of the drawing time again.
 _COST_WITH_STRIPS = 1.4
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
-_WHEEL = 1.25
 _ALARM_MARK = "!"
 
 
-class MetricChart(PlotextPlot):
+class MetricChart(PointedPlot):
     """One pane of curves, such as the training and the validation loss.
 
     Pass it the run's curves whenever they change: `show` only stores them. It draws by itself, at most
@@ -59,45 +54,17 @@ class MetricChart(PlotextPlot):
 
     Attributes:
         title: The pane's title, best the metric's own name: the legend shortens names by it.
-        axis: What runs along the bottom.
         smoothing: Weight of the moving average over training curves, 0 (off) to 0.99; held-out metrics
             are few and stay as measured.
         log_scale: Whether the vertical axis is logarithmic; values of 0 and below are dropped with a note.
         marker: `braille`, `block` (quadrants) or `ascii`, for fonts without the others.
-        window: The part of the horizontal axis that is shown.
-        cursor: Where the crosshair stands, or None.
         y_range: How the vertical range is chosen.
     """
 
-    class CursorMoved(Message):
-        """The mouse moved the crosshair, which is for the screen to pass to all its charts as it is.
-
-        Args:
-            x: The sample below the pointer, in the axis's unit; None to remove the crosshair.
-        """
-
-        def __init__(self, x: float | None) -> None:
-            super().__init__()
-            self.x = x
-
-    class WindowChanged(Message):
-        """The mouse zoomed or panned, which is for the screen to pass to all its charts.
-
-        Args:
-            window: What to show.
-        """
-
-        def __init__(self, window: Window) -> None:
-            super().__init__()
-            self.window = window
-
     title: reactive[str] = reactive("")
-    axis: reactive[Axis] = reactive(Axis.STEP)
     smoothing: reactive[float] = reactive(0.0)
     log_scale: reactive[bool] = reactive(False)
     marker: reactive[Marker] = reactive[Marker]("braille")
-    window: reactive[Window] = reactive(Window())
-    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
     y_range: reactive[YRange] = reactive(YRange.AUTO)
 
     def __init__(
@@ -129,30 +96,27 @@ class MetricChart(PlotextPlot):
         self._cost_clock = cost_clock
         self._gate = RedrawGate(clock, max_share=max_share)
         self._timer: Timer | None = None
-        self._curves: tuple[Curve, ...] = ()
-        self._marks: tuple[Mark, ...] = ()
-        self._ruler: tuple[Curve, ...] = ()
+        self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
         self._slots: dict[str, int] = {}
         self._picture = Text()
         self._strips: list[Strip] = []
         self._strips_style: object = None
-        self._scene: Scene | None = None
         self._fixed: Extent | None = None
         self._drawn_look: tuple[object, ...] | None = None
-        self._hovered: float | None = None
-        self._dragged_from: tuple[int, Window] | None = None
-        self._has_dragged = False
+        self._is_due = True
 
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
 
         Args:
-            curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
-            marks: What to mark on the horizontal axis.
+            curves: Each nearly always has the earlier curve of its name as a prefix; then only new samples are read.
+            marks: What to mark on the horizontal axis; another sequence object if they change.
             ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
         """
-        self._marks, self._ruler = tuple(marks), tuple(ruler)
+        if marks is not self._marks.marks:
+            self._marks = MarkTable(marks)
+        self._ruler = tuple(ruler)
         was_empty = not self._has_samples
         self._curves = tuple(curves)
         self._gate.mark()
@@ -169,6 +133,7 @@ class MetricChart(PlotextPlot):
         """Forget every curve, for instance to show another run."""
         self._series.clear()
         self._slots.clear()
+        self._fixed = None
         self.show(())
 
     def validate_smoothing(self, smoothing: float) -> float:
@@ -182,7 +147,8 @@ class MetricChart(PlotextPlot):
     def render(self) -> Text:
         """Return the picture without the crosshair; redraw it if its look has changed or a redraw is due."""
         look = self._look()
-        if self._gate.ready(force=look != self._drawn_look):
+        is_due, self._is_due = self._is_due or look != self._drawn_look, False
+        if is_due and self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
             self._picture = self._draw()
             self._drawn_look = look
@@ -198,26 +164,16 @@ class MetricChart(PlotextPlot):
             self._strips = Visual.to_strips(self, visualize(self, picture), *self.size, self.visual_style)
         if y >= len(self._strips):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
-        column = self._crosshair_column
-        plot_row = y - _HEADER_ROWS
+        column = self._column_of(self.cursor)
+        plot_row = y - HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
             return self._strips[y]
         return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.height)
 
-    @property
-    def _crosshair_column(self) -> int | None:
-        """The column of the widget in which the crosshair stands."""
-        if self.cursor is None or self._scene is None:
-            return None
-        left, right = self._scene.ends
-        if not left <= self.cursor.x <= right:
-            return None
-        return self._margin + column_of(self.cursor.x, self._scene)
-
-    @property
-    def _margin(self) -> int:
-        """Columns left of the canvas."""
-        return self.size.width - self._scene.width if self._scene is not None else 0
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Repaint regions of the picture as it is, or all of it, with the newest samples if a redraw is due."""
+        self._is_due = self._is_due or not regions
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def _look(self) -> tuple[object, ...]:
         """Return everything except the samples that decides how the picture looks."""
@@ -254,7 +210,7 @@ class MetricChart(PlotextPlot):
         self._scene = None
         if width < 1 or height < 1:
             return Text()
-        plot = self._draw_plot(width, height - _HEADER_ROWS) if height > _HEADER_ROWS else None
+        plot = self._draw_plot(width, height - HEADER_ROWS) if height > HEADER_ROWS else None
         lines = [self._title_line(width), self._legend_line(width)][:height]
         return Text("\n", no_wrap=True).join(lines if plot is None else [*lines, plot])
 
@@ -263,7 +219,7 @@ class MetricChart(PlotextPlot):
         kept: dict[str, Series] = {}
         for curve in self._curves:
             series = self._series.get(curve.name)
-            if series is None or len(curve.value) < series.count:
+            if series is None or not series.continues_in(curve):
                 series = Series(curve)
             series.update(curve, self.smoothing)
             kept[curve.name] = series
@@ -321,7 +277,7 @@ class MetricChart(PlotextPlot):
 
     def _draw_plot(self, width: int, height: int) -> Text:
         started = self._started()
-        extent = extent_of([*self._curves, *self._ruler], self.axis)
+        extent = self._extent
         if not started or extent is None:
             return _centred(_WAITING, width, height)
         ends = resolved(self.window, extent)
@@ -348,7 +304,8 @@ class MetricChart(PlotextPlot):
     def _stretches(self, ends: Extent) -> list[Stretch]:
         """Return the marks of the run and of NaN on this axis."""
         axis = self.axis
-        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in self._marks]
+        visible = self._marks.visible(axis, ends, least=(ends[1] - ends[0]) / self.size.width / 2)
+        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
         nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
         return marks + [Stretch(MarkKind.NAN, x, x) for x in nan_x]
 
@@ -390,84 +347,6 @@ class MetricChart(PlotextPlot):
             if character == _ALARM_MARK:
                 rows[scene.height].stylize(alarm, margin + column, margin + column + 1)
         return Text("\n", no_wrap=True).join(rows)
-
-    def watch_cursor(self) -> None:
-        """Move the crosshair, which needs no new picture."""
-        self.refresh()
-
-    def on_mouse_move(self, event: MouseMove) -> None:
-        """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
-        if self._dragged_from is not None:
-            self._drag(event)
-            return
-        x = self._x_below(event)
-        if x is not None and (self.cursor is None or self.cursor.x == self._hovered):
-            x = snapped(x, self._curves, self.axis)
-            if x != self._hovered:
-                self._hovered = x
-                self.post_message(self.CursorMoved(x))
-
-    def on_leave(self) -> None:
-        """Remove a crosshair that hovered."""
-        if self.cursor is not None and self.cursor.x == self._hovered:
-            self.post_message(self.CursorMoved(None))
-        self._hovered = None
-
-    def on_mouse_down(self, event: MouseDown) -> None:
-        """Begin to pan."""
-        if self._x_below(event) is not None:
-            self._dragged_from = (event.screen_x, self.window)
-            self.capture_mouse()
-
-    def on_mouse_up(self, _event: MouseUp) -> None:
-        """End panning."""
-        self._dragged_from = None
-        self.release_mouse()
-
-    def _drag(self, event: MouseMove) -> None:
-        extent = extent_of([*self._curves, *self._ruler], self.axis)
-        if self._dragged_from is None or self._scene is None or extent is None:
-            return
-        from_x, window = self._dragged_from
-        distance = from_x - event.screen_x
-        if distance:
-            self._has_dragged = True
-        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.width)))
-
-    def on_click(self, event: Click) -> None:
-        """Put the crosshair down; a double click shows everything."""
-        was_drag, self._has_dragged = self._has_dragged, False
-        if event.chain == 2:
-            self.post_message(self.WindowChanged(Window()))
-        elif not was_drag and (x := self._x_below(event)) is not None:
-            self._hovered = None
-            self.post_message(self.CursorMoved(snapped(x, self._curves, self.axis)))
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """Zoom in at the pointer."""
-        self._zoom(event, _WHEEL)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """Zoom out."""
-        self._zoom(event, 1.0 / _WHEEL)
-
-    def _zoom(self, event: MouseEvent, factor: float) -> None:
-        extent = extent_of([*self._curves, *self._ruler], self.axis)
-        at = self._x_below(event)
-        if extent is not None and at is not None:
-            event.stop()
-            self.post_message(self.WindowChanged(zoomed(self.window, extent, factor, at)))
-
-    def _x_below(self, event: MouseEvent) -> float | None:
-        """Return the position on the axis below the pointer, or None outside the plot."""
-        place = event.get_content_offset(self)
-        if place is None or self._scene is None:
-            return None
-        column = place.x - self._margin
-        if not 0 <= column < self._scene.width or place.y < _HEADER_ROWS:
-            return None
-        left, right = self._scene.ends
-        return left + (right - left) * column / (self._scene.width - 1)
 
 
 def _centred(sentence: str, width: int, height: int) -> Text:

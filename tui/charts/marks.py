@@ -6,10 +6,18 @@ import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .curve import Axis
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
     from tpu_console.engine.runs.state import RunState
+
+    from .window import Extent
 
 
 class MarkKind(enum.Enum):
@@ -22,6 +30,10 @@ class MarkKind(enum.Enum):
     RESUME = "resume"
     ALERT = "alert"
     NAN = "NaN"
+
+
+STRETCHES = frozenset({MarkKind.VALIDATION, MarkKind.COMPILE})
+"""Kinds that are marked only where they last long enough to be seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,28 @@ class Mark:
     begin: Place
     end: Place
     label: str = ""
+
+
+class MarkTable:
+    """Finds the visible ones of many marks.
+
+    Args:
+        marks: The marks of a run.
+    """
+
+    def __init__(self, marks: Sequence[Mark]) -> None:
+        self.marks = marks
+        self._is_moment = np.array([mark.kind not in STRETCHES for mark in marks], dtype=np.bool_)
+        self._ends: dict[Axis, npt.NDArray[np.float64]] = {}
+
+    def visible(self, axis: Axis, window: Extent, least: float) -> list[Mark]:
+        """Return the marks inside a window: moments, and stretches of at least some length."""
+        if axis not in self._ends:
+            ends = [(mark.begin.along(axis), mark.end.along(axis)) for mark in self.marks]
+            self._ends[axis] = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        begin, end = self._ends[axis].T
+        seen = (end >= window[0]) & (begin <= window[1]) & (self._is_moment | (end - begin >= least))
+        return [self.marks[at] for at in np.flatnonzero(seen).tolist()]
 
 
 def marks_of(state: RunState) -> list[Mark]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.reactive import reactive
@@ -26,9 +27,13 @@ from ..widgets.system_pane import SystemPane
 from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
 
+if TYPE_CHECKING:
+    from textual.timer import Timer
+
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "cursor", "y_range")
 _ZOOM_FACTOR = 1.5
 _DOTS_OF_A_CELL = 2
+_REST_S = 0.3
 _AXIS_CELLS = 8
 """About how wide the labels left of a chart are."""
 
@@ -55,6 +60,8 @@ class ChartedScreen(Screen[None]):
         self._followed_share = FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
+        self._unkept: ChartView | None = None
+        self._keeping: Timer | None = None
 
     def on_mount(self) -> None:
         """Pass every change of the look on to the charts."""
@@ -216,18 +223,25 @@ class ChartedScreen(Screen[None]):
         self.keep_view()
 
     def keep_view(self) -> None:
-        """Keep the look for the next run of this preset."""
+        """Keep the look for the next run of this preset, once the keys have come to rest."""
         if self._preset:
-            view = ChartView(
-                self.smoothing,
-                self.log_scale,
-                self.axis.value,
-                self.y_range.value,
-                self.marker,
-                self._filter,
-                self.grid.order,
-            )
-            self.run_worker(lambda: VIEWS.put(self._preset, view), name="keep view", group="view", thread=True)
+            # A fixed range is one of this run's.
+            y_range = YRange.AUTO if self.y_range is YRange.FIXED else self.y_range
+            look = (self.smoothing, self.log_scale, self.axis.value, y_range.value, self.marker)
+            self._unkept = ChartView(*look, self._filter, self.grid.order)
+            if self._keeping is not None:
+                self._keeping.stop()
+            self._keeping = self.set_timer(_REST_S, self._write_view, name="keep view")
+
+    def _write_view(self) -> None:
+        view, self._unkept = self._unkept, None
+        if view is not None:
+            self.run_worker(lambda: VIEWS.put(self._preset, view), name="keep view", thread=True)
+
+    def on_unmount(self) -> None:
+        """Keep the look even if the screen is left right after a key."""
+        if self._unkept is not None:
+            VIEWS.put(self._preset, self._unkept)
 
     def use_view(self, preset: str, view: ChartView | None) -> None:
         """Look at the charts as at those of the last run of a preset; from now on, keep what the user changes."""

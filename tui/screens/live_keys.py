@@ -28,11 +28,12 @@ LEFT_PANES = ("epochs", SYSTEM)
 """The lower panes under the left charts; the others are on the right if there is room for all."""
 
 
-def _hidden(keys: str, action: str, tooltip: str) -> Binding:
-    return Binding(keys, action, show=False, tooltip=tooltip)
+def _hidden(keys: str, action: str, tooltip: str = "", key_display: str | None = None) -> Binding:
+    return Binding(keys, action, show=False, tooltip=tooltip, key_display=key_display)
 
 
-_CURSOR = "Read the curves at a sample: move the cursor (10 samples with shift, home and end to the ends)."
+_CURSOR = "Read the curves: move the cursor to the next sample."
+_ENDS = "Move the cursor to the first or the last sample that is shown."
 _ZOOM_X = "Show a shorter or a longer part of the run."
 _PAN = "Show an earlier or a later part of the run."
 _PAGE = "Show other charts."
@@ -40,22 +41,22 @@ _MOVE = "Move the focused chart to another place."
 
 KEYS: list[BindingType] = [
     Binding("left", "cursor(-1)", "Cursor", key_display="←→", tooltip=_CURSOR),
-    _hidden("right", "cursor(1)", _CURSOR),
-    _hidden("shift+left", "cursor(-10)", _CURSOR),
-    _hidden("shift+right", "cursor(10)", _CURSOR),
-    _hidden("home", "cursor_end('first')", _CURSOR),
-    _hidden("end", "cursor_end('last')", _CURSOR),
+    _hidden("right", "cursor(1)"),  # explained with the key before, like the next ones
+    _hidden("shift+left", "cursor(-10)", "Move the cursor by ten samples.", key_display="shift+←→"),
+    _hidden("shift+right", "cursor(10)"),
+    _hidden("home", "cursor_end('first')", _ENDS),
+    _hidden("end", "cursor_end('last')", _ENDS),
     Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),
-    Binding("slash", "filter", "Filter", key_display="/", tooltip="Show the charts that match a regular expression."),
     Binding("z", "zoom", "Zoom", tooltip="Zoom the focused pane; again or escape to go back."),
     Binding("p", "pane", "Pane", tooltip="Go to the next pane: epochs, replicas, log, system, samples."),
     Binding("k", "stop", "Stop", tooltip="Stop training after the current steps and save the model (asks first)."),
     Binding("c", "classes", "Classes", tooltip="Show class scores and the confusion matrix."),
     Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
     Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
-    Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
     Binding("i", "details", "Info", tooltip="Show details: settings, notices, versions, phases, files."),
-    HELP,
+    HELP,  # with the keys before it, all that a narrow footer has room for
+    Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
+    Binding("slash", "filter", "Filter", key_display="/", tooltip="Show the charts that match a regular expression."),
     _hidden("plus,equals_sign", "zoom_x(1)", _ZOOM_X),
     _hidden("minus", "zoom_x(-1)", _ZOOM_X),
     _hidden("comma", "pan(-1)", _PAN),

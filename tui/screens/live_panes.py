@@ -59,6 +59,7 @@ class PanedScreen(ChartedScreen):
     def watch_zoomed(self, name: str) -> None:
         """Zoom one pane, or show all panes again."""
         self.set_class(bool(name), "-zoomed")
+        self.set_class(name == "charts", "-one-chart")
         for pane in self.query(".pane"):
             pane.set_class(pane.id == name, "-zoom")
         self.query("#top").set_class(name == "charts", "-holds")

@@ -41,11 +41,11 @@ _WAITING = "enter or f5: check with the TPU compiler (needs no TPU)"
 
 
 class PreflightScreen(Screen["tuple[int, str] | None"]):
-    """Judges a configuration for TPUs; returns the chosen batch and precision, or None.
+    """Checks a configuration with the TPU compiler; returns the chosen batch and precision, or None.
 
     Args:
         config: The configuration in the run form.
-        name: What `tpu-console inspect` can be given for its data.
+        name: The preset or file to name in `tpu-console inspect`.
         start: Starts the job's process; `tui.jobs.job_process.start_job` by default.
     """
 
@@ -112,7 +112,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         return action != "use" or self.query_one(VerdictTable).verdict is not None
 
     def on_choice_form_edited(self, event: ChoiceForm.Edited) -> None:
-        """Say what is wrong with the choices as they are typed."""
+        """Show problems of the choices while they are typed."""
         event.stop()
         form = self.query_one(ChoiceForm)
         try:
@@ -125,12 +125,12 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
                 self._show_words()
 
     def on_choice_form_confirmed(self, event: ChoiceForm.Confirmed) -> None:
-        """Ask."""
+        """Start the check."""
         event.stop()
         self.action_judge()
 
     def action_judge(self) -> None:
-        """Start the job, unless one goes on."""
+        """Start the check, unless one is running."""
         if self._job is not None:
             self.notify("A check is running; f6 cancels it.", severity="warning")
             return
@@ -155,7 +155,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
 
     @work(thread=True, name="preflight")
     def _follow(self, job: JobProcess) -> None:
-        """Listen to the job until it ends."""
+        """Read the job's output until it ends."""
         call, worker = self.app.call_from_thread, get_current_worker()
         outcome: dict[str, Any] | ConsoleError | None
         try:
@@ -237,17 +237,17 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
         return advice_for(chosen, choices.tpus)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Take the choice over."""
+        """Apply the choice under the cursor."""
         event.stop()
         self.action_use()
 
     def action_use(self) -> None:
-        """Go back with the batch and the precision under the cursor."""
+        """Go back and put the batch and precision under the cursor into the form."""
         if (verdict := self.query_one(VerdictTable).verdict) is not None:
             self.dismiss((verdict.replica_batch, verdict.precision))
 
     def action_cancel(self) -> None:
-        """Stop asking."""
+        """Cancel the check."""
         if self._job is not None:
             self._job.ask_to_end()
             self._progress = "cancelling"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..following.overview import Overview
 
 _LOOK_S = 3.0
-"""Seconds between two looks at the heartbeats of running runs."""
+"""Seconds between two checks of the heartbeats of running runs."""
 
 # With widths, so that rows that are still being read hardly shift the others.
 _COLUMNS = (
@@ -78,7 +78,7 @@ class RunsScreen(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self._runs: dict[str, RunDirectory] = {}
-        self._remarks: dict[str, str] = {}  # what there is to say on a run's state beside its row
+        self._remarks: dict[str, str] = {}  # details of a run's state that do not fit into its row
         self._live: dict[str, tuple[HeartbeatWatch, Overview]] = {}
 
     def compose(self) -> ComposeResult:
@@ -89,7 +89,7 @@ class RunsScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Look at the heartbeats of running runs now and then."""
+        """Check the heartbeats of running runs every few seconds."""
         self.set_interval(_LOOK_S, self._turn, name="heartbeats of running runs")
 
     def _turn(self) -> None:
@@ -97,7 +97,7 @@ class RunsScreen(Screen[None]):
             self._look_again()
 
     def on_screen_resume(self) -> None:
-        """Read the runs, also on coming back from one."""
+        """Read the runs, also after coming back from one."""
         self.action_refresh_runs()
 
     def action_refresh_runs(self) -> None:
@@ -106,7 +106,7 @@ class RunsScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, name="read runs")
     def _read_runs(self) -> None:
-        """List the runs at once, then read one after the other: a long journal takes its time."""
+        """List the runs immediately, then read them one by one, because a long journal takes a while."""
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal reader imports NumPy: wait until the table is shown, and do not block key presses.
@@ -131,7 +131,7 @@ class RunsScreen(Screen[None]):
         reader.save()
 
     def _show(self, seen: Sequence[tuple[HeartbeatWatch, Overview]]) -> None:
-        """Show runs at a glance; remember those that may change."""
+        """Fill the rows of some runs; remember those that may change."""
         from ..widgets.run_cells import run_cells
 
         rows = {}
@@ -150,7 +150,7 @@ class RunsScreen(Screen[None]):
 
     @work(thread=True, exclusive=True, group="heartbeats", name="look at heartbeats")
     def _look_again(self) -> None:
-        """Look at the heartbeats of running runs, and read those again whose answer changed."""
+        """Check the heartbeats of running runs, and read those again whose status changed."""
         from ..following.overview import OverviewReader
 
         reader = OverviewReader([watch.run for watch, _ in self._live.values()])
@@ -164,7 +164,7 @@ class RunsScreen(Screen[None]):
     def _list(self, runs: list[RunDirectory]) -> None:
         """Show the list of runs; existing rows keep their content until they are read again."""
         if not self.is_attached:
-            return  # left while the folder was being read
+            return  # closed while the folder was being read
         if list(self._runs) != [run.run_id for run in runs]:
             self._runs = {run.run_id: run for run in runs}
             reading = Content.styled("reading …", "$foreground 60%")

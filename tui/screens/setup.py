@@ -113,7 +113,7 @@ class SetupScreen(Screen[None]):
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Fill the list; the form and the look at the hardware come after the first frame."""
+        """Fill the list; the form and the search for hardware come after the first frame."""
         self.call_after_refresh(self._fill)
 
     def begin_like(self, config: RunConfig) -> None:
@@ -142,7 +142,7 @@ class SetupScreen(Screen[None]):
 
     def _take_hardware(self, hardware: Hardware) -> None:
         if not self.is_attached:
-            return  # left while the machine was being looked at
+            return  # closed while the hardware was being detected
         self._hardware = hardware
         gpus = hardware.gpus
         gpu = "none found" if not gpus else gpus[0] if len(gpus) == 1 else f"{len(gpus)} × {gpus[0]}"
@@ -155,7 +155,7 @@ class SetupScreen(Screen[None]):
         self._replan()
 
     async def on_preset_list_chosen(self, event: PresetList.Chosen) -> None:
-        """Show the preset and its form, with what was typed into it before."""
+        """Show the preset and its form, with earlier edits."""
         event.stop()
         entry = event.entry
         self.query_one(PresetDetail).show(entry)
@@ -247,7 +247,7 @@ class SetupScreen(Screen[None]):
             self._replan()
 
     def action_preflight(self) -> None:
-        """Judge what the form says for TPUs."""
+        """Check the form's settings with the TPU compiler."""
         if self._config is None or self._draft is None:
             self.notify("Fix the problems in the form first.", title="No preflight", severity="error")
             return

@@ -7,11 +7,12 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.config.catalog import DATASETS, FORMATS
+from tpu_console.engine.runs.class_report import Picture
 from tpu_console.engine.storage.paths import user_path
 
 from .bars import Bar, bar_chart
 from .numbers import NONE, duration, plural, shape, size
-from .pictures import Depth, Picture, gallery
+from .pictures import Depth, gallery
 from .tables import labelled
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ The upper half block ``▀`` shows one pixel in its foreground and the one below
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ from rich.cells import cell_len, set_cell_size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from tpu_console.engine.runs.class_report import Picture
 
 Pixel = tuple[int, int, int]
 """Red, green and blue, from 0 to 255."""
@@ -30,23 +31,6 @@ class Depth(StrEnum):
     TRUE = "24 bit"
     INDEXED = "256 colours"
     GREY = "shades in ASCII"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture.
-
-    Args:
-        caption: The text below the picture.
-        height: Its rows of pixels.
-        width: Its columns of pixels.
-        rgb: Three bytes per pixel, row by row.
-    """
-
-    caption: str
-    height: int
-    width: int
-    rgb: bytes
 
 
 def depth_of(environment: Mapping[str, str], *, is_terminal: bool, is_utf8: bool) -> Depth:

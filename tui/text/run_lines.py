@@ -136,7 +136,7 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
         f"{step:>5} ms/step",
     ]
     if fit is None or fit.global_batch is not None:
-        parts.append(f"{images:>7} img/s")
+        parts.append(f"{images:>7} images/s")
     if event.learning_rate is not None:
         parts.append(f"lr {learning_rate(event.learning_rate)}")
     if waited_percent is not None:
@@ -186,7 +186,7 @@ def progress_line(state: RunState) -> str:
     if speed.step_ms is not None:
         parts.append(f"{milliseconds(speed.step_ms):>5} ms/step")
     if speed.examples_per_s is not None:
-        parts.append(f"{speed.examples_per_s:>7,.0f} img/s")
+        parts.append(f"{speed.examples_per_s:>7,.0f} images/s")
     parts += _metrics(progress.logs)
     if speed.run_left_s is not None:
         parts.append(f"{duration(speed.run_left_s)} left")

@@ -15,7 +15,7 @@ from ..terminal.ascii import AsciiOnly
 from ..text.confusion import READING, cell_len, clean, mistake_text, scrolling_layout, set_cell_size, share, worst_first
 from ..text.marks import BAR, BAR_LEFT
 from ..text.numbers import bar_cells
-from ..text.pictures import Depth, Picture, gallery
+from ..text.pictures import Depth, gallery
 from ..text.tables import Column, fitting
 from .reading import SCROLL_KEYS, Reading
 from .rows_pane import Row, RowsPane
@@ -220,7 +220,7 @@ class PicturesPane(Reading):
     def __init__(self, report: ClassReport) -> None:
         super().__init__(id="pictures", classes="pane")
         self.border_title = "pictures of mistakes, the surest first"
-        self._pictures = [Picture(one.caption, one.height, one.width, one.rgb) for one in report.pictures]
+        self._pictures = report.pictures
 
     def compose(self) -> ComposeResult:
         """Lay out the room for the pictures."""

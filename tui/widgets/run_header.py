@@ -195,10 +195,13 @@ def _epoch_row(view: HeaderView, progress: Progress, width: int) -> Content:
     steps = fit.steps_per_epoch if fit is not None else None
     of = f"{progress.epoch}/{fit.epochs}" if fit is not None else str(progress.epoch)
     position = f"step {done:,}/{steps:,}" if steps else f"step {done:,}"
-    speed = f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
     fraction = done / steps if steps else None
     left = _left(view, view.pace.epoch_left_s)
-    return _bar_row(view, width, ("epoch", of, fraction, position, left, speed))
+    return _bar_row(view, width, ("epoch", of, fraction, position, left, _step_speed(view)))
+
+
+def _step_speed(view: HeaderView) -> str:
+    return f"{milliseconds(view.pace.step_ms)} ms/step" if view.pace.step_ms is not None else ""
 
 
 def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content:
@@ -220,7 +223,7 @@ def _validation_row(view: HeaderView, progress: Progress, width: int) -> Content
     batches = f"batch {done.batches:,}" if done is not None else ""
     position = f"{batches}/{total:,}" if batches and total else batches
     of = f"{progress.epoch}/{state.fit.epochs}" if state.fit is not None else str(progress.epoch)
-    return _bar_row(view, width, ("val", of, fraction, position, left, ""))
+    return _bar_row(view, width, ("val", of, fraction, position, left, _step_speed(view)))
 
 
 def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:

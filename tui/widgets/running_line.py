@@ -92,5 +92,5 @@ class RunningLine(Static):
 
 
 def _text(overview: Overview) -> str:
-    total = f"/{overview.epochs}" if overview.epochs is not None else ""
-    return f"▶ {overview.run.run_id} {overview.status_text}, epoch {overview.epochs_done}{total}"
+    epochs = f", epoch {overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else ""
+    return f"▶ {overview.run.run_id} {overview.status_text}{epochs}"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tpu_console.engine.runs.events import EpochEnded
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.marks import MarkKind, marks_of
+from tpu_console.tui.charts.marks import MarkKind, MarkTable, marks_of
 
 
 def state_of(*rates: float | None) -> RunState:
@@ -32,3 +32,11 @@ def test_a_learning_rate_that_drops_is_marked_and_a_schedule_is_not() -> None:
     assert [(mark.begin.epoch, mark.label) for mark in dropped] == [(2.0, "lr 0.0001")]
     schedule = marks_of(state_of(*(1e-3 * 0.9**epoch for epoch in range(9))))
     assert not [mark for mark in schedule if mark.kind is MarkKind.LEARNING_RATE]
+
+
+def test_only_what_can_be_seen_is_marked() -> None:
+    table = MarkTable(marks_of(state_of(1e-3, 1e-3, 1e-4, 1e-4)))
+    kinds = [mark.kind for mark in table.visible(Axis.TIME, (0.0, 25.0), least=2.5)]
+    assert kinds == [MarkKind.COMPILE, MarkKind.LEARNING_RATE]
+    assert [mark.kind for mark in table.visible(Axis.TIME, (5.0, 15.0), least=1.0)] == [MarkKind.VALIDATION]
+    assert MarkTable([]).visible(Axis.STEP, (0.0, 1.0), least=0.0) == []

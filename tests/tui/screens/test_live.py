@@ -18,6 +18,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.screens.messages import OpenRun
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.outcome_box import OutcomeBox
@@ -403,3 +404,18 @@ async def test_the_best_epoch_stays_when_the_table_is_longer_than_its_pane(engin
         for epoch in range(4, 40):
             engine.train(epoch)
         await shows(pilot, "★     3", "    39 ")
+
+
+async def test_escape_goes_back_to_the_screen_before(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with ConsoleApp().run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
+        pilot.app.post_message(OpenRun(engine.run))
+        await shows(pilot, "★     1")
+        await pilot.press("4")
+        await shows(pilot, "CPU:0")
+        await pilot.press("escape")
+        await shows(pilot, "5 log", "accuracy")
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))

@@ -209,6 +209,7 @@ async def test_escape_leaves_the_cursor_then_the_window_then_the_zoomed_chart(en
         await until(pilot, lambda: shown(pilot) == ["learning rate"])
         assert screen.focused is screen.grid.on_page[0]
         await pilot.press("escape")
+        await until(pilot, lambda: "chart 3 of 5 · PgUp PgDn" in screen_text(pilot))
         await until(pilot, lambda: screen.cursor is None and screen.window != Window())
         await pilot.press("escape")
         await until(pilot, lambda: screen.window == Window() and len(shown(pilot)) == 1)
@@ -224,7 +225,8 @@ async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: Fa
         await until_read(pilot)
         await pilot.press("2", "escape", "less_than_sign", "l", "s", "x", "y", "m")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "loss"])
-        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.marker == "block")
+    assert (kept := VIEWS.get("digits-cnn")) is not None
+    assert kept.marker == "block"
     other = FakeEngine(tmp_path / "more")
     other.begin()
     other.train(1)
@@ -233,6 +235,15 @@ async def test_order_and_look_are_kept_for_the_next_run_of_the_preset(engine: Fa
         screen = live(pilot)
         await until(pilot, lambda: screen.marker == "block")
         assert (screen.log_scale, screen.smoothing, screen.axis, screen.y_range) == (True, 0.5, Axis.EPOCH, YRange.FULL)
+
+
+async def test_a_fixed_range_is_not_kept(engine: FakeEngine) -> None:
+    async with opened(engine) as pilot:
+        await until_read(pilot)
+        await pilot.press("y", "y", "s")
+        await until(pilot, lambda: (kept := VIEWS.get("digits-cnn")) is not None and kept.smoothing == 0.5)
+        assert live(pilot).y_range is YRange.FIXED
+        assert VIEWS.get("digits-cnn").y_range == "auto"  # type: ignore[union-attr]  # just found
 
 
 async def test_a_view_of_another_version_is_not_used(engine: FakeEngine) -> None:

@@ -89,6 +89,22 @@ async def test_verdicts_are_listed_and_one_is_applied(size: tuple[int, int]) -> 
     assert app.taken == (256, "mixed_bfloat16")
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+async def test_columns_are_dropped_and_no_unit_is_cut(size: tuple[int, int]) -> None:
+    assert FITS.bound is not None
+    quick = replace(FITS, bound=replace(FITS.bound, step_s=0.000229, epoch_s=0.229, run_s=123.4))
+    app = Host(telling([quick, TOO_LARGE, REFUSED]))
+    async with app.run_test(size=size) as pilot:
+        await shown(pilot, app)
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.table.verdicts) == 3)
+        await until(pilot, lambda: "Whole run" in screen_text(pilot))
+        for row in range(3):
+            assert all(str(cell).strip() in screen_text(pilot) for cell in app.table.get_row_at(row))
+        assert app.table.virtual_size.width <= size[0]
+        assert ("229 µs" in screen_text(pilot)) == (size[0] > 80)
+
+
 async def test_wrong_choices_are_marked_and_start_nothing() -> None:
     app = Host(telling([FITS]))
     async with app.run_test(size=(80, 24)) as pilot:

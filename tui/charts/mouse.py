@@ -1,0 +1,177 @@
+"""A plot that the mouse reads, zooms and pans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from textual.geometry import Region
+from textual.message import Message
+from textual.reactive import reactive
+from textual_plotext import PlotextPlot
+
+from .cursor import snapped
+from .curve import Axis
+from .scene import column_of
+from .window import Window, extent_of, panned, zoomed
+
+if TYPE_CHECKING:
+    from textual.events import Click, MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
+
+    from .cursor import Cursor
+    from .curve import Curve
+    from .scene import Scene
+    from .window import Extent
+
+HEADER_ROWS = 2
+_WHEEL = 1.25
+
+
+class PointedPlot(PlotextPlot):
+    """Turns what the mouse does into messages; it changes no window and no cursor itself.
+
+    Attributes:
+        axis: What runs along the bottom.
+        window: The part of the horizontal axis that is shown.
+        cursor: Where the crosshair stands, or None.
+    """
+
+    ALLOW_SELECT = False  # dragging pans
+
+    axis: reactive[Axis] = reactive(Axis.STEP)
+    window: reactive[Window] = reactive(Window())
+    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
+
+    class CursorMoved(Message):
+        """The mouse moved the crosshair, which is for the screen to pass to all its charts as it is.
+
+        Args:
+            x: The sample below the pointer, in the axis's unit; None to remove the crosshair.
+        """
+
+        def __init__(self, x: float | None) -> None:
+            super().__init__()
+            self.x = x
+
+    class WindowChanged(Message):
+        """The mouse zoomed or panned, which is for the screen to pass to all its charts.
+
+        Args:
+            window: What to show.
+        """
+
+        def __init__(self, window: Window) -> None:
+            super().__init__()
+            self.window = window
+
+    def __init__(
+        self,
+        *,
+        name: str | None,
+        id: str | None,  # noqa: A002  Textual's name
+        classes: str | None,
+        disabled: bool,
+    ) -> None:
+        super().__init__(name=name, id=id, classes=classes, disabled=disabled)
+        self._curves: tuple[Curve, ...] = ()
+        self._ruler: tuple[Curve, ...] = ()
+        self._scene: Scene | None = None
+        self._hovered: float | None = None
+        self._dragged_from: tuple[int, Window] | None = None
+        self._has_dragged = False
+
+    @property
+    def _extent(self) -> Extent | None:
+        """Both ends of the run on the axis."""
+        return extent_of([*self._curves, *self._ruler], self.axis)
+
+    def _column_of(self, cursor: Cursor | None) -> int | None:
+        """The column of the widget in which the crosshair stands."""
+        if cursor is None or self._scene is None:
+            return None
+        left, right = self._scene.ends
+        return self._margin + column_of(cursor.x, self._scene) if left <= cursor.x <= right else None
+
+    @property
+    def _margin(self) -> int:
+        """Columns left of the canvas."""
+        return self.size.width - self._scene.width if self._scene is not None else 0
+
+    def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
+        """Move the crosshair, which needs no new picture but two columns of it."""
+        columns = [column for cursor in (old, new) if (column := self._column_of(cursor)) is not None]
+        if self._scene is not None and columns:
+            self.refresh(*(Region(column, HEADER_ROWS, 1, self._scene.height + 1) for column in columns))
+
+    def on_mouse_move(self, event: MouseMove) -> None:
+        """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""
+        if self._dragged_from is not None:
+            self._drag(event)
+            return
+        x = self._x_below(event)
+        if x is not None and (self.cursor is None or self.cursor.x == self._hovered):
+            x = snapped(x, self._curves, self.axis)
+            if x != self._hovered:
+                self._hovered = x
+                self.post_message(self.CursorMoved(x))
+
+    def on_leave(self) -> None:
+        """Remove a crosshair that hovered."""
+        if self.cursor is not None and self.cursor.x == self._hovered:
+            self.post_message(self.CursorMoved(None))
+        self._hovered = None
+
+    def on_mouse_down(self, event: MouseDown) -> None:
+        """Begin to pan."""
+        if self._x_below(event) is not None:
+            self._dragged_from = (event.screen_x, self.window)
+            self.capture_mouse()
+
+    def on_mouse_up(self, _event: MouseUp) -> None:
+        """End panning."""
+        self._dragged_from = None
+        self.release_mouse()
+
+    def _drag(self, event: MouseMove) -> None:
+        extent = self._extent
+        if self._dragged_from is None or self._scene is None or extent is None:
+            return
+        from_x, window = self._dragged_from
+        distance = from_x - event.screen_x
+        if distance:
+            self._has_dragged = True
+        self.post_message(self.WindowChanged(panned(window, extent, distance / self._scene.width)))
+
+    def on_click(self, event: Click) -> None:
+        """Put the crosshair down; a double click shows everything."""
+        was_drag, self._has_dragged = self._has_dragged, False
+        if event.chain == 2:
+            self.post_message(self.WindowChanged(Window()))
+        elif not was_drag and (x := self._x_below(event)) is not None:
+            self._hovered = None
+            self.post_message(self.CursorMoved(snapped(x, self._curves, self.axis)))
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        """Zoom in at the pointer."""
+        self._zoom(event, _WHEEL)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        """Zoom out."""
+        self._zoom(event, 1.0 / _WHEEL)
+
+    def _zoom(self, event: MouseEvent, factor: float) -> None:
+        extent = self._extent
+        at = self._x_below(event)
+        if extent is not None and at is not None:
+            event.stop()
+            self.post_message(self.WindowChanged(zoomed(self.window, extent, factor, at)))
+
+    def _x_below(self, event: MouseEvent) -> float | None:
+        """Return the position on the axis below the pointer, or None outside the plot."""
+        place = event.get_content_offset(self)
+        if place is None or self._scene is None:
+            return None
+        column = place.x - self._margin
+        if not 0 <= column < self._scene.width or place.y < HEADER_ROWS:
+            return None
+        left, right = self._scene.ends
+        return left + (right - left) * column / (self._scene.width - 1)
