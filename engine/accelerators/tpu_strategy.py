@@ -28,9 +28,7 @@ from .versions import versions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LIMIT_S = 90.0
-"""Longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer."""
-
+LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
 _LOCAL = "local"
 
 

@@ -128,9 +128,7 @@ DATASETS: dict[str, DatasetInfo] = {
     )
 }
 
-OFFLINE_PRESETS = ("digits-cnn",)
-"""Built-in presets that need no download; errors of failed downloads suggest them."""
-
+OFFLINE_PRESETS = ("digits-cnn",)  # built-in presets that need no download; errors of failed downloads suggest them
 FORMATS: dict[str, str] = {
     "image-csv": "a CSV of file names and labels, and a folder of images",
     "image-folder": "one folder of images per class",
@@ -163,8 +161,7 @@ EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2 EfficientNetV2B3 EfficientNet
 InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile
 ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
 """
-APPLICATIONS = tuple(_APPLICATIONS.split())
-"""The classification models of `keras.applications`."""
+APPLICATIONS = tuple(_APPLICATIONS.split())  # the classification models of `keras.applications`
 
 
 def is_user_reference(name: str) -> bool:

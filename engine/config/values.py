@@ -42,8 +42,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-LARGEST_NUMBER = 2**53
-"""The largest whole number that JSON and a float hold exactly."""
+LARGEST_NUMBER = 2**53  # the largest whole number that JSON and a float hold exactly
 
 Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]
 NaturalNumber = Annotated[int, Field(strict=True, ge=0, le=LARGEST_NUMBER)]

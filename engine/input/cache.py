@@ -12,8 +12,7 @@ from ..storage.disk_space import free_bytes, size_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-MEMORY_SHARE = 0.5
-"""Fraction of free memory that cached examples may take."""
+MEMORY_SHARE = 0.5  # fraction of free memory that cached examples may take
 
 # Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and
 # freed in other threads, which takes three times their size (measured with glibc).

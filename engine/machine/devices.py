@@ -36,8 +36,7 @@ _BY_DEVICE = {
     "0x006f": TpuChip("v6e", 1),
     "0x0076": TpuChip("7x", 2),
 }
-CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
-"""Every generation by its name."""
+CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}  # every generation by its name
 
 
 @dataclass(frozen=True, slots=True)
