@@ -49,18 +49,18 @@ class Report:
     @property
     def is_well(self) -> bool:
         """Whether no check found a problem."""
-        return all(finding.verdict is not Severity.ERROR for finding in self.findings)
+        return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
-    def count(self, verdict: Severity) -> int:
-        """Count the results with a verdict."""
-        return sum(finding.verdict is verdict for finding in self.findings)
+    def count(self, severity: Severity) -> int:
+        """Count the results of a severity."""
+        return sum(finding.severity is severity for finding in self.findings)
 
     @property
     def summary(self) -> str:
-        """The number of results for each verdict, the worst first."""
+        """The number of results of each severity, the worst first."""
         parts = []
-        for verdict, noun in ((Severity.ERROR, "problem"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
-            if count := self.count(verdict):
+        for severity, noun in ((Severity.ERROR, "problem"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
+            if count := self.count(severity):
                 parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
         if unknown := self.count(Severity.UNKNOWN):
             parts.append(f"{unknown} unknown")

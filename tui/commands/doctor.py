@@ -57,7 +57,7 @@ def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[s
     Args:
         report: The doctor's report.
         width: Width of a line in cells; None for no limit.
-        coloured: Whether to colour the verdicts.
+        coloured: Whether to colour the severities.
     """
     lines = [line for name, value in report.header for line in _row(name, value, width)]
     for group in report.groups:
@@ -67,9 +67,9 @@ def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[s
     return [*lines, "", report.summary]
 
 
-def verdict_label(finding: CheckResult) -> str:
-    """Return a verdict in at most seven letters."""
-    return "unknown" if finding.verdict == "unknown" else finding.word
+def severity_label(finding: CheckResult) -> str:
+    """Return a severity in at most seven letters."""
+    return "unknown" if finding.severity == "unknown" else finding.word
 
 
 def _row(name: str, value: str, width: int | None) -> list[str]:
@@ -78,8 +78,8 @@ def _row(name: str, value: str, width: int | None) -> list[str]:
 
 
 def _finding(finding: CheckResult, width: int | None, *, coloured: bool) -> Iterator[str]:
-    label = verdict_label(finding)
-    is_ok = finding.verdict == "ok"
+    label = severity_label(finding)
+    is_ok = finding.severity == "ok"
     read = "; ".join(finding.evidence)
     aside = f" ({read})" if is_ok and read else ""
     first, *others = _wrapped(f"{finding.title}: {finding.text}{aside}", width)

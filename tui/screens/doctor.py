@@ -112,7 +112,7 @@ def _header_row(name: str, value: str) -> Horizontal:
 
 def _row(finding: CheckResult) -> Horizontal:
     mark, style = _STYLES[finding.word]
-    read, is_ok = "; ".join(finding.evidence), finding.verdict == "ok"
+    read, is_ok = "; ".join(finding.evidence), finding.severity == "ok"
     aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
     lines = [Content.assemble((finding.title, f"bold {style}"), f": {finding.text}", aside)]
     if read and not is_ok:
