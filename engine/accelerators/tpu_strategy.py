@@ -83,7 +83,7 @@ def connect_tpu(asked: str) -> Accelerator:
         backend=TENSORFLOW,
         strategy=type(strategy).__name__,
         replicas=replicas(topology.device_coordinates, f"TPU {hardware.tpu_kind}".strip(), target.address),
-        make_scope=strategy.scope,
+        scope=strategy.scope,
         versions=versions(),
         topology=describe_topology(topology.mesh_shape, topology.num_tasks, topology.num_tpus_per_task),
     )
