@@ -104,6 +104,6 @@ def _word(path: Path) -> str:
 def _gpus(root: Path) -> tuple[str, ...]:
     described = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     if described:
-        found = (re.search(r"^Model:\s*(\S.*)", _word(path), re.MULTILINE) for path in described)
+        found = (re.search(r"^Model:[ \t]*(\S.*)", _word(path), re.MULTILINE) for path in described)
         return tuple(model[1].strip() if model else "NVIDIA GPU" for model in found)
     return tuple("NVIDIA GPU" for _ in numbered_devices(root, "nvidia"))
