@@ -18,7 +18,8 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 def one_of(choices: Iterable[str]) -> AfterValidator:
     """Return a validator that accepts some names; its error suggests the nearest one."""
-    return AfterValidator(lambda value: _chosen(value, frozenset(choices)))
+    valid = frozenset(choices)
+    return AfterValidator(lambda value: _chosen(value, valid))
 
 
 def _chosen(value: str, valid: frozenset[str], hint: str = "") -> str:
