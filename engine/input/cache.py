@@ -80,4 +80,5 @@ def _with_remedy(sentence: str) -> str:
 
 def room_beside(folder: Path | None) -> Room:
     """Return the free space for cached examples, with the folder of a cache file if there is one."""
-    return Room(free_memory_bytes(), (folder is not None and free_bytes(folder.parent)) or 0)
+    disk = free_bytes(folder.parent) if folder is not None else None
+    return Room(free_memory_bytes(), disk or 0)
