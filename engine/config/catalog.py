@@ -6,6 +6,7 @@ Sizes and shapes are the published ones; the loaders in `engine.data.sources.loa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..storage.paths import keras_home
@@ -62,6 +63,11 @@ _FASHION_SIZES = {
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 _CIFAR_LICENCE = "none stated by its publisher (Krizhevsky 2009), who asks to be cited"
 
+_MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000, input_shape=(28, 28, 1), classes=10)
+_CIFAR = partial(
+    DatasetInfo, train_examples=50_000, validation_examples=10_000, input_shape=(32, 32, 3), licence=_CIFAR_LICENCE
+)
+
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
@@ -74,51 +80,35 @@ DATASETS: dict[str, DatasetInfo] = {
             classes=10,
             licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
         ),
-        DatasetInfo(
+        _MNIST(
             name="mnist",
             title="70,000 28×28 handwritten digits",
-            train_examples=60_000,
-            validation_examples=10_000,
-            input_shape=(28, 28, 1),
-            classes=10,
             licence="CC BY-SA 3.0",
             files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
         ),
-        DatasetInfo(
+        _MNIST(
             name="fashion-mnist",
             title="70,000 28×28 pictures of clothes in 10 classes",
-            train_examples=60_000,
-            validation_examples=10_000,
-            input_shape=(28, 28, 1),
-            classes=10,
             licence="MIT",
             files=tuple(
                 CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
                 for name, size in _FASHION_SIZES.items()
             ),
         ),
-        DatasetInfo(
+        _CIFAR(
             name="cifar10",
             title="60,000 32×32 colour photos of things in 10 classes",
-            train_examples=50_000,
-            validation_examples=10_000,
-            input_shape=(32, 32, 3),
             classes=10,
-            licence=_CIFAR_LICENCE,
             files=(
                 CachedFile(
                     "datasets/cifar-10-batches-py-target_archive", _CIFAR_URL + "cifar-10-python.tar.gz", 170_498_071
                 ),
             ),
         ),
-        DatasetInfo(
+        _CIFAR(
             name="cifar100",
             title="60,000 32×32 colour photos of things in 100 classes",
-            train_examples=50_000,
-            validation_examples=10_000,
-            input_shape=(32, 32, 3),
             classes=100,
-            licence=_CIFAR_LICENCE,
             files=(
                 CachedFile(
                     "datasets/cifar-100-python-target_archive", _CIFAR_URL + "cifar-100-python.tar.gz", 169_001_437
