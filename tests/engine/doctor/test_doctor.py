@@ -26,11 +26,11 @@ def test_recorded_environments_get_their_verdicts(tmp_path: Path, name: str) -> 
     expected = expected_of(name)
     verdicts, commands = expected.pop("verdicts"), expected.pop("commands")
     assert dict(report.header) == expected
-    assert {finding.check: finding.word for finding in report.findings} == verdicts
-    assert {finding.check: finding.command for finding in report.findings if finding.command} == commands
+    assert {result.check: result.word for result in report.results} == verdicts
+    assert {result.check: result.command for result in report.results if result.command} == commands
     assert report.is_well == ("problem" not in verdicts.values())
     # Nothing is said that was not read.
-    assert [finding.check for finding in report.findings if not finding.evidence] == []
+    assert [result.check for result in report.results if not result.evidence] == []
 
 
 def test_the_recordings_cover_the_usual_machines() -> None:
@@ -44,7 +44,7 @@ def tpu_vm(tmp_path: Path) -> Environment:
 
 
 def finding_of(facts: Environment, check: str) -> CheckResult:
-    (found,) = [finding for finding in examine(facts).findings if finding.check == check]
+    (found,) = [result for result in examine(facts).results if result.check == check]
     return found
 
 
@@ -67,7 +67,7 @@ def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment
 def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
     facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
     assert finding_of(facts, "tpu-held").severity is Severity.ERROR
-    assert "tpu-lock" not in {finding.check for finding in examine(facts).findings}
+    assert "tpu-lock" not in {result.check for result in examine(facts).results}
 
 
 def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
@@ -82,7 +82,7 @@ def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
         unanswered=dict.fromkeys(names, "slow"),
     )
     report = examine(facts)
-    unknown = {finding.check for finding in report.findings if finding.severity is Severity.UNKNOWN}
+    unknown = {result.check for result in report.results if result.severity is Severity.UNKNOWN}
     assert unknown == {"tpu-tensorflow", "tpu-jax", "tpu-held", "gpu", "tensorflow", "limits", "disks", "metadata"}
     assert dict(report.header).keys() == {"where", "accelerator"}
     assert report.is_well
