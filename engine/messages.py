@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import IO, TextIO
 
-FAILED, INTERRUPTED = 1, 130
-"""Exit codes of a worker process without a result."""
-
+FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
 _PROGRESS_EVERY_S = 0.1
 _READ_BYTES = 1 << 16
 _LONGEST_TEXT = 1 << 26  # a picture is a long text

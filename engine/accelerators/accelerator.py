@@ -34,7 +34,7 @@ class Accelerator:
     strategy: str  # name of the distribution strategy; empty for one device
     replicas: tuple[Replica, ...]  # all replicas, of all hosts
     # Gives the context in which model, optimizer and metrics are made and trained.
-    make_scope: Callable[[], AbstractContextManager[Any]]
+    scope: Callable[[], AbstractContextManager[Any]]
     versions: dict[str, str]  # framework versions by package name
     topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty if there is none
     process: int = 0  # this host's number, from 0
@@ -44,10 +44,6 @@ class Accelerator:
         """Return a copy with the names of the hosts, which only they know."""
         named = (replace(replica, host=names.get(replica.process, replica.host)) for replica in self.replicas)
         return replace(self, replicas=tuple(named))
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return the context in which model, optimizer and metrics are made and trained."""
-        return self.make_scope()
 
     @property
     def uses_strategy(self) -> bool:

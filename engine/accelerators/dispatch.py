@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AHEAD_S = 0.5
-"""Most seconds of work that wait for the device."""
-
+AHEAD_S = 0.5  # most seconds of work that wait for the device
 _FEWEST_AHEAD = 2
 _NEW_WEIGHT = 0.2  # of the newest time of a step in the mean
 

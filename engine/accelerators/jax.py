@@ -58,7 +58,7 @@ def connect_jax(config: RunConfig, name: str) -> Accelerator:
         backend=JAX,
         strategy="DataParallel" if len(devices) > 1 else "",
         replicas=tuple(_replica(index, device, is_simulated=bool(count)) for index, device in enumerate(devices)),
-        make_scope=lambda: _scope(devices),
+        scope=lambda: _scope(devices),
         versions=_versions(settled),
         topology=_topology(devices) if settled == "tpu" else "",
         process=jax.process_index(),

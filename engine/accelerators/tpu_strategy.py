@@ -28,9 +28,7 @@ from .versions import versions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LIMIT_S = 90.0
-"""Longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer."""
-
+LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
 _LOCAL = "local"
 
 
@@ -85,7 +83,7 @@ def connect_tpu(asked: str) -> Accelerator:
         backend=TENSORFLOW,
         strategy=type(strategy).__name__,
         replicas=replicas(topology.device_coordinates, f"TPU {hardware.tpu_kind}".strip(), target.address),
-        make_scope=strategy.scope,
+        scope=strategy.scope,
         versions=versions(),
         topology=describe_topology(topology.mesh_shape, topology.num_tasks, topology.num_tpus_per_task),
     )

@@ -6,6 +6,7 @@ Sizes and shapes are the published ones; the loaders in `engine.data.sources.loa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..storage.paths import keras_home
@@ -62,6 +63,11 @@ _FASHION_SIZES = {
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 _CIFAR_LICENCE = "none stated by its publisher (Krizhevsky 2009), who asks to be cited"
 
+_MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000, input_shape=(28, 28, 1), classes=10)
+_CIFAR = partial(
+    DatasetInfo, train_examples=50_000, validation_examples=10_000, input_shape=(32, 32, 3), licence=_CIFAR_LICENCE
+)
+
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
@@ -74,51 +80,35 @@ DATASETS: dict[str, DatasetInfo] = {
             classes=10,
             licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
         ),
-        DatasetInfo(
+        _MNIST(
             name="mnist",
             title="70,000 28×28 handwritten digits",
-            train_examples=60_000,
-            validation_examples=10_000,
-            input_shape=(28, 28, 1),
-            classes=10,
             licence="CC BY-SA 3.0",
             files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
         ),
-        DatasetInfo(
+        _MNIST(
             name="fashion-mnist",
             title="70,000 28×28 pictures of clothes in 10 classes",
-            train_examples=60_000,
-            validation_examples=10_000,
-            input_shape=(28, 28, 1),
-            classes=10,
             licence="MIT",
             files=tuple(
                 CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
                 for name, size in _FASHION_SIZES.items()
             ),
         ),
-        DatasetInfo(
+        _CIFAR(
             name="cifar10",
             title="60,000 32×32 colour photos of things in 10 classes",
-            train_examples=50_000,
-            validation_examples=10_000,
-            input_shape=(32, 32, 3),
             classes=10,
-            licence=_CIFAR_LICENCE,
             files=(
                 CachedFile(
                     "datasets/cifar-10-batches-py-target_archive", _CIFAR_URL + "cifar-10-python.tar.gz", 170_498_071
                 ),
             ),
         ),
-        DatasetInfo(
+        _CIFAR(
             name="cifar100",
             title="60,000 32×32 colour photos of things in 100 classes",
-            train_examples=50_000,
-            validation_examples=10_000,
-            input_shape=(32, 32, 3),
             classes=100,
-            licence=_CIFAR_LICENCE,
             files=(
                 CachedFile(
                     "datasets/cifar-100-python-target_archive", _CIFAR_URL + "cifar-100-python.tar.gz", 169_001_437
@@ -128,9 +118,7 @@ DATASETS: dict[str, DatasetInfo] = {
     )
 }
 
-OFFLINE_PRESETS = ("digits-cnn",)
-"""Built-in presets that need no download; errors of failed downloads suggest them."""
-
+OFFLINE_PRESETS = ("digits-cnn",)  # built-in presets that need no download; errors of failed downloads suggest them
 FORMATS: dict[str, str] = {
     "image-csv": "a CSV of file names and labels, and a folder of images",
     "image-folder": "one folder of images per class",
@@ -163,8 +151,7 @@ EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2 EfficientNetV2B3 EfficientNet
 InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile
 ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
 """
-APPLICATIONS = tuple(_APPLICATIONS.split())
-"""The classification models of `keras.applications`."""
+APPLICATIONS = tuple(_APPLICATIONS.split())  # the classification models of `keras.applications`
 
 
 def is_user_reference(name: str) -> bool:

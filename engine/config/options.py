@@ -210,5 +210,4 @@ class TensorBoard(Section):
     enabled: Switch = True
 
 
-LARGEST_SHUFFLE = 100_000
-"""Largest shuffle buffer in examples, unless the configuration sets one."""
+LARGEST_SHUFFLE = 100_000  # largest shuffle buffer in examples, unless the configuration sets one

@@ -18,7 +18,8 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 def one_of(choices: Iterable[str]) -> AfterValidator:
     """Return a validator that accepts some names; its error suggests the nearest one."""
-    return AfterValidator(lambda value: _chosen(value, frozenset(choices)))
+    valid = frozenset(choices)
+    return AfterValidator(lambda value: _chosen(value, valid))
 
 
 def _chosen(value: str, valid: frozenset[str], hint: str = "") -> str:
@@ -42,8 +43,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-LARGEST_NUMBER = 2**53
-"""The largest whole number that JSON and a float hold exactly."""
+LARGEST_NUMBER = 2**53  # the largest whole number that JSON and a float hold exactly
 
 Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]
 NaturalNumber = Annotated[int, Field(strict=True, ge=0, le=LARGEST_NUMBER)]

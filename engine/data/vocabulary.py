@@ -20,9 +20,7 @@ PADDING, UNKNOWN, START, END = range(4)
 """Numbers with a special meaning: padding, an unknown word, the start and end of a sentence."""
 
 _UNKNOWN_WORD = "[UNK]"
-PLAIN = ("", _UNKNOWN_WORD)
-"""What every vocabulary starts with."""
-
+PLAIN = ("", _UNKNOWN_WORD)  # what every vocabulary starts with
 SENTENCES = (*PLAIN, "[start]", "[end]")
 """What the vocabulary of a model's output starts with. No text contains these: brackets are dropped."""
 

@@ -25,15 +25,15 @@ class CheckResult:
 
     check: str  # its name, such as ``tpu-held``
     title: str
-    verdict: Severity  # how much it matters; an error means that training here would fail
+    severity: Severity  # how much it matters; an error means that training here would fail
     text: str  # one or two sentences
     evidence: tuple[str, ...] = ()  # the files, variables and versions that were read
     command: str = ""  # the command to type next; empty if there is nothing to do
 
     @property
     def word(self) -> str:
-        """The verdict as reports and ``--json`` write it."""
-        return _WORDS[self.verdict]
+        """The severity as reports and ``--json`` write it."""
+        return _WORDS[self.severity]
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as JSON holds it."""

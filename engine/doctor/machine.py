@@ -124,10 +124,10 @@ def _disk(disk: Disk) -> CheckResult:
     text = f"{size_text(free)} free of {size_text(disk.space.total_bytes)}."
     if free >= _LITTLE_BYTES:
         return CheckResult(check, title, Severity.OK, text, evidence)
-    verdict = Severity.ERROR if free < _TOO_LITTLE_BYTES else Severity.WARNING
+    severity = Severity.ERROR if free < _TOO_LITTLE_BYTES else Severity.WARNING
     text += " Datasets, weights and checkpoints can take hundreds of megabytes each."
     return CheckResult(
-        check, title, verdict, text, evidence, f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
+        check, title, severity, text, evidence, f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
     )
 
 

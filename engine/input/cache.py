@@ -12,8 +12,7 @@ from ..storage.disk_space import free_bytes, size_text
 if TYPE_CHECKING:
     from pathlib import Path
 
-MEMORY_SHARE = 0.5
-"""Fraction of free memory that cached examples may take."""
+MEMORY_SHARE = 0.5  # fraction of free memory that cached examples may take
 
 # Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and
 # freed in other threads, which takes three times their size (measured with glibc).
@@ -81,4 +80,5 @@ def _with_remedy(sentence: str) -> str:
 
 def room_beside(folder: Path | None) -> Room:
     """Return the free space for cached examples, with the folder of a cache file if there is one."""
-    return Room(free_memory_bytes(), (folder is not None and free_bytes(folder.parent)) or 0)
+    disk = free_bytes(folder.parent) if folder is not None else None
+    return Room(free_memory_bytes(), disk or 0)

@@ -36,8 +36,7 @@ _BY_DEVICE = {
     "0x006f": TpuChip("v6e", 1),
     "0x0076": TpuChip("7x", 2),
 }
-CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
-"""Every generation by its name."""
+CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}  # every generation by its name
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +104,6 @@ def _word(path: Path) -> str:
 def _gpus(root: Path) -> tuple[str, ...]:
     described = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     if described:
-        found = (re.search(r"^Model:\s*(\S.*)", _word(path), re.MULTILINE) for path in described)
+        found = (re.search(r"^Model:[ \t]*(\S.*)", _word(path), re.MULTILINE) for path in described)
         return tuple(model[1].strip() if model else "NVIDIA GPU" for model in found)
     return tuple("NVIDIA GPU" for _ in numbered_devices(root, "nvidia"))

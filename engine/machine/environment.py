@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
     from .sources import Sources
 
-LIMIT_S = 2.2
-"""Time limit for all probes together."""
+LIMIT_S = 2.2  # time limit for all probes together
 
 # Keras downloads datasets and weights from here.
 _DATA_HOST = "storage.googleapis.com"

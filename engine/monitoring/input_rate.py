@@ -35,9 +35,7 @@ INPUT_SHARE = 0.20
 ACCELERATOR_SHARE = 0.05
 """Up to this share, the accelerator limits a run: a perfect input would save a twentieth at most."""
 
-EVENT_EVERY_S = 2.0
-"""Shortest time between two events within an epoch."""
-
+EVENT_EVERY_S = 2.0  # shortest time between two events within an epoch
 _SHORTEST_S = 0.5  # a shorter rest at an epoch's end goes into the next event
 _JUDGED_S = 1.0  # a shorter epoch is no reason for advice
 _CPU, _TAG = "CPU:0", "wait"

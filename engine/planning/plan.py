@@ -25,6 +25,8 @@ from .advice import batch_findings, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..accelerators.backend import BackendChoice
     from ..config.run_config import RunConfig
     from ..data.input_speed import Speed
@@ -147,16 +149,15 @@ def _accelerator(
     return name if requested.kind is AcceleratorKind.GPU else f"{name} (auto)", count, refusals
 
 
-def _crowding_advice(replicas: int) -> list[Finding]:
+def _crowding_advice(replicas: int) -> Iterator[Finding]:
     """Warn if too many simulated replicas share the cores of this machine."""
     cores = usable_cores()
-    if replicas <= _CROWDED * cores:
-        return []
-    text = (
-        f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much slower; "
-        f"sim:{max(2, cores)} behaves the same."
-    )
-    return [Finding(Severity.WARNING, text, key="accelerator")]
+    if replicas > _CROWDED * cores:
+        text = (
+            f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much "
+            f"slower; sim:{max(2, cores)} behaves the same."
+        )
+        yield Finding(Severity.WARNING, text, key="accelerator")
 
 
 def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]) -> tuple[str, int, list[Finding]]:
@@ -181,32 +182,29 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Findi
     return f"{name}, {count} device{'s' if count > 1 else ''}{among}{auto}", count, refusals
 
 
-def _download_advice(info: DatasetInfo) -> list[Finding]:
-    missing = info.missing_files()
-    if not missing:
-        return []
-    size = sum(file.download_bytes for file in missing) / 1e6
-    text = f"{info.name} will be downloaded first: {size:.0f} MB, into {user_path(missing[0].location.parent)}."
-    return [Finding(Severity.WARNING, text)]
+def _download_advice(info: DatasetInfo) -> Iterator[Finding]:
+    if missing := info.missing_files():
+        size = sum(file.download_bytes for file in missing) / 1e6
+        text = f"{info.name} will be downloaded first: {size:.0f} MB, into {user_path(missing[0].location.parent)}."
+        yield Finding(Severity.WARNING, text)
 
 
-def _file_advice(config: RunConfig, found: Survey) -> list[Finding]:
+def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
     """Report problems of the user's files, and classes that are very small."""
-    if found.problems:
-        return [Finding(Severity.ERROR, _sentence(problem.message), key=problem.key) for problem in found.problems]
+    for problem in found.problems:
+        yield Finding(Severity.ERROR, _sentence(problem.message), key=problem.key)
     if found.unknown:
         text = f"{config.data.options['path']} {found.unknown}; its examples will be counted when the run starts."
-        return [Finding(Severity.INFO, text, key="data.options.path")]
+        yield Finding(Severity.INFO, text, key="data.options.path")
     fraction = config.data.validation_fraction
     if found.groups and not found.held_out(fraction):
         text = f"data.validation_fraction={fraction} leaves no validation example of {found.total:,}."
-        return [Finding(Severity.ERROR, text, key="data.validation_fraction")]
-    advice = []
+        yield Finding(Severity.ERROR, text, key="data.validation_fraction")
     if (alone := [name for name, count in found.classes.items() if count == 1]) and found.validation is None:
         named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
         kinds = "One class has" if len(alone) == 1 else f"{len(alone):,} classes have"
         text = f"{kinds} a single example, which is used for training and not for validation: {named}."
-        advice.append(Finding(Severity.WARNING, text, key="data.options.path"))
+        yield Finding(Severity.WARNING, text, key="data.options.path")
     counts = [count for count in found.classes.values() if count]
     if counts and max(counts) >= _UNEVEN * min(counts) and config.class_weight == "none":
         largest = max(found.classes, key=lambda name: found.classes[name])
@@ -215,8 +213,7 @@ def _file_advice(config: RunConfig, found: Survey) -> list[Finding]:
             f"{largest} has {max(counts):,} examples, but {smallest} only {min(counts):,}; "
             "class_weight=balanced gives rare classes more weight."
         )
-        advice.append(Finding(Severity.INFO, text, key="class_weight"))
-    return advice
+        yield Finding(Severity.INFO, text, key="class_weight")
 
 
 def _own_advice(config: RunConfig, findings: list[Finding]) -> list[Finding]:

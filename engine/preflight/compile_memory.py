@@ -9,8 +9,7 @@ A little more than was measured with libtpu 0.0.51: ResNet-50 took 1.2 GB for 13
 27,900, a transformer 0.5 GB for 2,500.
 """
 
-USUAL = 2.5e9
-"""Bytes that compiling a typical model needs; it decides how many are compiled in parallel."""
+USUAL = 2.5e9  # bytes that compiling a typical model needs; it decides how many are compiled in parallel
 
 
 def shortage(lines: int, free: int) -> str:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-ASSUMED_CLASSES = 10
-"""Classes to assume if the files do not exist; up to 128 take the same room in the matrix unit."""
-
+ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 
 

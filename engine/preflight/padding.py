@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
     from .layers import Product
 
-LANES = 128
-"""Numbers side by side in a tile, and the side of the matrix unit of v2 to v5p."""
-
+LANES = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
 _LEAST_SHARE = 0.005  # waste below this share is not reported
 _FARTHEST = 4096  # how far from a size to search for one that wastes nothing
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 WEEK_S = 20 * 3600.0
 SESSION_S = 9 * 3600.0
 
-KAGGLE = ("v3-8", "v5e-8")
-"""TPUs that Kaggle offers; v3-8 until 2025."""
+KAGGLE = ("v3-8", "v5e-8")  # TPUs that Kaggle offers; v3-8 until 2025
 
 
 @dataclass(frozen=True, slots=True)

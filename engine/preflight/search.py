@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-MOST_COMPILES = 6
-"""Most compilations per search; the largest batch that is known to fit by then is the answer."""
-
-LARGEST = 16_384
-"""The largest batch per device that is tried if the number of examples is unknown."""
-
+MOST_COMPILES = 6  # most compilations per search; the largest batch that is known to fit by then is the answer
+LARGEST = 16_384  # the largest batch per device that is tried if the number of examples is unknown
 _STEP = 8  # a TPU pads batches to multiples of it
 _CLOSE = 1 / 64  # of the answer: looking closer is not worth a compile
 _AIM = 0.99  # of the limit: the line is not quite straight

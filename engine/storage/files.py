@@ -172,22 +172,14 @@ def remove_drafts(folder: Path) -> None:
     Drafts of running processes stay, and so do drafts of the last minute: they may belong to another machine that
     shares the folder.
     """
+    import psutil
+
     for draft in drafts_in(folder):
         pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
-        with suppress(OSError):
+        with suppress(OSError, OverflowError):  # a number that is no process ID
             is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S
-            if is_old and not (pid.isdecimal() and _is_running(int(pid))):
+            if is_old and not (pid.isdecimal() and psutil.pid_exists(int(pid))):
                 draft.unlink()
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def sync(path: str | Path) -> None:

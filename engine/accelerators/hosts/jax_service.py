@@ -12,8 +12,8 @@ import math
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -91,38 +91,27 @@ class Notes(Generic[T]):
         return now - self._seen.setdefault(index, ("", now))[1]
 
 
-@dataclass(slots=True)
-class Meeting:
+class Meeting(ExitStack):
     """A coordination service where hosts meet before JAX starts; any host can join at any time.
 
     Host 0 has the service, and a beacon: a second service that nobody joins. If it answers, the first one is ready.
+    When host 0 closes the meeting, JAX aborts every process that has not left it.
     """
 
-    client: Any
-    service: Any = None
-    beacon: Any = None
-    _is_closed: bool = False
-
-    @property
-    def board(self) -> Board:
-        """The texts that the hosts exchange here."""
-        return Board(self.client)
+    def __init__(self, client: Any, service: Any = None, beacon: Any = None) -> None:
+        super().__init__()
+        self.board = Board(client)
+        self._beacon = beacon
+        if service is not None:
+            self.callback(service.shutdown)
+        self.callback(client.shutdown)
+        self.callback(self.free_next_port)
 
     def free_next_port(self) -> None:
         """Stop the beacon, whose port JAX takes next."""
-        if self.beacon is not None:
-            self.beacon.shutdown()
-            self.beacon = None
-
-    def close(self) -> None:
-        """Leave; host 0 also ends the meeting, which aborts every process that has not left."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self.free_next_port()
-        self.client.shutdown()
-        if self.service is not None:
-            self.service.shutdown()
+        if self._beacon is not None:
+            self._beacon.shutdown()
+            self._beacon = None
 
 
 def host_meeting(membership: Membership) -> Meeting:

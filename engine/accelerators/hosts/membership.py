@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ...machine.tpu import Tpu
     from ..backend import BackendChoice
 
-PORT = 8482
-"""The coordinator's port if the address has none; JAX uses the same on TPU pods."""
+PORT = 8482  # the coordinator's port if the address has none; JAX uses the same on TPU pods
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,9 @@ class _RollCall:
         """Refuse to take the place of another process; one that was killed does not renew its card."""
         mine = self._place.index
         if mine and self._decisions.read().get(0) == Decision(_BEGIN):
-            raise AcceleratorError(f"The hosts at {self._place.where} have begun.", remedy="Choose another port.")
+            raise AcceleratorError(
+                f"The hosts at {self._place.where} have already started.", remedy="Choose another port."
+            )
         first = self._board.read("cards").get(str(mine))
         deadline = time.monotonic() + _GONE_S
         while first is not None and time.monotonic() < deadline:
@@ -124,7 +126,7 @@ class _RollCall:
             if self._board.read("cards").get(str(mine)) not in {None, first}:
                 twin = self._cards.read().get(mine)
                 raise AcceleratorError(
-                    f"Host {mine} is already here ({twin.host if twin else 'unknown'}).",
+                    f"Host {mine} has already joined ({twin.host if twin else 'unknown'}).",
                     remedy="Give each host its own --host-index.",
                 )
 
@@ -143,7 +145,7 @@ class _RollCall:
             named = _named(missing)
             if missing and time.monotonic() > deadline:
                 raise AcceleratorError(
-                    f"{named.capitalize()} of {place.count} did not come within {place.wait_s:.0f} s.",
+                    f"{named.capitalize()} of {place.count} did not join within {place.wait_s:.0f} s.",
                     why=f"The others waited at {place.where}.",
                     remedy="Start the same command there with its own --host-index, and check that it can reach that "
                     "address.",

@@ -67,8 +67,7 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
     watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
     if membership.index:
         recorder.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
-    meeting = go_to_meeting(membership, recorder.should_stop)
-    try:
+    with go_to_meeting(membership, recorder.should_stop) as meeting:
         card = make_card(membership, config)
         names = answer_roll_call(
             meeting.board, membership, card, recorder.should_stop, partial(recorder.enter, Phase.CONNECTING)
@@ -78,8 +77,6 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
         if membership.index:
             meeting.close()  # before host 0, which waits for all in the next line
         board = connect_jax(membership)
-    finally:
-        meeting.close()
     watcher.say(_without(f"Host 0 ({names[0]}) is gone." if membership.index else "JAX lost the other hosts."))
     team = Team(recorder, membership.index, names, board, partial(_leave, recorder))
     team.watcher = watcher

@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
     from .check import ImageFacts
 
-SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
-"""Remedy for files that cannot be used."""
+SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
 
 
 @dataclass(frozen=True, slots=True)

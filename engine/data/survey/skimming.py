@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-LONGEST_S = 0.5
-"""Longest time to count one dataset: a delay after a key press, once per file."""
-
+LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
 _CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _SHOWN = 200  # most characters of a file in a sentence

@@ -17,9 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...errors import DataError
 
 VERSION = 1
-LARGEST_SCHEMA = 1 << 30
-"""Most bytes of a schema that are read; enough for ten million images."""
-
+LARGEST_SCHEMA = 1 << 30  # most bytes of a schema that are read; enough for ten million images
 SCHEMA_NAME = "schema.json"
 
 _CHUNK_BYTES = 1 << 20

@@ -54,16 +54,6 @@ class ShardPlan:
     settings: Settings
     shards: tuple[tuple[Item, ...], ...]
 
-    @property
-    def images(self) -> int:
-        """Number of images in all shards."""
-        return sum(map(len, self.shards))
-
-    @property
-    def bytes(self) -> int:
-        """Total size of the images, about the size of the shards."""
-        return sum(item.bytes for shard in self.shards for item in shard)
-
 
 def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
     """Shuffle images and distribute them over shards of about equal size."""

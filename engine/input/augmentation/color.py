@@ -11,8 +11,7 @@ from .draws import Draw, between, per_image
 if TYPE_CHECKING:
     from ...config.options import Augmentation
 
-HUE_SHARE = 0.1
-"""Largest change of hue for ``color = 1``, in turns of the colour circle."""
+HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the colour circle
 
 
 def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:

@@ -11,8 +11,7 @@ from .draws import Draw, between, per_image
 if TYPE_CHECKING:
     from ...config.options import Augmentation
 
-ERASED_AREA = (0.02, 0.33)
-"""Fraction of the image that is erased (random erasing, Zhong et al. 2017)."""
+ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)
 
 
 def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from ...data.images.check import ImageFacts, check_image, pixels
 from ...data.images.parts import refuse_bad
-from ...data.tfrecord.sharding import Item, Settings
+from ...data.tfrecord.sharding import Item
 from ...errors import DataError, one_line
 from ..image_source import check_all, read_image_source
 from .shard_files import read_bytes
@@ -43,10 +43,6 @@ class Images:
     class_names: tuple[str, ...]  # names of the classes, by number
     label: str  # what their labels are: ``class`` or ``shares``
     left_out: int  # how many bad images there were
-
-    def settings(self, shard_bytes: int, seed: int) -> Settings:
-        """Return what their shards depend on besides the images."""
-        return Settings(self.class_names, self.label, shard_bytes, seed)
 
 
 def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Images:

@@ -23,7 +23,7 @@ from ...data.tfrecord.schema import (
     shard_name,
     write_schema,
 )
-from ...data.tfrecord.sharding import MANIFEST_NAME, ShardPlan, differences, plan_shards, write_manifest
+from ...data.tfrecord.sharding import MANIFEST_NAME, Settings, ShardPlan, differences, plan_shards, write_manifest
 from ...errors import ConsoleError, DataError
 from ...storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
@@ -49,7 +49,7 @@ def convert_dataset(
     with suppress(RuntimeError):  # TensorFlow is initialised already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     images = read_images(dataset, options, reporter)
-    plan = plan_shards(images.items, images.settings(round(shard_mb * 1e6), seed))
+    plan = plan_shards(images.items, Settings(images.class_names, images.label, round(shard_mb * 1e6), seed))
     _prepare(destination, plan)
     kept = _kept(destination, plan, reporter)
     missing = [index for index in range(len(plan.shards)) if index not in kept]

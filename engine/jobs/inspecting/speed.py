@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from .files import Encoded
 
-SECONDS = 3.0
-"""How long each part is measured, about."""
-
+SECONDS = 3.0  # how long each part is measured, about
 _SAMPLE_BYTES = 256 << 20  # most memory for examples that are held to measure one part alone
 _MOST_READ = 4000
 _SHORT_S = 0.5

@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from .table import Request
     from .trained import TrainedRun
 
-BEST = 10
-"""Most items listed for a user."""
-
+BEST = 10  # most items listed for a user
 _AT_ONCE = 4096
 _UNKNOWN = 0
 

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 
     from ...messages import Reporter
 
-BATCH = 64
-"""Examples per batch."""
+BATCH = 64  # examples per batch
 
 
 @dataclass(frozen=True, slots=True)

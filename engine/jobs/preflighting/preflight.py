@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from ...messages import Reporter
 
-INSTALL = "pip install 'tpu-console[tpu]'"
-"""The command that installs the compiler."""
+INSTALL = "pip install 'tpu-console[tpu]'"  # the command that installs the compiler
 
 
 def preflight_choices(

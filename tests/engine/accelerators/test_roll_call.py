@@ -107,7 +107,7 @@ def test_a_missing_host_is_named_after_the_time_limit(roll: Callable[[int], Roll
     hosts.start(0, wait_s=1.5)
     hosts.start(1)
     for name in ("host 0", "host 1"):
-        assert "Hosts 2 and 3 of 4 did not come within 2 s." in str(hosts.result(name))
+        assert "Hosts 2 and 3 of 4 did not join within 2 s." in str(hosts.result(name))
 
 
 class Late(Board):
@@ -136,7 +136,7 @@ def test_two_hosts_of_one_number(roll: Callable[[int], Roll]) -> None:
     hosts.start(1, "first")
     hosts.wait_for("waiting for host 2 ")
     hosts.start(1, "second")
-    assert f"Host 1 is already here ({HOST}). Give each host its own" in str(hosts.result("second"))
+    assert f"Host 1 has already joined ({HOST}). Give each host its own" in str(hosts.result("second"))
     hosts.start(2)
     assert sorted(hosts.result("host 0")) == sorted(hosts.result("first")) == [0, 1, 2], "the first one stays"
 
@@ -147,7 +147,7 @@ def test_a_host_that_arrives_after_the_start_is_refused(roll: Callable[[int], Ro
     hosts.start(1, "first")
     hosts.result("first")
     hosts.start(1, "second")
-    assert f"The hosts at {LOOPBACK}:{hosts.hall.port} have begun." in str(hosts.result("second"))
+    assert f"The hosts at {LOOPBACK}:{hosts.hall.port} have already started." in str(hosts.result("second"))
 
 
 def test_a_host_that_left_may_join_again(roll: Callable[[int], Roll]) -> None:

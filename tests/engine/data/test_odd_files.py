@@ -179,6 +179,6 @@ def test_a_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path) -> N
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a hole: it takes no room
     for dataset in ("text-csv", "text-pairs", "ratings-csv"):
-        assert surveyed(dataset, path).unknown == "is too large to be counted in a moment"
+        assert surveyed(dataset, path).unknown == "is too large to count quickly"
     with pytest.raises(DataError, match="is not in a known format"):
         guess(str(path))
