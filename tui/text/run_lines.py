@@ -16,7 +16,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
-from .outcome import best_text, crash_of, efficiency_text
+from .outcome import best_text, crash_of, efficiency_text, resume_command
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -262,6 +262,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
         labelled("", f"tpu-console show {run.run_id}  (all details)"),
+        *([labelled("", f"{resume_command(run)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
     ]
 
 

@@ -34,12 +34,13 @@ _BEGIN, _STOPPED = "begin", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a host says about itself; `config` is a digest."""
+    """What a host says about itself; `config` is a digest, and `start` is the step from which the run is resumed."""
 
     count: int
     host: str
     versions: dict[str, str]
     config: str
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,11 @@ class Decision:
     remedy: str = ""
 
 
-def make_card(membership: Membership, config: RunConfig) -> Card:
+def make_card(membership: Membership, config: RunConfig, start: str = "") -> Card:
     """Describe this host; configurations that differ only in name and host number have the same digest."""
     values = config.model_dump(mode="json", exclude={"name", "hosts"})
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    return Card(membership.count, socket.gethostname(), installed_versions(_PACKAGES), digest)
+    return Card(membership.count, socket.gethostname(), installed_versions(_PACKAGES), digest, start)
 
 
 def go_to_meeting(membership: Membership, should_stop: Callable[[], bool]) -> Meeting:
@@ -203,6 +204,11 @@ def mismatch(index: int, card: Card, own: Card) -> AcceleratorError | None:
     if card.config != own.config:
         what = f"{who} has another configuration than host 0."
         return AcceleratorError(what, remedy="Start the same command on all hosts.")
+    if card.start != own.start:
+        what = f"{who} begins {card.start or 'a new run'}, and host 0 {own.start or 'a new run'}."
+        return AcceleratorError(
+            what, remedy="Resume on all hosts; where it is ahead, first remove its newest checkpoints/state-*.ckpt."
+        )
     return None
 
 

@@ -61,14 +61,14 @@ class Word:
     figures: dict[str, str] = field(default_factory=dict)  # its newest measurements: encoded events by their name
 
 
-def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
+def join(membership: Membership, config: RunConfig, recorder: Recorder, start: str = "") -> Team:
     """Meet the other hosts and connect JAX with them; raises the errors of `answer_roll_call`."""
     watcher = Watcher(recorder.run.path)
     watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
     if membership.index:
         recorder.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
     with go_to_meeting(membership, recorder.should_stop) as meeting:
-        card = make_card(membership, config)
+        card = make_card(membership, config, start)
         names = answer_roll_call(
             meeting.board, membership, card, recorder.should_stop, partial(recorder.enter, Phase.CONNECTING)
         )
