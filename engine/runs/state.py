@@ -309,6 +309,7 @@ def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
         epochs=GrowingSequence(epochs_until(state.epochs, event)),
         host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
         input_curve=state.input_curve.until(event.step),
+        speed=state.speed.until(event.step),
         lost=(),
         stop=None,
         end=None,

@@ -95,8 +95,12 @@ class MarkTable:
 
 
 def marks_of(state: RunState) -> list[Mark]:
-    """Return what a run's journal says about compilation, validation and the learning rate."""
+    """Return what a run's journal says about resuming, compilation, validation and the learning rate."""
+    steps = state.fit.steps_per_epoch if state.fit is not None else None
     marks: list[Mark] = []
+    for resumed in state.resumed:
+        place = Place(resumed.step, resumed.epoch + (resumed.epoch_step / steps if steps else 0.0), resumed.elapsed_s)
+        marks.append(Mark(MarkKind.RESUME, place, place, "resumed"))
     before: list[float | None] = [None, None]
     for event in state.epochs:
         end = Place(event.step, event.epoch, event.elapsed_s)

@@ -287,9 +287,10 @@ def test_a_resumed_run_drops_what_it_repeats() -> None:
     assert [epoch.epoch for epoch in state.epochs] == [1]
     assert state.train.step.values.tolist() == [1, 4]
     assert state.validation.metrics["loss"].values.tolist() == [3.5]
+    assert state.speed.step.values.tolist() == [4]
     assert (state.end, state.stop, state.resumed) == (None, None, (resumed,))
     assert state.started == RunStarted("digits", "host", 77, "there", {"epochs": 3})
-    assert state.progress == Progress(2, 1, 5, 2.5, {"loss": 3.0})
+    assert state.progress == Progress(2, 0, 4, 2.5, {})
     assert (state.away_s, state.took_s) == (1000.0, before.last_at - before.started_at)
     again = after(progress(6, loss=2.1), ended(2, loss=2.0, val_loss=2.5), state=state)
     assert again.train.step.values.tolist() == [1, 4, 6, 8]

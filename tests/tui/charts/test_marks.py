@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tpu_console.engine.runs.events import EpochEnded
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunResumed
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.marks import MarkKind, MarkTable, marks_of
@@ -32,6 +32,14 @@ def test_a_learning_rate_that_drops_is_marked_and_a_schedule_is_not() -> None:
     assert [(mark.begin.epoch, mark.label) for mark in dropped] == [(2.0, "lr 0.0001")]
     schedule = marks_of(state_of(*(1e-3 * 0.9**epoch for epoch in range(9))))
     assert not [mark for mark in schedule if mark.kind is MarkKind.LEARNING_RATE]
+
+
+def test_a_resumed_run_is_marked_where_it_went_on() -> None:
+    state = reduce(state_of(None), FitStarted(3, 4, 8, 8, 1), 11.0)
+    marks = marks_of(reduce(state, RunResumed(1, 2, 6, 12.5, 1, "here"), 20.0))
+    (resumed,) = [mark for mark in marks if mark.kind is MarkKind.RESUME]
+    assert [resumed.begin.along(axis) for axis in Axis] == [6, 1.5, 12.5]
+    assert resumed.label == "resumed"
 
 
 def test_only_what_can_be_seen_is_marked() -> None:
