@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .events import Noticed, PhaseStarted, StopRequested
+from .events import Noticed, PhaseStarted
 from .stop_token import StopToken
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Recorder:
     leaves_out: tuple[type[Event], ...] = ()
     team: Team | None = None
     _phase: Phase | None = None
-    _stop_written: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _listeners: tuple[Callable[[Event], object], ...] = ()
 
@@ -81,11 +80,11 @@ class Recorder:
 
     def should_stop(self) -> bool:
         """Return whether the run was asked to stop; writes the request to the journal once."""
-        reason = self.stop_token.reason
-        if reason is None:
-            return False
-        with self._lock:
-            was_written, self._stop_written = self._stop_written, True
-        if not was_written:
-            self.emit(StopRequested(reason))
-        return True
+        for news in self.stop_token.news():
+            self.emit(news)
+        return self.stop_token.reason is not None
+
+    @property
+    def phase(self) -> Phase | None:
+        """The current phase; None before the first."""
+        return self._phase

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
 from ..storage.keyed_store import KeyedStore, key_of, today
+from .events import Phase
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Stopwatch:
         took = PastRun(
             step_ms=step_ms,
             epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
-            rest_s=max(0.0, state.last_at - state.started_at - epochs_s),
+            rest_s=max(0.0, state.last_at - state.started_at - epochs_s - state.phase_s.get(Phase.PAUSED, 0.0)),
             batch=self._batch,
             day=today(),
         )

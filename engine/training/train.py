@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from ..runs.run_directory import RunDirectory
     from ..runs.stop_token import StopToken
     from .bridge import BridgeCallback
+    from .steering import SteeringCallback
 
 
 def train_and_report(
@@ -206,8 +207,9 @@ def _fit(
     from ..models.fine_tuning import training_phases, unfreeze
 
     train = _with_input_meter(recorder, config, accelerator, data)
-    bridge, callbacks = _callbacks(recorder, config, data, stopping)
-    for phase in training_phases(config):
+    bridge, steering, callbacks = _callbacks(recorder, config, data, stopping)
+    phases = training_phases(config)
+    for phase in phases:
         if phase.is_fine_tuning:
             if recorder.should_stop():
                 break
@@ -217,17 +219,21 @@ def _fit(
             raise StoppedError
         if recorder.team is not None:
             recorder.team.attach(model)
-        model.fit(
-            train,
-            initial_epoch=bridge.epochs_done,
-            epochs=phase.last_epoch,
-            steps_per_epoch=data.steps_per_epoch,
-            validation_data=data.validation,
-            validation_freq=config.validation_freq,
-            callbacks=callbacks,
-            shuffle=False,
-            verbose=0,
-        )
+        goes_on = True
+        while goes_on:
+            model.fit(
+                train,
+                initial_epoch=bridge.epochs_done,
+                epochs=steering.epochs if phase is phases[-1] else phase.last_epoch,
+                steps_per_epoch=data.steps_per_epoch,
+                validation_data=data.validation,
+                validation_freq=config.validation_freq,
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+            goes_on = phase is phases[-1] and steering.goes_on(bridge.epochs_done)
+    steering.close()
 
 
 def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
@@ -243,9 +249,10 @@ def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accele
 
 def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any
-) -> tuple[BridgeCallback, list[Any]]:
-    """Return the callback that reports training, and all callbacks in the order in which they act."""
+) -> tuple[BridgeCallback, SteeringCallback, list[Any]]:
+    """Return the callbacks that report and steer training, and all callbacks in the order in which they act."""
     from .bridge import BridgeCallback
+    from .steering import SteeringCallback
 
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
@@ -256,7 +263,8 @@ def _callbacks(
         epochs=config.epochs,
     )
     saving = _epoch_end_callbacks(recorder, config, monitor, data.examples)
-    return bridge, [bridge, *([stopping] if stopping else []), *saving]
+    steering = SteeringCallback(recorder, bridge, config)
+    return bridge, steering, [steering, bridge, *([stopping] if stopping else []), *saving]
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
