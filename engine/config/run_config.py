@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from .accelerator import parse_accelerator
+from .budget import checked_budget
 from .catalog import DATASET_NAMES, MODELS
 from .options import (
     LOSSES,
@@ -60,6 +61,8 @@ class RunConfig(Section):
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
         seed: Seed of weights, shuffling and augmentation.
+        budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
+            stops in time to be saved. It counts from the start of the run; empty means no limit.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
@@ -78,6 +81,7 @@ class RunConfig(Section):
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
+    budget: Annotated[str, AfterValidator(checked_budget)] = ""
     data: DataOptions = DataOptions()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()

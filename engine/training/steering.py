@@ -60,7 +60,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._recorder = recorder
         self._bridge = bridge
         self._wait = wait
-        self._is_paused = False
+        self._is_paused = self._is_late = False
         self._cut_short = False  # whether this epoch's validation was not completed
 
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
@@ -100,12 +100,16 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             self._answer(request, refused="training has ended")
 
     def _look(self) -> None:
+        if (deadline := self._recorder.deadline) is not None and not self._is_late and deadline.is_reached():
+            self._is_late = True
+            saving = f"; the slowest save so far took {deadline.save_s:.1f} s" if deadline.save_s else ""
+            self._recorder.request_stop(f"the time budget ({deadline.event.limit}) is nearly used up{saving}")
         inbox = self._recorder.stop_token.inbox
         if not inbox:
             return
         for request in inbox.take():
             self._carry_out(request)
-        if self._is_paused:
+        if self._is_paused and self._recorder.phase is not Phase.PAUSED:
             self._pause()
 
     def _pause(self) -> None:
@@ -115,8 +119,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
             self._recorder.enter(Phase.PAUSED)
             while self._is_paused and not self._recorder.should_stop():
                 self._wait(_LOOK_S)
-                for request in self._recorder.stop_token.inbox.take():
-                    self._carry_out(request)
+                self._look()
             self._is_paused = False
         self._recorder.enter(phase)
 

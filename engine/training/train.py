@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 import traceback
 from contextlib import suppress
 from functools import partial
@@ -16,10 +17,13 @@ from typing import TYPE_CHECKING, Any
 from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
+from ..config.accelerator import parse_accelerator
+from ..config.budget import budget_seconds
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
+from ..runs.deadline import Deadline
 from ..runs.events import DataReady, EpochEnded, InputMeasured, Phase, Progress, RunFinished, RunOutcome, RunStarted
 from ..runs.failures import explain
 from ..runs.leftovers import discard_cache, discard_leftovers
@@ -91,6 +95,8 @@ def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinis
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
+    if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
+        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")

@@ -41,6 +41,7 @@ _LIFE_S = 15.0
         "tpu-console run ./mine.toml --accelerator sim:8",
         "tpu-console run ./mine.toml --accelerator tpu",
         "tpu-console run fashion-mnist-cnn --detach",
+        "tpu-console run ./mine.toml --budget kaggle",
         "tpu-console run digits-cnn --json > events.jsonl",
         "",
         "On two machines, the first at 10.0.0.1:",
@@ -67,6 +68,7 @@ _LIFE_S = 15.0
 )
 @backend_option
 @hosts_options
+@click.option("--budget", metavar="T", help="Longest time, such as 8h30m, colab or kaggle; stops in time to be saved.")
 @preset_file_option
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
@@ -80,6 +82,7 @@ def run(
     hosts: int | None,
     host_index: int | None,
     coordinator: str | None,
+    budget: str | None,
     preset_files: tuple[Path, ...],
     detach: bool,
     as_json: bool,
@@ -99,6 +102,7 @@ def run(
         "hosts.count": hosts,
         "hosts.index": host_index,
         "hosts.coordinator": coordinator,
+        "budget": budget,
     }
     given = [(key, value) for key, value in options.items() if value is not None]
     chosen = chosen_preset(preset, preset_files)

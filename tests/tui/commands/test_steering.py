@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import Host, all_of, events_of, has, small_config, the, timed_events_of, wait_until
+from tests.helpers import Host, all_of, events_of, has, run_host, small_config, the, timed_events_of, wait_until
 from tests.tui.commands.test_runs import DONE, FIT, make_run
 from tpu_console.engine.runs.events import (
+    BudgetSet,
     EpochEnded,
     FitStarted,
     Phase,
@@ -150,3 +151,17 @@ def test_a_run_that_has_ended_is_not_asked(call: Any) -> None:
     run = make_run(DONE)
     assert call("set", run.run_id, "epochs=+1")[1] == f"{run.run_id} is not training: finished.\n"
     assert not list(run.control.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call: Any) -> None:
+    # Starting takes longer than this budget, so the run stops after its first execution.
+    run = run_host(small_config(batch_size=1, epochs=50, budget="1s"), runs_folder())
+    end, budget = the(run, RunFinished), the(run, BudgetSet)
+    assert (end.outcome, end.reason) == ("stopped", "the time budget (1s) is nearly used up")
+    assert the(run, StopRequested).reason == end.reason
+    assert (budget.seconds, budget.limit) == (1.0, "1s")
+    assert (len(all_of(run, EpochEnded)), run.model.exists()) == (1, True)
+    out = call("attach", run.run_id)[1]
+    assert "\nbudget       1.00 s, until " in out
+    assert "\nstopped      the time budget (1s) is nearly used up (total " in out
