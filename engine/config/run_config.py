@@ -13,6 +13,7 @@ from .catalog import DATASET_NAMES, MODELS
 from .options import (
     LOSSES,
     METRICS,
+    Alerts,
     Augmentation,
     Checkpointing,
     DataOptions,
@@ -60,6 +61,7 @@ class RunConfig(Section):
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
+        alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
             stops in time to be saved. It counts from the start of the run; empty means no limit.
@@ -91,6 +93,7 @@ class RunConfig(Section):
     checkpoint: Checkpointing = Checkpointing()
     tensorboard: TensorBoard = TensorBoard()
     hosts: Hosts = Hosts()
+    alerts: Alerts = Alerts()
 
     @field_validator("accelerator")
     @classmethod
@@ -123,6 +126,13 @@ class RunConfig(Section):
 def to_toml(config: RunConfig) -> str:
     """Write a configuration as TOML that `load_config` reads back to an equal one."""
     return tomli_w.dumps(config.model_dump(mode="json"))
+
+
+def journal_values(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration's plain values without secrets."""
+    values = config.model_dump(mode="json")
+    values["alerts"]["webhook"] = config.alerts.webhook_host
+    return values
 
 
 def flat_values(config: RunConfig) -> dict[str, Any]:

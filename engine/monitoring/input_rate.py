@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..runs.events import Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
+from ..runs.events import Alerted, AlertKind, Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,6 +155,7 @@ class InputRate:
         meter: Of the training data.
         remedy: Returns advice for an epoch that the input limits, from the epoch's number.
         clock: Monotonic seconds.
+        alerts: Whether to write an alert, once, if the input limited a whole epoch after the first.
     """
 
     def __init__(
@@ -163,6 +164,8 @@ class InputRate:
         meter: InputMeter,
         remedy: Callable[[int], str],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        alerts: bool = True,
     ) -> None:
         self._recorder = recorder
         self._meter = meter
@@ -174,7 +177,7 @@ class InputRate:
         self._window, self._epoch = _Span(), _Span()
         self._told_at = 0.0
         self._told_epoch = 0
-        self._advised = False
+        self._advised = not alerts
         recorder.listen(self.hear)
 
     def hear(self, event: Event) -> None:
@@ -193,8 +196,8 @@ class InputRate:
                 told, advice = self._end_epoch(event)
         if told is not None:
             self._recorder.emit(told)
-        if advice:
-            self._recorder.notice(advice)
+        if advice and isinstance(event, EpochEnded):
+            self._recorder.emit(Alerted(AlertKind.INPUT, advice, event.epoch, event.step))
 
     def _turn(self, *, is_running: bool) -> None:
         """Start counting when training starts, and stop when it stops."""

@@ -236,7 +236,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             )
         )
         self._epoch_step = 0  # they are counted in the run's steps now
-        if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
+        # The engine's runs have alerts instead.
+        if self._notebook is not None and not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
             self._has_warned = True
             self._recorder.notice(
                 f"The loss became NaN or infinite in epoch {epoch + 1}. Stop the run to save quota, then lower the "

@@ -10,7 +10,7 @@ import os
 import socket
 import time
 import traceback
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
+from ..config.run_config import journal_values
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
@@ -34,6 +35,8 @@ from ..storage.files import open_private, write_whole
 from .summary import state_of, summarise
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ..accelerators.accelerator import Accelerator
     from ..accelerators.backend import BackendChoice
     from ..accelerators.hosts.membership import Membership
@@ -65,7 +68,7 @@ def train_and_report(
         Whether the run finished; False when it failed.
     """
     recorder = Recorder(run, journal, stop_token)
-    values = config.model_dump(mode="json")
+    values = journal_values(config)
     recorder.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
     try:
         recorder.emit(_train(recorder, config, source))
@@ -110,11 +113,24 @@ def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinis
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
-    with Sampler(recorder, accelerator), accelerator.scope():
+    with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
+
+
+def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
+    """Watch for what needs attention; of several hosts, one does."""
+    from ..monitoring.alerts import AlertWatch
+    from ..monitoring.webhook import Webhook
+
+    if recorder.team is not None and not recorder.team.is_leader:
+        return nullcontext()
+    options, webhook = config.alerts, None
+    if options.webhook:
+        webhook = Webhook(options.webhook, recorder.run.run_id, options.webhook_per_minute, recorder.notice)
+    return AlertWatch(recorder, options, webhook)
 
 
 def _connect(
@@ -249,7 +265,8 @@ def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accele
 
     train, meter = metered(data.train)
     if meter is not None:
-        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
     return train
 
 
