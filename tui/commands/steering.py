@@ -217,7 +217,8 @@ def _kill(details: Details, *, asks: bool) -> int:
         click.confirm(f"Kill {run.run_id}? Work since its last checkpoint is lost.", abort=True, err=True)
     reader = _read_to_the_end(run)
     ask(run, Action.END_NOW, "requested with tpu-console stop --now")
-    if _answer(reader, lambda _: False) is None and watch_once(run).look().liveness is not Liveness.DEAD:
+    limit_s = 0.0 if _is_silent(details) else _ANSWER_S
+    if _answer(reader, lambda _: False, limit_s) is None and watch_once(run).look().liveness is not Liveness.DEAD:
         _kill_here(run)
     say([f"Killed {run.run_id}; its checkpoints are kept."])
     return 0

@@ -142,3 +142,14 @@ def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
     assert not token.request_after_epoch("asked")
     token.request("asked")
     assert (heard, token.news()) == (["asked"], [])
+
+
+def test_a_folder_in_the_place_of_a_stop_request_stops_the_run_and_the_rest_goes_on(run: RunDirectory) -> None:
+    journal, token = JournalWriter(run.journal), Asked()
+    heartbeat = Heartbeat(run, journal, token.hear, token)
+    run.stop_request.mkdir()
+    ask(run, Steering.PAUSE, "asked")
+    heartbeat.tick()
+    assert token.reason == "asked by a control file"
+    assert [one.action for one in token.inbox.take()] == ["pause"]
+    journal.close()

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import Host, all_of, events_of, has, run_host, small_config, the, timed_events_of, wait_until
+from tests.helpers import (
+    LIMIT_S,
+    BeatingProcess,
+    Host,
+    all_of,
+    events_of,
+    has,
+    run_host,
+    small_config,
+    the,
+    timed_events_of,
+    wait_until,
+)
 from tests.tui.commands.test_runs import DONE, FIT, make_run
 from tpu_console.engine.runs.events import (
     BudgetSet,
@@ -23,6 +38,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.storage.paths import runs_folder
 
 if TYPE_CHECKING:
@@ -136,8 +152,6 @@ def test_set_says_what_it_takes(call: Any, args: tuple[str, ...]) -> None:
 
 
 def test_a_notebooks_run_can_only_be_stopped(call: Any) -> None:
-    import os
-
     run = make_run(RunStarted("mine", "notebook", 1, "here"), FIT, label="mine")
     write_heartbeat(run, os.getpid())
     for args in (("pause",), ("set", "epochs=+1"), ("stop", "--after", "epoch")):
@@ -165,3 +179,23 @@ def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call
     out = call("attach", run.run_id)[1]
     assert "\nbudget       1.00 s, until " in out
     assert "\nstopped      the time budget (1s) is nearly used up (total " in out
+
+
+def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any) -> None:
+    beating = BeatingProcess(create_run("frozen"))
+    try:
+        beating.freeze(30)
+        assert call("stop", "--now", "--yes")[:2] == (0, f"Killed {beating.run.run_id}; its checkpoints are kept.\n")
+        assert beating.process.wait(LIMIT_S) == -signal.SIGKILL
+    finally:
+        beating.kill()
+
+
+def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
+    run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
+    run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
+    at = time.time() - 30
+    os.utime(run.heartbeat, (at, at))
+    code, _, err = call("stop", "--now", "--yes")
+    assert code == 1
+    assert "its process cannot be seen from here" in err
