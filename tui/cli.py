@@ -23,8 +23,9 @@ from .commands.listing import presets, runs
 from .commands.options import examples, preset_file_option, screen_options
 from .commands.predicting import predict
 from .commands.preflight import preflight
+from .commands.resume import resume
 from .commands.showing import show
-from .commands.steering import continue_, pause, set_, stop
+from .commands.steering import checkpoint, continue_, pause, set_, stop
 from .commands.training import run
 from .commands.watching import NoTerminalError, attach, open_console
 from .terminal.output import abandon_output, complain, complain_about
@@ -96,7 +97,7 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, set_, runs, show),
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, runs, show),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     cli.add_command(_command)

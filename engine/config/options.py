@@ -199,15 +199,18 @@ class EarlyStopping(Section):
 
 
 class Checkpointing(Section):
-    """Which weights are saved during training.
+    """What is saved during training.
 
     Args:
         enabled: Save the model of the best epoch as ``checkpoints/best.keras``.
         monitor: The metric that decides which epoch is best; ``auto`` is the first validation metric.
+        every_minutes: Longest time between two checkpoints for `tpu-console resume`, which are also saved after each
+            epoch; 0 saves none.
     """
 
     enabled: Switch = True
     monitor: str = "auto"
+    every_minutes: NonNegativeNumber = 10.0
 
 
 class TensorBoard(Section):

@@ -88,12 +88,28 @@ class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is
     """
 
     _KEPT = ("best", "best_weights", "best_epoch")
-    _goes_on = False
+    _kept: Mapping[str, Any] = {}
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Start to wait again."""
-        kept = {name: getattr(self, name) for name in self._KEPT} if self._goes_on else {}
+        """Start to wait again, or go on waiting in a resumed run."""
         super().on_train_begin(logs)
-        for name, value in kept.items():
+        for name, value in self._kept.items():
             setattr(self, name, value)
-        self._goes_on = True
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Keep what the next `fit` needs."""
+        super().on_train_end(logs)
+        self._kept = {name: getattr(self, name) for name in self._KEPT}
+
+    def state(self) -> dict[str, float]:
+        """Return the state for a checkpoint, without the best weights."""
+        names = ("best", "best_epoch", "wait", "stopped_epoch")
+        return {name: float(value) for name in names if (value := getattr(self, name, None)) is not None}
+
+    def restore(self, state: Mapping[str, float], best_weights: Any) -> None:
+        """Take over the state of a checkpoint; the next `fit` goes on with it."""
+        epochs = {name: int(state.get(name, 0)) for name in ("best_epoch", "wait", "stopped_epoch")}
+        if epochs["wait"] < self.patience:
+            epochs["stopped_epoch"] = 0  # the run is resumed with more patience
+        self._kept = {"best": state.get("best"), "best_weights": best_weights, **epochs}
+        self.stopped_epoch = epochs["stopped_epoch"]

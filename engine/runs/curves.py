@@ -8,6 +8,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .plausible import MOST_METRICS
 from .series import Series
 
@@ -64,3 +66,13 @@ class Curves:
                 [*map(itemgetter(name), logs)] if there else [log.get(name, nan) for log in logs]
             )
         return Curves(self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s), metrics)
+
+    def until(self, step: int) -> Curves:
+        """Return the curves without the points after a step."""
+        count = int(np.searchsorted(self.step.values, step, side="right"))
+
+        def cut(column: Series) -> Series:
+            return Series(column.values[:count])
+
+        metrics = {name: cut(column) for name, column in self.metrics.items()}
+        return Curves(cut(self.step), cut(self.epoch), cut(self.elapsed_s), metrics)

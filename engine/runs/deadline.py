@@ -56,9 +56,13 @@ class Deadline:
         elif isinstance(event, PhaseStarted):
             now = self._clock()
             if self._phase == Phase.CHECKPOINTING:
-                self._keep(Phase.CHECKPOINTING, now - self._since)
+                self.note_save(now - self._since)
             self._phase, self._since = event.phase, now
             self._looked_at = None  # whatever comes between two phases, such as compiling, is no step
+
+    def note_save(self, seconds: float) -> None:
+        """Take in how long it took to save the best model or a checkpoint."""
+        self._keep(Phase.CHECKPOINTING, seconds)
 
     def _keep(self, phase: Phase, seconds: float) -> None:
         self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)

@@ -160,6 +160,29 @@ class RunStarted:
 
 
 @dataclass(frozen=True, slots=True)
+class RunResumed:
+    """The run goes on from a checkpoint, in a new process; what it did after that checkpoint is repeated.
+
+    Args:
+        epoch: Epochs that had ended.
+        epoch_step: Steps done in the epoch after them.
+        step: Steps done in the run; 0 if there was no checkpoint.
+        elapsed_s: Seconds since `fit` began, without the time in which nothing trained.
+        pid: Process that trains.
+        host: Machine it trains on.
+        config: The run's configuration as plain values.
+    """
+
+    epoch: int
+    epoch_step: int
+    step: int
+    elapsed_s: float
+    pid: int
+    host: str
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class PhaseStarted:
     """A phase began, and the previous one ended.
 
@@ -537,6 +560,7 @@ class RunFailed:
 
 Event = (
     RunStarted
+    | RunResumed
     | PhaseStarted
     | AcceleratorReady
     | DataReady

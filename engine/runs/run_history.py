@@ -88,7 +88,7 @@ class Stopwatch:
         took = PastRun(
             step_ms=step_ms,
             epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
-            rest_s=max(0.0, state.last_at - state.started_at - epochs_s - state.phase_s.get(Phase.PAUSED, 0.0)),
+            rest_s=max(0.0, state.took_s - epochs_s - state.phase_s.get(Phase.PAUSED, 0.0)),
             batch=self._batch,
             day=today(),
         )

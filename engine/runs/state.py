@@ -34,6 +34,7 @@ from .events import (
     ReplicaMemory,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunStarted,
     Steered,
     Steering,
@@ -92,6 +93,8 @@ class RunState:
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
         skipped: Journal records that were not understood.
+        resumed: Where the run was resumed, oldest first.
+        away_s: Seconds in which nothing trained, between an interruption and its `resume`.
     """
 
     started: RunStarted | None = None
@@ -125,6 +128,13 @@ class RunState:
     end: RunFinished | RunFailed | None = None
     last_at: float = 0.0
     skipped: int = 0
+    resumed: tuple[RunResumed, ...] = ()
+    away_s: float = 0.0
+
+    @property
+    def took_s(self) -> float:
+        """Seconds from the first event to the newest, without those in which nothing trained."""
+        return self.last_at - self.started_at - self.away_s
 
     @property
     def monitor(self) -> str:
@@ -161,6 +171,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         event: What happened.
         at: When, as Unix time in seconds.
     """
+    if isinstance(event, RunResumed):
+        return _resumed(state, event, at)
     state = replace(state, last_at=at)
     match event:
         case Progress():
@@ -271,6 +283,37 @@ def _with_points(
     if steps:
         place += np.minimum(np.asarray(epoch_step, dtype=np.float64) / steps, 1.0)
     return replace(state, train=state.train.extended(step, place, elapsed_s, logs))
+
+
+def epochs_until(epochs: Sequence[EpochEnded], resumed: RunResumed) -> list[EpochEnded]:
+    """Return the epochs that a resumed run does not repeat."""
+    return [epoch for epoch in epochs if epoch.epoch <= resumed.epoch]
+
+
+def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
+    """Drop what the run did after its checkpoint: it is repeated."""
+    state = _phase_closed(state, state.last_at)
+    train = state.train.until(event.step)
+    logs = {name: column.last for name, column in train.metrics.items() if column.last is not None}
+    progress = Progress(event.epoch + 1, event.epoch_step, event.step, event.elapsed_s, logs) if event.step else None
+    started = state.started
+    return replace(
+        state,
+        started=started and replace(started, pid=event.pid, host=event.host, config=event.config),
+        progress=progress,
+        progress_at=at,
+        train=train,
+        validation=state.validation.until(event.step),
+        epochs=GrowingSequence(epochs_until(state.epochs, event)),
+        host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
+        input_curve=state.input_curve.until(event.step),
+        lost=(),
+        stop=None,
+        end=None,
+        last_at=at,
+        resumed=(*state.resumed[1 - _MOST_NOTICES :], event),
+        away_s=state.away_s + max(0.0, at - state.last_at),
+    )
 
 
 def _with_epoch(state: RunState, event: EpochEnded) -> RunState:

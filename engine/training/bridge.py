@@ -28,6 +28,8 @@ from .notebook import NotebookRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from ..runs.checkpoint import Header
+
 PROGRESS_S = 0.1
 """Shortest time between two progress events."""
 
@@ -44,6 +46,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
         epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`. May be
             changed between them.
+        resumed: Where the run was when it was interrupted; None if it begins.
         clock: Monotonic seconds.
 
     Example::
@@ -63,6 +66,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         execution_reason: str = "",
         monitor: str = "",
         epochs: int | None = None,
+        resumed: Header | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -72,6 +76,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self.execution_reason = execution_reason
         self._monitor = monitor
         self.epochs = epochs
+        self._resumed = resumed
         self._clock = clock
         self._notebook: NotebookRun | None = None
         self._lock = threading.Lock()
@@ -107,11 +112,19 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 if self._test_began is not None:
                     self._test_began += paused_s
 
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds since the run's first `fit` began, and those of the current epoch."""
+        now = self._clock()
+        return now - self._began, now - self._epoch_began
+
     def _reset(self) -> None:
-        self._began = self._clock()
-        self._step = 0  # steps of the epochs that ended
-        self._epoch = 0
+        at = self._resumed
+        self._began = self._clock() - (at.elapsed_s if at else 0.0)
+        self._step = at.step - at.epoch_step if at else 0  # steps of the epochs that ended
+        self._epoch = at.epoch if at else 0
         self._epoch_step = 0
+        # Of an epoch that was begun before: its steps and seconds until then.
+        self._earlier_steps, self._earlier_s = (at.epoch_step, at.epoch_s) if at else (0, 0.0)
         self._epoch_began = self._began
         self._next_progress = 0.0
         self._first_execution_s: float | None = None
@@ -158,10 +171,10 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if self._held is not None:
             self._held.wait()
         self._epoch = epoch + 1
-        self._epoch_step = 0
-        self._epoch_began = self._clock()
-        self._untimed_s = self._validation_s = self._compile_s = 0.0
-        self._untimed_steps = 0
+        self._epoch_step = self._untimed_steps = self._earlier_steps
+        self._epoch_began = self._clock() - self._earlier_s
+        self._validation_s = self._compile_s = 0.0
+        self._untimed_s = self._earlier_s
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report progress; called once per execution, possibly from several threads in parallel."""
@@ -171,12 +184,12 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             if first and batch == 0:
                 # Before 3.11 Keras names an execution by its first step, since then by its last.
                 self._steps_behind = int(getattr(self._trained, "steps_per_execution", 1) or 1)
-            epoch_step = batch + self._steps_behind
+            epoch_step = self._earlier_steps + batch + self._steps_behind
             if epoch_step <= self._epoch_step:
                 return  # an older execution whose report came late
             self._epoch_step = epoch_step
             if first:
-                self._compile_s = self._first_execution_s = now - self._epoch_began
+                self._compile_s = self._first_execution_s = now - self._epoch_began - self._earlier_s
                 self._untimed_s += self._compile_s
                 self._untimed_steps = self._epoch_step
             due = now >= self._next_progress
@@ -216,6 +229,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         now = self._clock()
         seconds = now - self._epoch_began
         self._step += self._epoch_step
+        self._earlier_steps, self._earlier_s = 0, 0.0
         timed_steps = self._epoch_step - self._untimed_steps
         timed_s = seconds - self._untimed_s - self._validation_s
         step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None

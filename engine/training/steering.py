@@ -1,4 +1,4 @@
-"""Steers a run while it trains: pauses it, changes its epochs and learning rate, and stops it in time."""
+"""Steers a run while it trains: pauses it, changes its epochs and learning rate, saves it, and stops it in time."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
     from ..runs.requests import Request
     from .bridge import BridgeCallback
+    from .checkpoints import Checkpoints
 
 _LOOK_S = 0.1
 """Seconds between two looks for requests in a pause."""
@@ -31,14 +32,15 @@ class RefusedError(Exception):
 
 
 class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Carries out requests between two executions, and ends validation when the run was asked to stop.
+    """Carries out requests between two executions.
 
-    It stands before the `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`, so that Keras need
-    not wait for the device after every execution.
+    It stands between `Checkpoints` and `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`, so
+    that Keras need not wait for the device after every execution.
 
     Args:
         recorder: The run.
         bridge: Reports the run, and knows how far it is.
+        checkpoints: Saves the state of training.
         config: The run's configuration.
         wait: Called with the seconds between two looks in a pause.
 
@@ -50,6 +52,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self,
         recorder: Recorder,
         bridge: BridgeCallback,
+        checkpoints: Checkpoints,
         config: RunConfig,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -59,30 +62,20 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         self._schedule = config.optimizer
         self._recorder = recorder
         self._bridge = bridge
+        self._checkpoints = checkpoints
         self._wait = wait
         self._is_paused = self._is_late = False
-        self._cut_short = False  # whether this epoch's validation was not completed
-
-    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Begin an epoch, whose validation is not cut short yet."""
-        self._cut_short = False
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Carry out what was asked for, in the training thread and between two executions."""
         self._look()
 
     def on_test_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Pause here too; end validation if the run was asked to stop."""
+        """Do so between two batches of validation, too."""
         self._look()
-        if self._recorder.team is None and self._recorder.should_stop():
-            self._cut_short = self._model.stop_evaluating = True
 
-    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Drop the figures of a validation that was cut short; end training if epochs were taken away."""
-        if self._cut_short and logs is not None:
-            for name in [name for name in logs if name.startswith("val_")]:
-                del logs[name]
-        self._look()
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Stop if that was asked for after this epoch; end training if epochs were taken away."""
         self._recorder.stop_token.end_epoch()
         if self.epochs <= epoch + 1 < self.params["epochs"]:
             self._model.stop_training = True
@@ -148,6 +141,11 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
                 return self._set_epochs(request.value)
             case Steering.LEARNING_RATE:
                 return self._set_learning_rate(request.value)
+            case Steering.CHECKPOINT:
+                _ = self.model  # on JAX this fetches the weights
+                if why_not := self._checkpoints.save_now():
+                    raise RefusedError(why_not)
+                return None, None
         raise RefusedError(f"this version cannot do '{request.action}'")
 
     def _turn(self, *, pauses: bool) -> Change:

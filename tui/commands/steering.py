@@ -1,4 +1,4 @@
-"""`tpu-console stop`, `pause`, `continue` and `set`: requests to a run that trains."""
+"""`tpu-console stop`, `pause`, `continue`, `checkpoint` and `set`: requests to a run that trains."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ _DONE = "the run was asked, or has ended already"
 def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     """Stop RUN and save its model; by default the running one.
 
-    The run stops after its current steps or epoch. This command does not wait for that.
+    The run stops after its current steps or epoch; this command does not wait for that. `tpu-console resume RUN` goes
+    on later.
     """
     from tpu_console.engine.runs.heartbeat import request_stop
     from tpu_console.engine.runs.requests import Action, ask
@@ -103,6 +104,13 @@ def pause(name: str | None) -> int:
 def continue_(name: str | None) -> int:
     """Let RUN go on after a pause; by default the running one."""
     return _steer(name, Steering.CONTINUE, "continue")
+
+
+@click.command(epilog=examples("tpu-console checkpoint", done=_DONE))
+@run_argument
+def checkpoint(name: str | None) -> int:
+    """Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."""
+    return _steer(name, Steering.CHECKPOINT, "checkpoint")
 
 
 @click.command(

@@ -43,6 +43,7 @@ _LIFE_S = 15.0
         "tpu-console run fashion-mnist-cnn --detach",
         "tpu-console run ./mine.toml --budget kaggle",
         "tpu-console run digits-cnn --json > events.jsonl",
+        "tpu-console run digits-cnn --resume-if-exists my-run",
         "",
         "On two machines, the first at 10.0.0.1:",
         "tpu-console run mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1",
@@ -70,6 +71,12 @@ _LIFE_S = 15.0
 @hosts_options
 @click.option("--budget", metavar="T", help="Longest time, such as 8h30m, colab or kaggle; stops in time to be saved.")
 @preset_file_option
+@click.option(
+    "--resume-if-exists",
+    "resumed_name",
+    metavar="NAME",
+    help="Name the run; if a run of that name is there, resume it, or watch it if it is training.",
+)
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def run(
@@ -84,6 +91,7 @@ def run(
     coordinator: str | None,
     budget: str | None,
     preset_files: tuple[Path, ...],
+    resumed_name: str | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -105,6 +113,14 @@ def run(
         "budget": budget,
     }
     given = [(key, value) for key, value in options.items() if value is not None]
+    if resumed_name is not None:
+        from tpu_console.engine.process.resume import newest_run_named
+
+        from .resume import resume_or_watch
+
+        if (existing := newest_run_named(resumed_name)) is not None:
+            return resume_or_watch(existing, detach=detach, as_json=as_json)
+        given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
     plan = _checked_plan(config, chosen)
@@ -117,7 +133,7 @@ def run(
     directory = prepare_run(config)
     process = start_host(directory)
     if detach:
-        return _detached(directory, process, as_json=as_json)
+        return detached(directory, process, as_json=as_json)
     return follow(directory, as_json=as_json, process=process)
 
 
@@ -168,8 +184,15 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     return plan_lines(config, plan)
 
 
-def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool) -> int:
-    """Wait until a run has started, then print how to attach to it."""
+def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
+    """Wait until a run has started, then print how to attach to it.
+
+    Args:
+        run: The run.
+        process: Its process.
+        as_json: Print JSON.
+        resumed: How often the run has been resumed, now included.
+    """
     from tpu_console.engine.runs.follower import LogTail
     from tpu_console.engine.runs.liveness import Liveness
 
@@ -177,14 +200,15 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
     from ..text.run_lines import crashed_lines
     from ..text.tables import labelled
 
-    life = wait_for_life(run, _LIFE_S)
+    life = wait_for_life(run, _LIFE_S, resumed=resumed)
     if life is Liveness.DEAD:
         complain(crashed_lines(run, LogTail(run).read()))
         return FAILED
     if as_json:
         say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
         return 0
-    started = "Started" if life is Liveness.ALIVE else "Started; waiting for the first heartbeat:"
+    started = "Resumed" if resumed else "Started"
+    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
     say(
         [
             f"{started} {run.run_id}",

@@ -21,6 +21,7 @@ from tpu_console.engine.runs.events import (
     Phase,
     PhaseStarted,
     RunFinished,
+    RunResumed,
     RunStarted,
     Steered,
     StopRequested,
@@ -41,6 +42,7 @@ from ..text.run_lines import (
     finished_lines,
     phase_line,
     progress_line,
+    resumed_text,
     sample_line,
     settled,
     waiting_line,
@@ -79,6 +81,7 @@ class PlainPrinter:
         self._quiet_since = clock()
         self._silence_s = FIRST_SILENCE_S
         self._training_said = False
+        self._earlier_s: Mapping[str, float] = {}  # in each phase before the run was resumed
         self._told_step = -1
         self._best: EpochEnded | None = None
         self._wait_s = self._span_s = 0.0  # of the current epoch
@@ -170,6 +173,11 @@ class PlainPrinter:
         match event:
             case RunStarted():
                 return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
+            case RunResumed():
+                self._training_said = False
+                self._earlier_s = self.state.phase_s
+                self._best = best_epoch(self.state.epochs, self.state.monitor)
+                return [labelled("resumed", resumed_text(event))]
             case PhaseStarted():
                 ended = self._phase_ended(before) if event.phase != before.phase else []
                 return [*ended, *self._training_begins(event)]
@@ -202,7 +210,8 @@ class PlainPrinter:
     def _phase_ended(self, before: RunState) -> list[str]:
         if before.phase not in (*PREPARATION, Phase.SAVING):
             return []
-        return [phase_line(before.phase, self.state.phase_s[before.phase], self.state)]
+        seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
+        return [phase_line(before.phase, seconds, self.state)]
 
     def _training_begins(self, event: PhaseStarted) -> list[str]:
         if self._training_said or event.phase != Phase.TRAINING or self.state.fit is None:

@@ -97,7 +97,7 @@ def _filled(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 
 
 def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcome:
-    counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.last_at - state.started_at)}"
+    counted = f"{plural(len(state.epochs), 'epoch')} in {duration(state.took_s)}"
     headline = {
         "early": f"Stopped early after {counted}.",
         "stopped": f"Stopped on request after {counted}.",

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import private_mode, small_config
+from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
@@ -19,6 +20,8 @@ from tpu_console.engine.input.pipeline import build_pipeline
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 
 def image_signature(shape: tuple[int, ...], classes: int) -> Signature:
@@ -365,3 +368,46 @@ def test_timing_reads_a_batch_of_its_own_and_leaves_the_run_s_order_alone() -> N
     assert source.reads <= 12  # the batch, and what was fetched ahead
     undisturbed = build_pipeline(Source(100).examples, config, 1)
     assert labels(epochs_of(pipeline.train, 2, 1)[0]) == labels(epochs_of(undisturbed.train, 2, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("count", "changes"),
+    [
+        (26, {}),
+        (26, {"augmentation": ROTATED}),
+        (26, {"class_weight": "balanced"}),
+        (26, {"steps_per_epoch": 2}),
+        (26, {"steps_per_epoch": 7}),
+        (24, {"data": {"shuffle_buffer": 3}}),
+        (None, {"steps_per_epoch": 4}),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 2**31 - 2])
+def test_batches_from_the_middle_of_a_run_are_those_of_the_run(
+    count: int | None, changes: dict[str, Any], seed: int
+) -> None:
+    source = Source(count or 26, known=count is not None)
+    examples = replace(source.examples, signature=image_signature((6, 6, 1), 26))
+    pipeline = build_pipeline(examples, small_config(batch_size=4, seed=seed, **changes), 1)
+    (whole,) = epochs_of(pipeline.train, 20, 1)
+    for first in (0, 1, 6, 7, 13):
+        (rest,) = epochs_of(pipeline.train_from(first), 20 - first, 1)
+        for one, same in zip(rest, whole[first:], strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+
+
+@pytest.mark.parametrize("count", [26, 31])
+def test_several_hosts_go_over_the_same_passes(count: int) -> None:
+    config = small_config(batch_size=4)
+    whole = build_pipeline(Source(count).examples, replace_batch(config, 8), 1)
+    parts = [build_pipeline(Source(count).examples, config, 2, share=Share(index, 2)) for index in range(2)]
+    steps = 3 * whole.steps_per_epoch
+    (expected,) = epochs_of(whole.train, steps, 1)
+    for first in (0, 4):
+        shares = [epochs_of(part.train_from(first), steps - first, 1)[0] for part in parts]
+        for batch, *halves in zip(expected[first:], *shares, strict=True):
+            assert set(labels([batch])) == set(labels(halves))
+
+
+def replace_batch(config: RunConfig, size: int) -> RunConfig:
+    return config.model_copy(update={"batch_size": size})

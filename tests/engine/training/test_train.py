@@ -192,7 +192,7 @@ def test_every_optimizer_trains_with_all_its_settings(train: Train, optimizer: s
     settings = {"name": optimizer, "weight_decay": 1e-4, "momentum": 0.5, "clip_norm": 1.0, "warmup_epochs": 0.5}
     run = train(optimizer=settings, epochs=2, batch_size=128)
     first, last = all_of(run, EpochEnded)
-    assert last.logs["loss"] < first.logs["loss"]
+    assert last.logs["val_loss"] < first.logs["val_loss"]
     assert [first.learning_rate, last.learning_rate] == pytest.approx([1e-3, 1e-3])
 
 

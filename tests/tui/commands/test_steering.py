@@ -24,6 +24,7 @@ from tests.helpers import (
     wait_until,
 )
 from tests.tui.commands.test_runs import DONE, FIT, make_run
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.events import (
     BudgetSet,
     EpochEnded,
@@ -86,10 +87,19 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
         code, _, err = call("set", run.run_id, assignment)
         assert code == 1
         assert why in err
+    assert "no step has been done yet" in call("checkpoint", run.run_id)[2]
     assert not has(run, Progress)
     assert call("continue", run.run_id)[:2] == (0, f"{run.run_id}: continued, at step 0.\n")
     # Two epochs were asked for; the third shows that `fit` went on.
     wait_until(lambda: len(all_of(run, EpochEnded)) >= EPOCHS + 1, "an added epoch")
+
+    def is_saved() -> bool:
+        """Save within an epoch: while it validates, that is refused."""
+        codes = [call(command, run.run_id)[0] for command in ("pause", "checkpoint", "continue")]
+        return codes == [0, 0, 0]
+
+    wait_until(is_saved, "a checkpoint")
+    assert newest_checkpoint(run) is not None
     code, out, _ = call("stop", run.run_id, "--after", "epoch")
     assert (code, out) == (0, f"Stopping {run.run_id} after this epoch; the model will be saved.\n")
     assert host.wait() == 0
@@ -107,7 +117,7 @@ def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host
     assert not list(run.control.iterdir())
 
     # The pause is a phase, and in no time of training.
-    began, ended = (
+    began, ended, *_ = (
         at for at, event in timed_events_of(run) if isinstance(event, Steered) and event.action in {"pause", "continue"}
         and not event.refused
     )  # fmt: skip
