@@ -8,9 +8,11 @@ import pytest
 
 from tests.helpers import LIMIT_S, Host, all_of, has, small_config, the, wait_until
 from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
     EpochEnded,
+    FitStarted,
     Phase,
     PhaseStarted,
     Progress,
@@ -21,7 +23,7 @@ from tpu_console.engine.runs.events import (
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.requests import Request, ask
+from tpu_console.engine.runs.requests import Action, Request, ask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,3 +119,23 @@ def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_both_backends(tm
     steps = [event.step for event in all_of(host.run, Progress)]
     assert steps == sorted(set(steps))
     assert has(host.run, RunFinished)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(tmp_path: Path) -> None:
+    run = prepare_run(small_config(epochs=2), tmp_path / "runs")
+    journal = JournalWriter(run.journal)
+    journal.write(FitStarted(2, 44, 32, 32, 1))
+    for after, refused in ((5.0, ""), (9.0, "no")):
+        journal.write(Steered(Steering.EPOCHS, "asked", 1, 3, 0.1, 2.0, after, refused))
+    journal.close()
+    ask(run, Action.END_NOW, "asked of the process that is gone")
+    resumption = prepare_resumption(run)
+    assert (resumption.config.epochs, resumption.changes) == (5, ("epochs: 2 → 5",))
+    process = resumption.start()
+    try:
+        assert process.wait(LIMIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert [event.epoch for event in all_of(run, EpochEnded)] == [1, 2, 3, 4, 5]
