@@ -275,14 +275,8 @@ class AlertWatch:
             new = [kind for kind in found if kind not in self._holding]
             self._holding = (self._holding - set(kinds)) | set(found)
             state = self._state
-        step = max(
-            [epoch.step for epoch in state.epochs[-1:]] + ([state.progress.step] if state.progress else []), default=0
-        )
         for kind in new:
             stops = kind is AlertKind.NAN and self._stops
-            alert = Alerted(kind, found[kind], _epoch(state), step, stops)
-            self._recorder.emit(alert)
-            if self._webhook is not None:
-                self._webhook.send(alert)
+            self._recorder.emit(Alerted(kind, found[kind], _epoch(state), _step(state), stops))
             if stops:
-                self._recorder.request_stop(found[kind].split(". ")[0][0].lower() + found[kind].split(". ")[0][1:])
+                self._recorder.request_stop(f"the loss became NaN or infinite in epoch {_epoch(state)}")
