@@ -209,3 +209,13 @@ def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
     code, _, err = call("stop", "--now", "--yes")
     assert code == 1
     assert "its process cannot be seen from here" in err
+
+
+def test_a_stop_says_what_the_run_does_first(call: Any) -> None:
+    run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
+    write_heartbeat(run, os.getpid())
+    out = call("stop")[1]
+    assert out.startswith(
+        f"Stopping {run.run_id} after its current steps; the model will be saved.\nFirst it is compiling ("
+    )
+    assert out.endswith(f" so far). To kill it instead: tpu-console stop {run.run_id} --now\n")
