@@ -67,7 +67,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             hosts = place | {"index": index} if count > 1 else {}
             folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
             started.append(
-                Host(config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})), folder)
+                Host(
+                    config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})),
+                    folder,
+                    forked=True,
+                )
             )
         return started[-count:]
 
