@@ -139,7 +139,7 @@ class Host:
     def wait(self) -> int:
         """Wait for its end; return the exit code."""
         assert self.process is not None
-        return self.process.wait(LIMIT_S)
+        return self.process.wait(3 * LIMIT_S)
 
     def send(self, number: int) -> None:
         """Send it a signal."""
@@ -205,7 +205,7 @@ def run_forked(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None
         settings = os.environ | {"TPU_CONSOLE_HOME": str(cwd)} | (env or {})
         forked = fork(code, *arguments, output=output, errors=errors, backend=backend, cwd=cwd, env=settings)
         try:
-            ended_with = forked.wait(2 * LIMIT_S)
+            ended_with = forked.wait(3 * LIMIT_S)
         finally:
             forked.kill()
         assert ended_with == 0, errors.read_text(encoding="utf-8", errors="replace")
