@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import LIMIT_S, all_of, run_host, run_python, small_config, the
+from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.input.decoding import untuned
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of, metered
 from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
@@ -209,7 +209,7 @@ tf.config.experimental_connect_to_host(server.target, job_name="worker")
 dataset = tf.data.Dataset.range(3)
 print(metered(dataset) == (dataset, None))
 """
-    assert run_python(script, cwd=tmp_path).split()[-1] == "True"
+    assert run_forked(script, cwd=tmp_path).split()[-1] == "True"
 
 
 class Meter:
