@@ -32,7 +32,7 @@ demo: $(READY)
 	@$(BIN)/tpu-console attach
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

@@ -25,7 +25,8 @@ from .commands.predicting import predict
 from .commands.preflight import preflight
 from .commands.resume import resume
 from .commands.showing import show
-from .commands.training import run, stop
+from .commands.steering import checkpoint, continue_, pause, set_, stop
+from .commands.training import run
 from .commands.watching import NoTerminalError, attach, open_console
 from .terminal.output import abandon_output, complain, complain_about
 
@@ -96,19 +97,8 @@ def cli(
 
 
 for _command in (
-    run,
-    attach,
-    stop,
-    resume,
-    runs,
-    show,
-    predict,
-    presets,
-    inspect,
-    preflight,
-    tfrecord,
-    doctor,
-    completion,
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, runs, show),
+    *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     cli.add_command(_command)
 

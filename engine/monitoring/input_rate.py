@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..runs.events import Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
+from ..runs.events import Alerted, AlertKind, Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,7 +135,7 @@ class _Span:
 class InputRate:
     """Finds what limits a run, from the events of its recorder; compiling, validating and saving do not count.
 
-    `remedy` returns advice for an epoch that the input limits.
+    `remedy` returns advice for an epoch that the input limits; with `alerts`, an alert says so once, after the first.
     """
 
     def __init__(
@@ -144,6 +144,8 @@ class InputRate:
         meter: InputMeter,
         remedy: Callable[[int], str],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        alerts: bool = True,
     ) -> None:
         self._recorder = recorder
         self._meter = meter
@@ -155,7 +157,7 @@ class InputRate:
         self._window, self._epoch = _Span(), _Span()
         self._emitted_at = 0.0
         self._emitted_epoch = 0
-        self._advised = False
+        self._advised = not alerts
         recorder.listen(self.on_event)
 
     def on_event(self, event: Event) -> None:
@@ -174,8 +176,8 @@ class InputRate:
                 measured, advice = self._end_epoch(event)
         if measured is not None:
             self._recorder.emit(measured)
-        if advice:
-            self._recorder.notice(advice)
+        if advice and isinstance(event, EpochEnded):
+            self._recorder.emit(Alerted(AlertKind.INPUT, advice, event.epoch, event.step))
 
     def _switch(self, *, is_running: bool) -> None:
         """Start counting when training starts, and stop when it stops."""

@@ -90,6 +90,27 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
         yield Finding(Severity.INFO, text, key="optimizer.scale_with_replicas")
 
 
+def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:
+    """Say how many epochs fit into a time budget.
+
+    Args:
+        config: The configuration.
+        seconds: Its budget.
+        fitting: The epochs that fit, from a similar run; None if there was none.
+    """
+    hours, minutes = divmod(round(seconds / 60), 60)
+    length = f"{hours}h {minutes:02d}m" if hours else f"{minutes} minute{'s' if minutes != 1 else ''}"
+    budget = f"the budget of {length if hours or minutes else f'{seconds:.0f} s'}"
+    if fitting is None:
+        text = f"How many epochs fit into {budget} is unknown before the first run; it stops in time to be saved."
+    elif fitting >= config.epochs:
+        text = f"All {config.epochs:,} epochs fit into {budget}."
+    else:
+        text = f"About {fitting:,} of {config.epochs:,} epochs fit into {budget}; the run then stops and is saved."
+        return Finding(Severity.WARNING, text, key="budget")
+    return Finding(Severity.INFO, text, key="budget")
+
+
 def _placement_findings(config: RunConfig) -> Iterator[Finding]:
     options, key = config.augmentation, "augmentation.placement"
     if not options.is_active or options.placement != "model":

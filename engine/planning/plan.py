@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..accelerators.backend import TENSORFLOW, choose_backend
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, steps_per_epoch
+from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
 from ..config.learning_rate import scaled_learning_rate
 from ..data.function_record import function_record_of
@@ -21,7 +22,7 @@ from ..machine.devices import CHIPS
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
-from .advice import batch_findings, scaling_findings
+from .advice import batch_findings, budget_finding, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
     took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
+    if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
+        advice.append(
+            budget_finding(config, budget, took.epochs(budget, steps, config.batch_size) if took and steps else None)
+        )
     return Plan(
         accelerator=accelerator,
         replicas=replicas,

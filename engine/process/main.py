@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     resumes = arguments[1] if len(arguments) > 1 else None
     engine = EngineThread(run, config, journal, RunSource.PROCESS, resumes)
     try:
-        heartbeat = Heartbeat(run, journal, engine.request_stop)
+        heartbeat = Heartbeat(run, journal, engine.request_stop, engine.stop_token)
     except OSError as error:
         journal.write(explain(error, run.log.name))
         journal.close()
@@ -68,6 +68,8 @@ def main(arguments: list[str]) -> int:
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)
+        if asked := engine.stop_token.inbox.end_now:
+            ended_by.append(f"A request to end it now ({asked})")
     if engine.is_alive() and not journal.has_ended:
         what = f"{ended_by[0]} ended the run before it could be saved."
         remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"

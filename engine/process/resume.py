@@ -11,9 +11,10 @@ from ..config.reading import load_config, with_changes
 from ..config.run_config import flat_values, to_toml
 from ..errors import ConsoleError
 from ..runs.checkpoint import newest_checkpoint
-from ..runs.events import RunFinished, RunOutcome
+from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, liveness_of
+from ..runs.requests import take_requests
 from ..runs.run_directory import RunDirectory, list_runs
 from ..storage.files import write_whole
 from .launch import RunningError, lock_run, start_host
@@ -69,6 +70,7 @@ class Resumption:
         if self.changes:
             write_whole(self.run.config, to_toml(self.config))
         self.run.stop_request.unlink(missing_ok=True)
+        take_requests(self.run)  # what was asked of the process that is gone
         return start_host(self.run, self.checkpoint, self.lock)
 
     def give_up(self) -> None:
@@ -97,8 +99,9 @@ def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (
         if run.heartbeat.exists() and liveness_of(run) is not Liveness.DEAD:
             raise RunningError(run)
         before = load_config(run.config)
-        config = with_changes(before, changes) if changes else before
         state = RunFollower(run).catch_up().state
+        changes = [*_steered(state), *changes]
+        config = with_changes(before, changes) if changes else before
         found = newest_checkpoint(run)
         at = found[1] if found is not None else None
         _check_unfinished(run, state, at, config)
@@ -126,6 +129,14 @@ def _locked(run: RunDirectory) -> int:
             if time.monotonic() > deadline or RunFollower(run).catch_up().state.end is None:
                 raise
         time.sleep(_LOOK_S)
+
+
+def _steered(state: RunState) -> list[tuple[str, Any]]:
+    """Return the epochs that were added or taken away while the run trained, as a change of its configuration."""
+    asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
+    if state.fit is None or not asked or asked[-1] != state.fit.epochs:
+        return []
+    return [("epochs", state.fit.epochs)]
 
 
 def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, config: RunConfig) -> None:

@@ -16,6 +16,8 @@ import numpy as np
 from .curves import Curves
 from .events import (
     AcceleratorReady,
+    Alerted,
+    BudgetSet,
     CheckpointSaved,
     DataReady,
     EpochEnded,
@@ -34,6 +36,8 @@ from .events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    Steered,
+    Steering,
     StopRequested,
     Translated,
     ValidationProgress,
@@ -86,7 +90,10 @@ class RunState:
         lost: The hosts that are gone.
         checkpoint: The newest checkpoint.
         notices: Messages to the user, oldest first; the newest 2000.
-        stop: The request to stop, if there was one.
+        stop: The newest request to stop, if there was one.
+        steered: The answers to requests to steer the run, oldest first; the newest 2000.
+        alerts: What needs attention, oldest first; the newest 2000.
+        budget: The run's time budget, if it has one.
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
         skipped: Journal records that were not understood.
@@ -121,6 +128,9 @@ class RunState:
     checkpoint: CheckpointSaved | None = None
     notices: tuple[str, ...] = ()
     stop: StopRequested | None = None
+    steered: tuple[Steered, ...] = ()
+    alerts: tuple[Alerted, ...] = ()
+    budget: BudgetSet | None = None
     end: RunFinished | RunFailed | None = None
     last_at: float = 0.0
     skipped: int = 0
@@ -207,6 +217,12 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
         case StopRequested():
             return replace(state, stop=event)
+        case Steered():
+            return _with_steering(state, event)
+        case Alerted():
+            return replace(state, alerts=(*state.alerts[1 - _MOST_NOTICES :], event))
+        case BudgetSet():
+            return replace(state, budget=event)
         case RunFinished() | RunFailed():
             return replace(_phase_closed(state, at), end=event)
 
@@ -335,6 +351,13 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     speed = state.speed.extended([event.step], [float(event.epoch)], [event.elapsed_s], [values])
     epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
     return replace(state, epochs=epochs.appended(event), validation=validation, speed=speed)
+
+
+def _with_steering(state: RunState, event: Steered) -> RunState:
+    state = replace(state, steered=(*state.steered[1 - _MOST_NOTICES :], event))
+    if event.action != Steering.EPOCHS or event.refused or not event.after or state.fit is None:
+        return state
+    return replace(state, fit=replace(state.fit, epochs=int(event.after)))
 
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:

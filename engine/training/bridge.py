@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -25,7 +26,7 @@ from ..runs.recorder import Recorder
 from .notebook import NotebookRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..runs.checkpoint import Header
 
@@ -46,7 +47,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         replica_batch: Examples per step and replica; None if unknown.
         execution_reason: Why `steps_per_execution` has its value.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
-        epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`.
+        epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`. May be
+            changed between them.
         resumed: Where the run was when it was interrupted; None if it begins.
         clock: Monotonic seconds.
 
@@ -76,7 +78,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._replica_batch = replica_batch
         self.execution_reason = execution_reason
         self._monitor = monitor
-        self._epochs = epochs
+        self.epochs = epochs
         self._resumed = resumed
         self._clock = clock
         self._notebook: NotebookRun | None = None
@@ -91,6 +93,27 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def epochs_done(self) -> int:
         """Epochs that ended, over every `fit` of the run."""
         return self._epoch
+
+    def where(self) -> tuple[int, int, float]:
+        """Return the current epoch, from 1, the steps done in the run, and the seconds of training."""
+        with self._lock:
+            return self._epoch, self._step + self._epoch_step, self._clock() - self._began
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Leave the time of the block, in which training is paused, out of every time."""
+        if self._held is not None:
+            self._held.wait()
+        began = self._clock()
+        try:
+            yield
+        finally:
+            with self._lock:
+                paused_s = self._clock() - began
+                self._began += paused_s
+                self._epoch_began += paused_s
+                if self._test_began is not None:
+                    self._test_began += paused_s
 
     def seconds(self) -> tuple[float, float]:
         """Return the seconds since the run's first `fit` began, and those of the current epoch."""
@@ -138,7 +161,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         params = self.params or {}
         self._recorder.emit(
             FitStarted(
-                epochs=self._epochs or int(params.get("epochs") or 1),
+                epochs=self.epochs or int(params.get("epochs") or 1),
                 steps_per_epoch=_positive(params.get("steps")),
                 global_batch=self._global_batch,
                 replica_batch=self._replica_batch,
@@ -245,7 +268,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 logs=_numbers(logs),
             )
         )
-        if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
+        self._epoch_step = 0  # they are counted in the run's steps now
+        # The engine's runs have alerts instead.
+        if self._notebook is not None and not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
             self._has_warned = True
             self._recorder.notice(
                 f"The loss became NaN or infinite in epoch {epoch + 1}. Stop the run to save quota, then lower the "

@@ -162,6 +162,20 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         if self._writer is not None:
             self._writer.join()
 
+    def save_now(self) -> str:
+        """Save the state between two executions and wait until it is written; return why not, if it is not."""
+        if not self._every_s:
+            return "checkpoints are switched off (checkpoint.every_minutes is 0)"
+        if not self._step:
+            return "no step has been done yet"
+        if self._epoch_step >= self._steps_per_epoch:
+            return "the epoch's steps are done, and it is saved after its validation"
+        if self._newest != (self._step, self._phase):
+            self._save()
+        if self._writer is not None:
+            self._writer.join()
+        return "it could not be written" if self._is_failing else ""
+
     def _is_due(self) -> bool:
         is_idle = self._writer is None or not self._writer.is_alive()
         return is_idle and self._step > self._newest[0] and self._clock() - self._saved_at >= self._pause_s
@@ -223,9 +237,12 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._is_failing = True
         else:
             self._is_failing = False
+        took_s = self._clock() - began
         # The computing of this thread may slow training too, where it uses every core.
         cost_s = self._cost_s + time.thread_time()
-        self._pause_s = max(cost_s / _COST_SHARE, (self._clock() - began) / _WRITE_SHARE)
+        self._pause_s = max(cost_s / _COST_SHARE, took_s / _WRITE_SHARE)
+        if self._recorder.deadline is not None:
+            self._recorder.deadline.note_save(took_s)
 
     def _not_saved(self, error: OSError, size: int) -> str:
         folder, later = self._recorder.run.checkpoints, "Training goes on; the checkpoint before is kept."

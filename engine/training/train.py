@@ -8,18 +8,23 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import suppress
+import time
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
+from ..config.accelerator import parse_accelerator
+from ..config.budget import budget_seconds
+from ..config.run_config import journal_values
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
+from ..runs.deadline import Deadline
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -41,6 +46,8 @@ from ..storage.files import open_private, write_whole
 from .summary import state_of, summarise
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ..accelerators.accelerator import Accelerator
     from ..accelerators.backend import BackendChoice
     from ..accelerators.hosts.membership import Membership
@@ -55,6 +62,7 @@ if TYPE_CHECKING:
     from ..runs.stop_token import StopToken
     from .bridge import BridgeCallback
     from .checkpoints import Arrays, Checkpoints
+    from .steering import SteeringCallback
 
 
 def train_and_report(
@@ -80,7 +88,7 @@ def train_and_report(
         Whether the run finished; False when it failed.
     """
     recorder = Recorder(run, journal, stop_token)
-    values = config.model_dump(mode="json")
+    values = journal_values(config)
     started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
     try:
         saved = _begin(recorder, started, resumes)
@@ -134,6 +142,8 @@ def _train(
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
+    if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
+        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
@@ -148,11 +158,24 @@ def _train(
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
-    with Sampler(recorder, accelerator), accelerator.scope():
+    with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
+
+
+def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
+    """Watch for what needs attention; of several hosts, one does."""
+    from ..monitoring.alerts import AlertWatch
+    from ..monitoring.webhook import Webhook
+
+    if recorder.team is not None and not recorder.team.is_leader:
+        return nullcontext()
+    options, webhook = config.alerts, None
+    if options.webhook:
+        webhook = Webhook(options.webhook, recorder.run.run_id, options.webhook_per_minute, recorder.notice)
+    return AlertWatch(recorder, options, webhook)
 
 
 def _connect(
@@ -266,12 +289,14 @@ def _fit(
 
     if saved is not None:
         saved = placed(saved[0], data), saved[1]
-    bridge, checkpoints, callbacks = _callbacks(recorder, config, data, stopping, saved)
+    bridge, checkpoints, steering, callbacks = _callbacks(recorder, config, data, stopping, saved)
     _, meter = metered(data.train)
     if meter is not None:
-        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
     begun_phase = saved[0].phase if saved is not None else 0
-    for number, phase in enumerate(training_phases(config)):
+    phases = training_phases(config)
+    for number, phase in enumerate(phases):
         if phase.is_fine_tuning:
             if recorder.should_stop():
                 break
@@ -284,27 +309,33 @@ def _fit(
         checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
-        train = data.train_from(checkpoints.batches)
         is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
-        model.fit(
-            train if meter is None else metered(train, meter)[0],
-            initial_epoch=checkpoints.epoch,
-            epochs=checkpoints.epoch if is_over else phase.last_epoch,
-            steps_per_epoch=data.steps_per_epoch,
-            validation_data=data.validation,
-            validation_freq=checkpoints.validated_epochs(config.validation_freq),
-            callbacks=callbacks,
-            shuffle=False,
-            verbose=0,
-        )
+        goes_on = True
+        while goes_on:
+            last_epoch = steering.epochs if phase is phases[-1] else phase.last_epoch
+            train = data.train_from(checkpoints.batches)
+            model.fit(
+                train if meter is None else metered(train, meter)[0],
+                initial_epoch=checkpoints.epoch,
+                epochs=checkpoints.epoch if is_over else last_epoch,
+                steps_per_epoch=data.steps_per_epoch,
+                validation_data=data.validation,
+                validation_freq=checkpoints.validated_epochs(config.validation_freq),
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+            goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
+    steering.close()
 
 
 def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
-) -> tuple[BridgeCallback, Checkpoints, list[Any]]:
-    """Return the callbacks that report training and save its state, and all in the order in which they act."""
+) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
+    """Return the callbacks that report, save and steer training, and all in the order in which they act."""
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
+    from .steering import SteeringCallback
 
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
@@ -318,7 +349,9 @@ def _callbacks(
     saving = _epoch_end_callbacks(recorder, config, monitor, data.examples)
     checkpoints = Checkpoints(recorder, config, data, bridge, stopping, saved)
     checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
-    return bridge, checkpoints, [checkpoints, bridge, *([stopping] if stopping else []), *saving]
+    steering = SteeringCallback(recorder, bridge, checkpoints, config)
+    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving]
+    return bridge, checkpoints, steering, callbacks
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:

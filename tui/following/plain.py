@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.runs.events import (
     PREPARATION,
     AcceleratorReady,
+    Alerted,
+    BudgetSet,
     EpochEnded,
     HostLost,
     InputMeasured,
@@ -22,6 +24,7 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunResumed,
     RunStarted,
+    Steered,
     StopRequested,
     Translated,
 )
@@ -45,6 +48,7 @@ from ..text.run_lines import (
     waiting_line,
 )
 from ..text.silence import STOP_PENDING, WHY_SILENT, silent_text, stall_text
+from ..text.steering import budget_text, steered_text, stop_text
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
@@ -190,7 +194,13 @@ class PlainPrinter:
             case Noticed():
                 return [labelled("note", event.message)]
             case StopRequested():
-                return [labelled("stopping", event.reason)]
+                return [labelled("stopping", stop_text(event))]
+            case Steered():
+                return [labelled("steered", steered_text(event))]
+            case Alerted():
+                return [labelled("alert", event.message)]
+            case BudgetSet():
+                return [labelled("budget", budget_text(event))]
             case RunFinished():
                 ended = self._phase_ended(before)
                 return [*ended, *finished_lines(self.state, self._run, event.outcome, event.reason)]

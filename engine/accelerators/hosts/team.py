@@ -123,7 +123,8 @@ class Team:
 
     def start(self) -> None:
         """Watch the other hosts; from now on this one stops only when they do."""
-        asked, self._recorder.stop_token = self._recorder.stop_token, StopToken()
+        asked = self._recorder.stop_token
+        self._recorder.stop_token = StopToken(asked.inbox)
         self._recorder.listen(self._keep_figures)
         self._thread.start()
         asked.listen(self.request_stop)

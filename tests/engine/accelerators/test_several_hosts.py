@@ -39,7 +39,9 @@ TOLERANCE = 1e-3
 """Largest difference of an epoch's loss, relative, as in `test_backends`."""
 
 _GLOBAL_BATCH = 64
-_FOREVER = 100_000
+_FOREVER = {"epochs": 100_000, "model": "mlp", "model_options": {"hidden": [8]}}
+"""A run that ends when it is ended, of a model that compiles in a moment."""
+
 _NAME = socket.gethostname()
 
 
@@ -67,7 +69,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             hosts = place | {"index": index} if count > 1 else {}
             folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
             started.append(
-                Host(config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})), folder)
+                Host(
+                    config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})),
+                    folder,
+                    forked=True,
+                )
             )
         return started[-count:]
 
@@ -136,7 +142,7 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
 
 
 def test_a_killed_host_is_named_and_a_checkpoint_stays(start: Start) -> None:
-    hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
+    hosts = start(2, config=_FOREVER | {"checkpoint": {"enabled": True}})
     trains(hosts)
     assert listening(hosts[0]) == {f"{LOOPBACK}:{port_of(hosts[0]) + 1}"}, (
         "the meeting is over, and JAX listens here only"
@@ -156,7 +162,7 @@ def test_a_killed_host_is_named_and_a_checkpoint_stays(start: Start) -> None:
 
 
 def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
-    hosts = start(2, config={"epochs": _FOREVER})
+    hosts = start(2, config=_FOREVER)
     trains(hosts)
     hosts[0].kill()
     hosts[1].wait()
@@ -167,7 +173,7 @@ def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
 
 
 def test_a_stop_at_any_of_four_hosts_stops_and_saves_all(start: Start) -> None:
-    hosts = start(4, config={"epochs": _FOREVER})
+    hosts = start(4, config=_FOREVER)
     trains(hosts)
     request_stop(hosts[2].run, "asked with tpu-console stop")
     assert [host.wait() for host in hosts] == [0, 0, 0, 0]

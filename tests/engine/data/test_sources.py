@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cifar import ACCEPT, write_cifar
-from tests.helpers import ROOT, run_python, small_config
+from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.builtin_classes import CLASS_NAMES
 from tpu_console.engine.data.sources.load import load_examples
@@ -77,7 +77,7 @@ print(json.dumps(result | {"told": told}))
 def load(dataset: str, home: Path, **data: Any) -> dict[str, Any]:
     """Load a dataset in a process of its own, without a network; return what came of it."""
     env = {"KERAS_HOME": str(home), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
-    printed = run_python(
+    printed = run_forked(
         ACCEPT + LOAD if dataset.startswith("cifar") else LOAD, dataset, json.dumps(data), cwd=ROOT, env=env
     )
     result: dict[str, Any] = json.loads(printed.splitlines()[-1])

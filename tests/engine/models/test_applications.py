@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, run_python, small_config
+from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import APPLICATIONS
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
@@ -212,7 +212,7 @@ print(json.dumps(told))
 @pytest.mark.slow
 def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path) -> None:
     env = {"KERAS_HOME": str(tmp_path), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
-    told = json.loads(run_python(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
+    told = json.loads(run_forked(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
     files = {
         "MobileNetV3Small": "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5",
         "NASNetMobile": "nasnet_mobile_no_top.h5",
@@ -240,6 +240,6 @@ def test_a_saved_model_loads_in_a_plain_process(name: str, tmp_path: Path) -> No
     """The two whose preprocessing has a layer for each channel, or turns the channels round."""
     model = build(name, (32, 32, 3))
     model.save(tmp_path / "model.keras")
-    printed = run_python(LOAD, str(tmp_path / "model.keras"), cwd=tmp_path)
+    printed = run_forked(LOAD, str(tmp_path / "model.keras"), cwd=tmp_path)
     expected = model(np.full((1, 32, 32, 3), 0.25, np.float32)).numpy()
     np.testing.assert_allclose(np.array(json.loads(printed.splitlines()[-1])), expected, atol=2e-4)

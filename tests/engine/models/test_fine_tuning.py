@@ -106,10 +106,9 @@ def test_a_hub_model_is_fine_tuned_as_a_whole(accelerator: str, batch: int, colo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_a_stop_is_heard_in_both_phases(
-    epoch: int, colors: str, tmp_path: Path, start: Callable[[RunConfig], Host]
-) -> None:
-    host = start(two_phases(colors, epochs=100_000, fine_tuning={"after_epochs": 2 if epoch > 2 else 50_000}))
+def test_a_stop_is_heard_in_both_phases(epoch: int, colors: str, tmp_path: Path, start: Callable[..., Host]) -> None:
+    config = two_phases(colors, epochs=100_000, fine_tuning={"after_epochs": 2 if epoch > 2 else 50_000})
+    host = start(config, forked=True)
     wait_until(lambda: any(ended.epoch >= epoch for ended in all_of(host.run, EpochEnded)), "an epoch of the phase")
     host.send(15)
     host.wait()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import saved_models
-from tests.helpers import all_of, run_host, run_python, small_config, the
+from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
@@ -108,7 +108,7 @@ def test_a_trained_model_is_read_by_a_plain_process_without_its_source(tmp_path:
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "pixels.npy", PIXELS)
     source.rename(tmp_path / "gone")
-    printed = run_python(LOAD, str(tmp_path / "model.keras"), str(tmp_path / "pixels.npy"), cwd=tmp_path)
+    printed = run_forked(LOAD, str(tmp_path / "model.keras"), str(tmp_path / "pixels.npy"), cwd=tmp_path)
     np.testing.assert_allclose(json.loads(printed.splitlines()[-1]), model(PIXELS), atol=1e-5)
 
 

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import LIMIT_S, all_of, run_host, run_python, small_config, the
+from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.input.decoding import untuned
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of, metered
 from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
+    Alerted,
     EpochEnded,
     FitStarted,
     InputMeasured,
-    Noticed,
     Phase,
     Progress,
     RunFinished,
@@ -85,7 +85,7 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
     assert waited / batches > 0.5 * batch_s
     assert told[-1].step == the(run, FitStarted).epochs * 40
-    (notice,) = [event.message for event in all_of(run, Noticed) if "limits the run" in event.message]
+    (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
     assert "training waited for data in" in notice
     assert "data.cache=auto caches them in the first one." in notice
     assert told[-1].remedy in notice
@@ -177,7 +177,7 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
     measured = [event for event in told if event.epoch > 1]
     assert sum(event.wait_s for event in measured) < 0.2 * sum(event.span_s for event in measured)
     assert "accelerator" in {event.limit for event in measured}
-    assert not [event for event in all_of(run, Noticed) if "limits the run" in event.message]
+    assert not [event for event in all_of(run, Alerted) if "limits the run" in event.message]
     # Compiling is in no span, and neither is validating.
     spans = sum(event.span_s for event in told)
     timed = sum(epoch.seconds - epoch.compile_s - epoch.validation_s for epoch in all_of(run, EpochEnded))
@@ -209,7 +209,7 @@ tf.config.experimental_connect_to_host(server.target, job_name="worker")
 dataset = tf.data.Dataset.range(3)
 print(metered(dataset) == (dataset, None))
 """
-    assert run_python(script, cwd=tmp_path).split()[-1] == "True"
+    assert run_forked(script, cwd=tmp_path).split()[-1] == "True"
 
 
 class Meter:
@@ -250,7 +250,7 @@ class Story:
 
     @property
     def notices(self) -> list[str]:
-        return [event.message for event in all_of(self.run, Noticed)]
+        return [event.message for event in all_of(self.run, Alerted)]
 
 
 @pytest.fixture

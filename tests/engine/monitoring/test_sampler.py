@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
-from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, run_forked, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.machine.sources import this_machine
 from tpu_console.engine.monitoring.devices import DeviceReader, differs, tensorflow_memory
@@ -264,7 +264,7 @@ print((memory.used_bytes, memory.limit_bytes, memory.why_not))
 
 @pytest.mark.slow
 def test_a_device_that_tensorflow_has_not_used_is_reported(tmp_path: Path) -> None:
-    printed = run_python(FRESH, cwd=tmp_path).strip()
+    printed = run_forked(FRESH, cwd=tmp_path).strip()
     assert printed == "(None, None, 'TensorFlow has counted no memory there')"
 
 

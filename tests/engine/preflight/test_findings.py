@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import run_forked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,7 +161,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder: Path = tmp_path_factory.mktemp("findings")
     (folder / "models.py").write_text(MODELS)
     names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
-    output = run_python(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
+    output = run_forked(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
@@ -249,7 +249,7 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 
 
 def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
-    outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
+    outcome, reason, says = run_forked(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
     assert outcome == "could not tell"
     assert reason.startswith("Internal error in the compiler")
     assert "libtpu" in reason
@@ -285,7 +285,7 @@ print(json.dumps(found))
 
 
 def test_a_lookup_that_cannot_be_read_is_compiled_without_the_sparse_cores(tmp_path: Path) -> None:
-    found = json.loads(run_python(LOOKUP, cwd=tmp_path, env=ENV).splitlines()[-1])
+    found = json.loads(run_forked(LOOKUP, cwd=tmp_path, env=ENV).splitlines()[-1])
     plain, spared = found[""], found["RET_CHECK"]
     assert (spared[0], plain[2], spared[2]) == (True, True, True)
     assert spared[1] == pytest.approx(plain[1], rel=0.01)

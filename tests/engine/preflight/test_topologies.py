@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import run_forked
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.devices import CHIPS
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
@@ -106,7 +106,7 @@ def test_the_compiler_agrees_with_the_table(tmp_path: Path) -> None:
         (topology.name, topology.compiler_name, topology.compiler_options, topology.name in USUAL)
         for topology in TOPOLOGIES.values()
     ]
-    found = json.loads(run_python(_ASK_THE_COMPILER, json.dumps(asked), cwd=tmp_path, env=PREFLIGHT))
+    found = json.loads(run_forked(_ASK_THE_COMPILER, json.dumps(asked), cwd=tmp_path, env=PREFLIGHT))
     told = {name: (devices, hosts) for name, (devices, hosts, _) in found.items()}
     assert told == {name: (topology.devices, topology.hosts) for name, topology in TOPOLOGIES.items()}
     for name in USUAL:

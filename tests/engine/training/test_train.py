@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,6 +14,7 @@ from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wa
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
+    Alerted,
     CheckpointSaved,
     EpochEnded,
     FitStarted,
@@ -227,12 +229,15 @@ def test_validation_every_second_epoch_is_measured_in_those_only(train: Train) -
     assert [epoch.validation_s > 0 for epoch in all_of(run, EpochEnded)] == [False, True, False, True]
 
 
-def test_a_loss_that_is_not_a_number_is_noticed_once(train: Train) -> None:
-    run = train(epochs=3, optimizer={"name": "sgd", "learning_rate": 1e30}, checkpoint={"enabled": True})
-    (notice,) = all_of(run, Noticed)
-    assert notice.message.startswith("The loss became NaN or infinite in epoch 1. Stop the run")
-    assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True, True, True]
-    assert the(run, RunFinished).outcome == "completed"
+@pytest.mark.parametrize(("nan", "epochs", "outcome"), [("stop", 1, "stopped"), ("warn", 2, "completed")])
+def test_a_loss_that_is_not_a_number_raises_one_alert(train: Train, nan: str, epochs: int, outcome: str) -> None:
+    run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": nan})
+    alert = the(run, Alerted)
+    assert (alert.kind, alert.epoch, alert.stops) == ("nan", 1, nan == "stop")
+    assert re.match(r"The loss became (NaN|infinite) in epoch 1\. Lower the learning rate", alert.message)
+    assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True] * epochs
+    assert the(run, RunFinished).outcome == outcome
+    assert ("loss became NaN or infinite in epoch 1" in the(run, RunFinished).reason) == (nan == "stop")
 
 
 def test_the_files_of_a_run_whose_loss_is_not_a_number_are_readable_by_anything(train: Train) -> None:
