@@ -99,13 +99,12 @@ def _neighbours(columns: Sequence[int]) -> list[list[int]]:
     return groups
 
 
-def axis_marks(stretches: Sequence[Stretch], canvas: Canvas, ticks: set[int]) -> dict[int, str]:
+def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:
     """Return what stands on the horizontal axis by column: stretches that can be seen, and moments with their labels.
 
     Args:
         stretches: What is marked.
         canvas: What lies above the axis.
-        ticks: Columns of the axis's own labels.
     """
     marks: dict[int, str] = {}
     order = [*MarkKind]
@@ -119,6 +118,6 @@ def axis_marks(stretches: Sequence[Stretch], canvas: Canvas, ticks: set[int]) ->
         ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
         marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
         places = range(ends[1] + 1, ends[1] + 1 + len(stretch.label))
-        if is_moment and places and places[-1] < canvas.width and not (marks.keys() | ticks) & {*places}:
+        if is_moment and places and places[-1] < canvas.width and not marks.keys() & {*places}:
             marks |= dict(zip(places, stretch.label, strict=True))
     return marks

@@ -135,7 +135,7 @@ def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch
         [_grid(y_ticks, width), *curves, *spikes],
         x_ticks,
         y_ticks,
-        axis_marks(stretches, canvas, {column for column, _ in x_ticks}),
+        axis_marks(stretches, canvas),
         (left, right),
         (10.0**low, 10.0**high) if view.log_scale else (low, high),
         {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in (ABOVE, BELOW) if glyph in layer.glyphs},
