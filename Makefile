@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check bench docs docs-preflight screenshot clean
+.PHONY: help demo test check chaos bench docs docs-preflight screenshot clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        train the embedded preset and watch it (plain lines when not in a terminal)"
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
+	@echo "make chaos       kill and resume training 200 times; takes most of an hour"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
 	@echo "make docs-preflight  ask the TPU compiler for the verdicts in docs/preflight.md; takes minutes"
@@ -31,13 +32,16 @@ demo: $(READY)
 	@$(BIN)/tpu-console attach
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist worksteal
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 check: $(READY)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+chaos: $(READY)
+	@$(BIN)/python -m tests.chaos 200
 
 bench: $(READY)
 	@$(BIN)/python -m tests.bench

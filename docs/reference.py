@@ -39,6 +39,7 @@ _SECTIONS = {
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
+    "alerts": "Alerts",
     "hosts": "Several hosts",
 }
 _PRESETS_HEAD = """\

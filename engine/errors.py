@@ -61,15 +61,10 @@ class RunNotFoundError(ConsoleError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a configuration.
+    """One thing wrong with a configuration."""
 
-    Args:
-        key: Dotted key, such as ``optimizer.learning_rate``; empty for the whole file.
-        message: What is wrong with it, with the nearest valid value if there is one.
-    """
-
-    key: str
-    message: str
+    key: str  # dotted key, such as ``optimizer.learning_rate``; empty for the whole file
+    message: str  # what is wrong with it, with the nearest valid value if there is one
 
     def __post_init__(self) -> None:
         """Make both texts safe to show, because they quote the file."""
@@ -81,12 +76,7 @@ class Problem:
 
 
 class ConfigError(ConsoleError):
-    """A configuration that cannot be used, with all of its problems.
-
-    Args:
-        problems: At least one problem.
-        source: The file or option they were found in, such as ``presets/mine.toml`` or ``--set``.
-    """
+    """A configuration that cannot be used, with all of its problems and the file or option they were found in."""
 
     def __init__(self, problems: Sequence[Problem], source: str = "") -> None:
         self.problems = tuple(problems)
@@ -106,15 +96,7 @@ def _initials(name: str) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Suggest the nearest valid choice, or list all choices if none is near.
-
-    Args:
-        word: The invalid word.
-        choices: The valid names.
-
-    Returns:
-        A sentence such as ``did you mean 'epochs'?`` or ``valid: a, b, c``.
-    """
+    """Suggest ``did you mean 'epochs'?`` for the nearest valid choice, or list all choices if none is near."""
     names = sorted(choices)
     longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
     section, _, short = word.lower().rpartition(".")

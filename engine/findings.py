@@ -22,21 +22,13 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know, with the remedy.
+    """One thing to know, with the remedy."""
 
-    Args:
-        severity: An error means that the run would fail.
-        text: One or two sentences.
-        layer: The layer it is about; empty for the whole model.
-        remedy: What to do; empty for nothing.
-        key: The dotted configuration key it is about; empty for none.
-    """
-
-    severity: Severity
+    severity: Severity  # an error means that the run would fail
     text: str
-    layer: str = ""
-    remedy: str = ""
-    key: str = ""
+    layer: str = ""  # the layer it is about; empty for the whole model
+    remedy: str = ""  # what to do; empty for nothing
+    key: str = ""  # the dotted configuration key it is about; empty for none
 
 
 def most_severe_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -22,20 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import IO, TextIO
 
-FAILED, INTERRUPTED = 1, 130
-"""Exit codes of a worker process without a result."""
-
+FAILED, INTERRUPTED = 1, 130  # exit codes of a worker process without a result
 _PROGRESS_EVERY_S = 0.1
 _READ_BYTES = 1 << 16
 _LONGEST_TEXT = 1 << 26  # a picture is a long text
 
 
 class Reporter:
-    """Writes messages.
-
-    Args:
-        stream: Where to write them.
-    """
+    """Writes messages."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -43,13 +37,10 @@ class Reporter:
         self._what = ""
 
     def progress(self, what: str, done: int, total: int | None, unit: str) -> None:
-        """Report progress, at most ten times per second; the first and the last message of a step are never dropped.
+        """Report that `done` of `total` is done of a step, such as ``reading images``; a `total` of None is unknown.
 
-        Args:
-            what: The step, such as ``reading images``.
-            done: How much is done.
-            total: Of how much; None if unknown.
-            unit: What is counted, in the plural; ``seconds`` if there is only the time.
+        It is written at most ten times per second, but the first and the last message of a step are never dropped.
+        `unit` is in the plural; ``seconds`` if there is only the time.
         """
         now = time.monotonic()
         if what != self._what or done == total or now - self._written_at >= _PROGRESS_EVERY_S:
@@ -86,10 +77,7 @@ def standard_output_reporter() -> Reporter:
 def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str, Any]]) -> int:
     """Do some work, report its result or its error, and return the exit code.
 
-    Args:
-        reporter: Where to report.
-        name: What the work is called in an error, such as ``inspect job``.
-        work: Does the work and returns the result.
+    `name` is what the work is called in an error, such as ``inspect job``.
     """
     try:
         reporter.result(work())
@@ -108,11 +96,7 @@ def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str,
 
 
 class MessageReader:
-    """Reads the messages of a worker process, whose texts are made safe to show.
-
-    Args:
-        stream: The process's standard output.
-    """
+    """Reads the messages of a worker process, whose texts are made safe to show."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -132,12 +116,7 @@ class MessageReader:
 
 
 def error_of(message: Mapping[str, Any], log: str) -> ConsoleError:
-    """Return the error that an ``error`` message reports.
-
-    Args:
-        message: The message.
-        log: How to name the file with the process's standard error.
-    """
+    """Return the error that an ``error`` message reports; `log` names the file with the process's standard error."""
     kind = UntrustedCodeError if message.get("needs_trust") else ConsoleError
     remedy = message["remedy"] or (f"Its log: {log}" if message.get("has_log") else "")
     return kind(message["what"], why=message["why"], remedy=remedy)

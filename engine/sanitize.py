@@ -25,12 +25,8 @@ from typing import Any
 
 REPLACEMENT = "\ufffd"
 
-LONGEST_TEXT = 20_000
-"""Longer texts are cut off; this program writes none."""
-
-DEEPEST = 64
-"""Values nested more deeply are refused; this program writes none."""
-
+LONGEST_TEXT = 20_000  # longer texts are cut off; this program writes none
+DEEPEST = 64  # values nested more deeply are refused; this program writes none
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _SPACE = re.compile(r"[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]")
 _LINE_END = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
@@ -46,11 +42,7 @@ class TooDeepError(ValueError):
 
 
 def printable(text: str) -> str:
-    """Return a text as one line that is safe to show.
-
-    Args:
-        text: Any text, also one with lone surrogates.
-    """
+    """Return a text, also one with lone surrogates, as one line that is safe to show."""
     if text.isprintable():
         return text
     return _UNSAFE.sub(REPLACEMENT, _SPACE.sub(" ", _COLOUR.sub("", text)))

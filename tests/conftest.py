@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The same examples on every machine, so that a failure is never a matter of luck; `--hypothesis-profile=search`
 # looks for new ones.
@@ -17,6 +14,35 @@ settings.register_profile(
     "search", deadline=None, database=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same")
+
+
+# The files that take longest, longest first, so that no worker is left with one of them in the end. They are shared out
+# whole (`--dist loadfile`), because their tests share trained runs.
+SLOWEST = (
+    "presets/test_image_presets.py",
+    "presets/test_jax_presets.py",
+    "engine/accelerators/test_several_hosts.py",
+    "engine/training/test_fashion_mnist.py",
+    "tui/screens/test_terminal_runs.py",
+    "tui/commands/test_cli_process.py",
+    "presets/test_digit_presets.py",
+    "engine/preflight/test_compile.py",
+    "engine/models/test_applications.py",
+    "presets/test_word_presets.py",
+    "engine/accelerators/test_connect.py",
+    "engine/training/test_train.py",
+    "engine/training/test_backends.py",
+    "engine/models/test_fine_tuning.py",
+    "engine/preflight/test_findings.py",
+    "engine/training/test_digits.py",
+    "engine/preflight/test_own.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the slowest files first."""
+    order = {Path(__file__).parent / name: place for place, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: order.get(item.path, len(order)))
 
 
 @pytest.fixture(autouse=True)

@@ -11,19 +11,23 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
-from tpu_console.engine.config.reading import parse_config
+from tests.forks import fork
+from tpu_console.engine.config.reading import load_config, parse_config
 from tpu_console.engine.machine.process_identity import identify
 from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.storage.files import write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tests.forks import Forked
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -97,17 +101,45 @@ def has(run: RunDirectory, kind: type[object]) -> bool:
     return bool(all_of(run, kind))
 
 
-class Host:
-    """A real host process of a configuration, and its run."""
+_TRAIN = "from runpy import run_module; run_module('tpu_console.engine.process.main', None, '__main__', True)"
 
-    def __init__(self, config: RunConfig, folder: Path, *, start: bool = True) -> None:
+
+def fork_host(run: RunDirectory, before: str = "", **given: Any) -> Forked:
+    """Start the process that trains a prepared run as a fork, which begins with TensorFlow and Keras imported.
+
+    Args:
+        run: The run.
+        before: What the process executes first.
+        **given: ``cwd`` and ``env``, as for `subprocess.Popen`.
+    """
+    backend = "jax" if load_config(run.config).backend == "jax" else "tensorflow"
+    process = fork(before + _TRAIN, str(run.path), output=run.log, errors=run.log, backend=backend, **given)
+    write_heartbeat(run, process.pid)
+    return process
+
+
+class Host:
+    """A real host process of a configuration, and its run.
+
+    Args:
+        config: The configuration.
+        folder: Where runs are.
+        start: Whether it starts at once.
+        forked: Whether it begins with Keras imported, in a test of what comes after that.
+    """
+
+    process: subprocess.Popen[bytes] | Forked | None
+
+    def __init__(self, config: RunConfig, folder: Path, *, start: bool = True, forked: bool = False) -> None:
         self.run = prepare_run(config, folder)
-        self.process = start_host(self.run) if start else None
+        self.process = None
+        if start:
+            self.process = fork_host(self.run) if forked else start_host(self.run)
 
     def wait(self) -> int:
         """Wait for its end; return the exit code."""
         assert self.process is not None
-        return self.process.wait(LIMIT_S)
+        return self.process.wait(3 * LIMIT_S)
 
     def send(self, number: int) -> None:
         """Send it a signal."""
@@ -122,11 +154,11 @@ class Host:
 
 
 def hosts(folder: Path) -> Iterator[Callable[[RunConfig], Host]]:
-    """Body of a fixture: starts host processes and leaves none behind."""
+    """Body of a fixture: starts host processes, forked ones on request, and leaves none behind."""
     started: list[Host] = []
 
-    def start(config: RunConfig) -> Host:
-        started.append(Host(config, folder))
+    def start(config: RunConfig, *, forked: bool = False) -> Host:
+        started.append(Host(config, folder, forked=forked))
         return started[-1]
 
     yield start
@@ -135,8 +167,8 @@ def hosts(folder: Path) -> Iterator[Callable[[RunConfig], Host]]:
 
 
 def run_host(config: RunConfig, folder: Path) -> RunDirectory:
-    """Train a configuration in a host process, and return the run when it has ended."""
-    host = Host(config, folder)
+    """Train a configuration in a forked host process, and return the run when it has ended."""
+    host = Host(config, folder, forked=True)
     try:
         host.wait()
     finally:
@@ -160,6 +192,24 @@ def run_python(
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def run_forked(code: str, *arguments: str, cwd: Path, env: dict[str, str] | None = None) -> str:
+    """Do what `run_python` does in a fork, which has imported TensorFlow and Keras and nothing of this project.
+
+    Keras is on TensorFlow unless ``KERAS_BACKEND`` of `env` says otherwise.
+    """
+    with TemporaryDirectory() as folder:
+        output, errors = Path(folder, "output"), Path(folder, "errors")
+        backend = (env or {}).get("KERAS_BACKEND", "tensorflow")
+        settings = os.environ | {"TPU_CONSOLE_HOME": str(cwd)} | (env or {})
+        forked = fork(code, *arguments, output=output, errors=errors, backend=backend, cwd=cwd, env=settings)
+        try:
+            ended_with = forked.wait(3 * LIMIT_S)
+        finally:
+            forked.kill()
+        assert ended_with == 0, errors.read_text(encoding="utf-8", errors="replace")
+        return output.read_text(encoding="utf-8")
 
 
 def gone_process() -> int:

@@ -41,7 +41,7 @@ RUNS: dict[str, Callable[[Path], object]] = {}
 
 def hostile_value(hint: Any, text: str = HOSTILE) -> Any:
     """Return a plain value of an event's field, by its annotation, with a text wherever one can be."""
-    plain = {int: 1, float: 1.0, str: text, Any: text, type(None): None}
+    plain = {int: 1, float: 1.0, bool: True, str: text, Any: text, type(None): None}
     if hint in plain:
         return plain[hint]
     origin, arguments = get_origin(hint), get_args(hint)

@@ -23,8 +23,10 @@ from .commands.listing import presets, runs
 from .commands.options import examples, preset_file_option, screen_options
 from .commands.predicting import predict
 from .commands.preflight import preflight
+from .commands.resume import resume
 from .commands.showing import show
-from .commands.training import run, stop
+from .commands.steering import checkpoint, continue_, pause, set_, stop
+from .commands.training import run
 from .commands.watching import NoTerminalError, attach, open_console
 from .terminal.output import abandon_output, complain, complain_about
 
@@ -94,7 +96,10 @@ def cli(
     return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
 
 
-for _command in (run, attach, stop, runs, show, predict, presets, inspect, preflight, tfrecord, doctor, completion):
+for _command in (
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, runs, show),
+    *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
+):
     cli.add_command(_command)
 
 

@@ -17,55 +17,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A host's share of every batch.
+    """A host's share of every batch."""
 
-    Args:
-        index: The host's number, from 0.
-        count: Hosts that train together.
-        is_even: Whether every batch must divide among the replicas, the last one of validation too.
-    """
-
-    index: int = 0
-    count: int = 1
-    is_even: bool = False
+    index: int = 0  # the host's number, from 0
+    count: int = 1  # hosts that train together
+    is_even: bool = False  # whether every batch must divide among the replicas, the last one of validation too
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """Connected devices.
+    """Connected devices."""
 
-    Args:
-        name: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
-        reason: Why this one, in one sentence.
-        backend: ``tensorflow`` or ``jax``.
-        strategy: Name of the distribution strategy; empty for one device.
-        replicas: All replicas, of all hosts.
-        make_scope: Gives the context in which model, optimizer and metrics are made and trained.
-        versions: Framework versions by package name.
-        topology: The TPU's mesh, tasks and devices in a few words; empty if there is none.
-        process: This host's number, from 0.
-        processes: Hosts that train together.
-    """
-
-    name: str
-    reason: str
-    backend: str
-    strategy: str
-    replicas: tuple[Replica, ...]
-    make_scope: Callable[[], AbstractContextManager[Any]]
-    versions: dict[str, str]
-    topology: str = ""
-    process: int = 0
-    processes: int = 1
+    name: str  # ``cpu``, ``gpu``, ``tpu`` or ``sim:N``
+    reason: str  # why this one, in one sentence
+    backend: str  # ``tensorflow`` or ``jax``
+    strategy: str  # name of the distribution strategy; empty for one device
+    replicas: tuple[Replica, ...]  # all replicas, of all hosts
+    # Gives the context in which model, optimizer and metrics are made and trained.
+    scope: Callable[[], AbstractContextManager[Any]]
+    versions: dict[str, str]  # framework versions by package name
+    topology: str = ""  # the TPU's mesh, tasks and devices in a few words; empty if there is none
+    process: int = 0  # this host's number, from 0
+    processes: int = 1  # hosts that train together
 
     def with_hosts(self, names: Mapping[int, str]) -> Accelerator:
         """Return a copy with the names of the hosts, which only they know."""
         named = (replace(replica, host=names.get(replica.process, replica.host)) for replica in self.replicas)
         return replace(self, replicas=tuple(named))
-
-    def scope(self) -> AbstractContextManager[Any]:
-        """Return the context in which model, optimizer and metrics are made and trained."""
-        return self.make_scope()
 
     @property
     def uses_strategy(self) -> bool:
@@ -78,11 +56,7 @@ class Accelerator:
         return Share(self.process, self.processes, is_even=self.backend == JAX and len(self.replicas) > 1)
 
     def event(self, backend_reason: str = "") -> AcceleratorReady:
-        """Say what was connected.
-
-        Args:
-            backend_reason: Why this backend.
-        """
+        """Say what was connected."""
         return AcceleratorReady(
             accelerator=self.name,
             reason=self.reason,

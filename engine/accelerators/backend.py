@@ -35,21 +35,13 @@ _INSTALL_JAX = "pip install 'tpu-console[tpu]'"
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """How a run reaches its accelerator.
+    """How a run reaches its accelerator."""
 
-    Args:
-        backend: ``tensorflow`` or ``jax``.
-        why: Why this one, in a few words.
-        accelerator: What the configuration asks for, with ``auto`` replaced by ``tpu`` if a TPU is used.
-        missing: Why it cannot be used here; empty if nothing is known against it.
-        remedy: What to do about it.
-    """
-
-    backend: str
-    why: str
-    accelerator: str
-    missing: str = ""
-    remedy: str = ""
+    backend: str  # ``tensorflow`` or ``jax``
+    why: str  # why this one, in a few words
+    accelerator: str  # what the configuration asks for, with ``auto`` replaced by ``tpu`` if a TPU is used
+    missing: str = ""  # why it cannot be used here; empty if nothing is known against it
+    remedy: str = ""  # what to do about it
 
 
 @cache
@@ -68,14 +60,7 @@ def choose_backend(
     has: Callable[[str], bool] = is_installed,
     environ: Mapping[str, str] = os.environ,
 ) -> BackendChoice:
-    """Choose the backend of a run.
-
-    Args:
-        config: The configuration.
-        hardware: What the machine has.
-        has: Whether a package is installed.
-        environ: Environment variables.
-    """
+    """Choose the backend of a run."""
     remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
     backend = config.backend

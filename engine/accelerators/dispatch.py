@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AHEAD_S = 0.5
-"""Most seconds of work that wait for the device."""
-
+AHEAD_S = 0.5  # most seconds of work that wait for the device
 _FEWEST_AHEAD = 2
 _NEW_WEIGHT = 0.2  # of the newest time of a step in the mean
 
@@ -26,17 +24,10 @@ class HeldBack:
     """A model's compiled train function, which waits before it sends one more step than may be under way.
 
     It waits for a step's metrics, because the weights are donated to the next step. A step's errors are raised here.
-
-    Args:
-        train_function: From the model's state and an iterator to metrics and the next state.
-        clock: Monotonic seconds.
     """
 
-    def __init__(
-        self, train_function: Callable[[Any, Any], tuple[Any, Any]], clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, train_function: Callable[[Any, Any], tuple[Any, Any]]) -> None:
         self.train_function = train_function
-        self._clock = clock
         self._sent: deque[Any] = deque()
         self._most = _FEWEST_AHEAD
         self._step_s: float | None = None
@@ -70,7 +61,7 @@ class HeldBack:
         import jax
 
         jax.block_until_ready(self._sent.popleft())
-        now = self._clock()
+        now = time.monotonic()
         if self._waited_at is not None:
             step_s = now - self._waited_at
             weight = 1.0 if self._step_s is None else _NEW_WEIGHT

@@ -27,11 +27,9 @@ _PLATFORMS = {"gpu": ("gpu", "cuda", "rocm"), "tpu": ("tpu",)}
 
 
 def connect_jax(config: RunConfig, name: str) -> Accelerator:
-    """Connect devices.
+    """Connect devices, after `engine.accelerators.backend.prepare` has set what JAX reads from the environment.
 
-    Args:
-        config: The configuration; `engine.accelerators.backend.prepare` has set what JAX reads from the environment.
-        name: ``auto``, ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
+    `name` is ``auto``, ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
 
     Raises:
         AcceleratorError: They are not there, or this process has set JAX up for others already.
@@ -60,7 +58,7 @@ def connect_jax(config: RunConfig, name: str) -> Accelerator:
         backend=JAX,
         strategy="DataParallel" if len(devices) > 1 else "",
         replicas=tuple(_replica(index, device, is_simulated=bool(count)) for index, device in enumerate(devices)),
-        make_scope=lambda: _scope(devices),
+        scope=lambda: _scope(devices),
         versions=_versions(settled),
         topology=_topology(devices) if settled == "tpu" else "",
         process=jax.process_index(),

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def without(*packages: str) -> Iterator[None]:
-    """Let imports of packages fail inside of the block, as if they were not installed; afterwards they can be imported.
-
-    Args:
-        packages: Their names; one that is already imported stays.
-    """
+    """Hide packages inside of the block as if they were not installed; one that is already imported stays."""
     hidden = [package for package in packages if package not in sys.modules]
     # A None there makes an import raise ModuleNotFoundError: docs.python.org/3/reference/import.html#the-module-cache
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # the stubs know modules only

@@ -111,6 +111,6 @@ def _accelerator(name: str, reason: str, strategy: Any, replicas: tuple[Replica,
         backend=TENSORFLOW,
         strategy=type(strategy).__name__ if len(replicas) > 1 else "",
         replicas=replicas,
-        make_scope=strategy.scope,
+        scope=strategy.scope,
         versions=versions(),
     )

@@ -14,15 +14,7 @@ _OPTIONS = (("grpc.enable_http_proxy", 0),)
 
 
 def what_is_wrong(address: str, limit_s: float = LIMIT_S) -> str:
-    """Connect to a gRPC server.
-
-    Args:
-        address: ``grpc://HOST:PORT``.
-        limit_s: Longest time to wait for the connection.
-
-    Returns:
-        Why there can be no TPU, in one sentence; empty if a gRPC server answers.
-    """
+    """Return why no TPU can be at ``grpc://HOST:PORT``, in one sentence; empty if a gRPC server answers."""
     parts = urlsplit(address)
     try:
         host, port = parts.hostname or "", parts.port or _PORT

@@ -28,38 +28,23 @@ from .versions import versions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-LIMIT_S = 90.0
-"""Longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer."""
-
+LIMIT_S = 90.0  # longest time a TPU may take to answer: a v3-8 takes about 15 s, a slice of several hosts longer
 _LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A TPU to connect to.
+    """A TPU to connect to."""
 
-    Args:
-        address: What `TPUClusterResolver` is told: ``local``, ``grpc://…``, or a name.
-        why: Where it comes from.
-    """
-
-    address: str
-    why: str
+    address: str  # what `TPUClusterResolver` is told: ``local``, ``grpc://…``, or a name
+    why: str  # where it comes from
 
 
 def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> Target | None:
-    """Choose the TPU.
-
-    Args:
-        asked: The address of the configuration's ``tpu:ADDRESS``; empty for none.
-        environ: Environment variables.
-        is_here: Whether this machine has a TPU.
-
-    Returns:
-        None if there is no sign of one.
-    """
+    """Return the TPU at the address of ``tpu:ADDRESS``, if any, or the first with a sign of one, or None."""
     if asked:
-        return Target(_with_scheme(asked), "asked for")
+        # A name without a port stays a name.
+        return Target(f"grpc://{asked}" if ":" in asked and "://" not in asked else asked, "asked for")
     if address := environ.get("COLAB_TPU_ADDR", ""):
         return Target(f"grpc://{address.removeprefix('grpc://')}", "COLAB_TPU_ADDR")
     if is_here:
@@ -69,29 +54,21 @@ def choose_target(asked: str, environ: Mapping[str, str], *, is_here: bool) -> T
     return None
 
 
-def _with_scheme(address: str) -> str:
-    """Add ``grpc://`` to an address; a name without a port stays a name."""
-    return f"grpc://{address}" if ":" in address and "://" not in address else address
-
-
-def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
-    """Connect a TPU.
-
-    Args:
-        asked: Its address; empty to look for one.
-        limit_s: Longest time to wait for its answer.
+def connect_tpu(asked: str) -> Accelerator:
+    """Connect a TPU: the one at an address, or the first that is found.
 
     Raises:
         AcceleratorError: There is none, it does not answer, or TensorFlow has no TPU operations.
     """
-    target = choose_target(asked, os.environ, is_here=bool(detect_hardware().tpu))
+    hardware = detect_hardware()
+    target = choose_target(asked, os.environ, is_here=bool(hardware.tpu))
     if target is None:
         raise AcceleratorError(
             "There is no TPU that TensorFlow can use.",
             why="This machine has none, and neither COLAB_TPU_ADDR nor TPU_NAME names one.",
             remedy="`tpu-console doctor` shows what is here; accelerator=tpu:ADDRESS uses a TPU on another machine.",
         )
-    probe(target, limit_s)
+    probe(target, LIMIT_S)
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=target.address)
         if target.address != _LOCAL:
@@ -105,8 +82,8 @@ def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
         reason=f"{target.address} ({target.why})",
         backend=TENSORFLOW,
         strategy=type(strategy).__name__,
-        replicas=replicas(topology.device_coordinates, _kind(), target.address),
-        make_scope=strategy.scope,
+        replicas=replicas(topology.device_coordinates, f"TPU {hardware.tpu_kind}".strip(), target.address),
+        scope=strategy.scope,
         versions=versions(),
         topology=describe_topology(topology.mesh_shape, topology.num_tasks, topology.num_tpus_per_task),
     )
@@ -115,10 +92,7 @@ def connect_tpu(asked: str, limit_s: float = LIMIT_S) -> Accelerator:
 def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
     """List the devices of a topology.
 
-    Args:
-        coordinates: Array of shape ``(tasks, devices a task, 4)``: x, y, z and core, as TensorFlow's `Topology` has it.
-        kind: What a device is.
-        host: What serves them.
+    `coordinates` are those of TensorFlow's `Topology`, shape ``(tasks, devices per task, 4)``: x, y, z and core.
     """
     found: list[Replica] = []
     for task, devices in enumerate(coordinates):
@@ -140,10 +114,7 @@ def replicas(coordinates: Any, kind: str, host: str) -> tuple[Replica, ...]:
 def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
     """Describe a topology, such as ``2×2×1 mesh of chips with 2 cores, 1 task of 8 devices``.
 
-    Args:
-        mesh: Chips along x, y and z, and cores a chip.
-        tasks: Host processes.
-        devices: Devices a task.
+    `mesh` is the number of chips along x, y and z, and of cores per chip; `devices` are those of one task.
     """
     *chips, cores = (int(number) for number in mesh)
     shape = "×".join(str(number) for number in chips)
@@ -151,17 +122,8 @@ def describe_topology(mesh: Any, tasks: int, devices: int) -> str:
     return f"{shape} mesh of chips{of_cores}, {tasks} task{'s' if tasks > 1 else ''} of {devices} devices"
 
 
-def _kind() -> str:
-    kind = detect_hardware().tpu_kind
-    return f"TPU {kind}" if kind else "TPU"
-
-
 def probe(target: Target, limit_s: float) -> None:
-    """Try to connect in a separate process, which is ended if it takes too long.
-
-    Raises:
-        AcceleratorError: It did not succeed.
-    """
+    """Try to connect in a separate process with a time limit; raise `AcceleratorError` if it fails."""
     if target.address.startswith("grpc://") and (wrong := what_is_wrong(target.address)):
         raise refusal(target, wrong)
     command = [sys.executable, "-P", "-m", "tpu_console.engine.accelerators.tpu_probe", target.address]
@@ -172,29 +134,16 @@ def probe(target: Target, limit_s: float) -> None:
             f"The TPU at {target.address} ({target.why}) did not answer within {limit_s:.0f} s.",
             remedy="Check the address and that the TPU is running; `tpu-console doctor` names a process that holds it.",
         ) from error
-    answer = _answer(done.stdout)
-    if answer is None:
-        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise refusal(target, last[0])
+    try:
+        answer = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        answer = {"error": (done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"])[0]}
     if "error" in answer:
         raise refusal(target, answer["error"])
 
 
-def _answer(printed: str) -> dict[str, Any] | None:
-    try:
-        answer = json.loads(printed.splitlines()[-1])
-    except (IndexError, ValueError):
-        return None
-    return answer if isinstance(answer, dict) else None
-
-
 def refusal(target: Target, error: str) -> AcceleratorError:
-    """Return the error that says why a TPU was not connected.
-
-    Args:
-        target: The TPU.
-        error: What TensorFlow said.
-    """
+    """Return the error that says why a TPU was not connected, from what TensorFlow said."""
     said = " ".join(error.split())[:300]
     where = f"The TPU at {target.address} ({target.why}) cannot be used."
     if "ConfigureDistributedTPU" in error or "No OpKernel was registered" in error:

@@ -77,11 +77,6 @@ def make_coordination_client(address: str, number: int, connect_s: int) -> Any:
 
     Private: `get_distributed_runtime_client` of jaxlib. JAX aborts a process that misses heartbeats, so they have no
     practical limit here.
-
-    Args:
-        address: Address and port of the service.
-        number: The client's number, from 0.
-        connect_s: Longest time that `connect` waits.
     """
     return _library().get_distributed_runtime_client(
         address,

@@ -11,10 +11,6 @@ def build_from_shapes(model: Any, batch: Any) -> None:
     Private: `Trainer._symbolic_build`, which `fit` calls itself; Keras has no public call for it. Without it, `fit` on
     JAX or under a strategy takes its shapes from a first batch and then starts the dataset again. That fills the
     shuffle buffer twice and changes the order of the examples. Does nothing on a Keras that has no such function.
-
-    Args:
-        model: The compiled model, in the scope of its strategy.
-        batch: Inputs, labels and perhaps weights: anything with a `shape` and a `dtype`.
     """
     build = getattr(model, "_symbolic_build", None)
     if build is not None:
@@ -42,14 +38,10 @@ def rename_weight(weight: Any, path: str) -> None:
 
 
 def attention_projection(layer: Any, name: str) -> Any:
-    """Return a projection of an attention layer, or None.
+    """Return the projection ``query``, ``key``, ``value`` or ``output`` of an attention layer, or None.
 
     Private: `_query_dense`, `_key_dense`, `_value_dense` and `_output_dense` of `GroupedQueryAttention`, which has no
     public names for them; `MultiHeadAttention` has. Without it, the preflight leaves out their matrix products.
-
-    Args:
-        layer: A `MultiHeadAttention` or `GroupedQueryAttention`.
-        name: ``query``, ``key``, ``value`` or ``output``.
     """
     return getattr(layer, f"_{name}_dense", None)
 

@@ -22,17 +22,11 @@ class AcceleratorKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RequestedAccelerator:
-    """The devices that a run asks for.
-
-    Args:
-        kind: Their kind.
-        address: The address of a TPU on another machine; empty for none.
-        simulated: The number of simulated replicas; 0 unless `kind` is ``sim``.
-    """
+    """The devices that a run asks for."""
 
     kind: AcceleratorKind
-    address: str = ""
-    simulated: int = 0
+    address: str = ""  # the address of a TPU on another machine; empty for none
+    simulated: int = 0  # the number of simulated replicas; 0 unless `kind` is ``sim``
 
     @property
     def is_tpu(self) -> bool:

@@ -18,3 +18,8 @@ def steps_per_epoch(config: RunConfig, examples: int | None, replicas: int) -> i
     if config.steps_per_epoch != "all":
         return config.steps_per_epoch
     return None if examples is None else examples // global_batch(config.batch_size, replicas)
+
+
+def padded(size: int, tile: int) -> int:
+    """Return the smallest multiple of a tile's side that a size fits into."""
+    return -(-size // tile) * tile

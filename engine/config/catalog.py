@@ -6,6 +6,7 @@ Sizes and shapes are the published ones; the loaders in `engine.data.sources.loa
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..storage.paths import keras_home
@@ -16,17 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class CachedFile:
-    """One file of a dataset in Keras's cache.
+    """One file of a dataset in Keras's cache."""
 
-    Args:
-        path: Where Keras expects it, relative to its home folder.
-        url: The address it is downloaded from.
-        download_bytes: Size of the download; mirrors may differ.
-    """
-
-    path: str
-    url: str
-    download_bytes: int
+    path: str  # where Keras expects it, relative to its home folder
+    url: str  # the address it is downloaded from
+    download_bytes: int  # size of the download; mirrors may differ
 
     @property
     def location(self) -> Path:
@@ -36,27 +31,16 @@ class CachedFile:
 
 @dataclass(frozen=True, slots=True)
 class DatasetInfo:
-    """A built-in dataset.
-
-    Args:
-        name: Its name in configurations.
-        title: A short description.
-        train_examples: Training examples, before any limit.
-        validation_examples: Validation examples.
-        input_shape: Shape of one example, without the batch.
-        classes: Number of classes.
-        licence: The licence stated by its publisher.
-        files: Files to download; empty if an installed package contains the dataset.
-    """
+    """A built-in dataset."""
 
     name: str
     title: str
-    train_examples: int
+    train_examples: int  # training examples, before any limit
     validation_examples: int
-    input_shape: tuple[int, ...]
+    input_shape: tuple[int, ...]  # shape of one example, without the batch
     classes: int
-    licence: str
-    files: tuple[CachedFile, ...] = ()
+    licence: str  # the licence stated by its publisher
+    files: tuple[CachedFile, ...] = ()  # files to download; empty if an installed package contains the dataset
 
     @property
     def download_bytes(self) -> int:
@@ -79,6 +63,11 @@ _FASHION_SIZES = {
 _CIFAR_URL = "https://www.cs.toronto.edu/~kriz/"
 _CIFAR_LICENCE = "none stated by its publisher (Krizhevsky 2009), who asks to be cited"
 
+_MNIST = partial(DatasetInfo, train_examples=60_000, validation_examples=10_000, input_shape=(28, 28, 1), classes=10)
+_CIFAR = partial(
+    DatasetInfo, train_examples=50_000, validation_examples=10_000, input_shape=(32, 32, 3), licence=_CIFAR_LICENCE
+)
+
 DATASETS: dict[str, DatasetInfo] = {
     info.name: info
     for info in (
@@ -91,51 +80,35 @@ DATASETS: dict[str, DatasetInfo] = {
             classes=10,
             licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits)",
         ),
-        DatasetInfo(
+        _MNIST(
             name="mnist",
             title="70,000 28×28 handwritten digits",
-            train_examples=60_000,
-            validation_examples=10_000,
-            input_shape=(28, 28, 1),
-            classes=10,
             licence="CC BY-SA 3.0",
             files=(CachedFile("datasets/mnist.npz", _FASHION_URL + "mnist.npz", 11_490_434),),
         ),
-        DatasetInfo(
+        _MNIST(
             name="fashion-mnist",
             title="70,000 28×28 pictures of clothes in 10 classes",
-            train_examples=60_000,
-            validation_examples=10_000,
-            input_shape=(28, 28, 1),
-            classes=10,
             licence="MIT",
             files=tuple(
                 CachedFile(f"datasets/fashion-mnist/{name}", _FASHION_URL + name, size)
                 for name, size in _FASHION_SIZES.items()
             ),
         ),
-        DatasetInfo(
+        _CIFAR(
             name="cifar10",
             title="60,000 32×32 colour photos of things in 10 classes",
-            train_examples=50_000,
-            validation_examples=10_000,
-            input_shape=(32, 32, 3),
             classes=10,
-            licence=_CIFAR_LICENCE,
             files=(
                 CachedFile(
                     "datasets/cifar-10-batches-py-target_archive", _CIFAR_URL + "cifar-10-python.tar.gz", 170_498_071
                 ),
             ),
         ),
-        DatasetInfo(
+        _CIFAR(
             name="cifar100",
             title="60,000 32×32 colour photos of things in 100 classes",
-            train_examples=50_000,
-            validation_examples=10_000,
-            input_shape=(32, 32, 3),
             classes=100,
-            licence=_CIFAR_LICENCE,
             files=(
                 CachedFile(
                     "datasets/cifar-100-python-target_archive", _CIFAR_URL + "cifar-100-python.tar.gz", 169_001_437
@@ -145,9 +118,7 @@ DATASETS: dict[str, DatasetInfo] = {
     )
 }
 
-OFFLINE_PRESETS = ("digits-cnn",)
-"""Built-in presets that need no download; errors of failed downloads suggest them."""
-
+OFFLINE_PRESETS = ("digits-cnn",)  # built-in presets that need no download; errors of failed downloads suggest them
 FORMATS: dict[str, str] = {
     "image-csv": "a CSV of file names and labels, and a folder of images",
     "image-folder": "one folder of images per class",
@@ -173,49 +144,14 @@ MODELS: dict[str, str] = {
     "recommender": "embeddings of users and items",
 }
 
-APPLICATIONS = (
-    "ConvNeXtBase",
-    "ConvNeXtLarge",
-    "ConvNeXtSmall",
-    "ConvNeXtTiny",
-    "ConvNeXtXLarge",
-    "DenseNet121",
-    "DenseNet169",
-    "DenseNet201",
-    "EfficientNetB0",
-    "EfficientNetB1",
-    "EfficientNetB2",
-    "EfficientNetB3",
-    "EfficientNetB4",
-    "EfficientNetB5",
-    "EfficientNetB6",
-    "EfficientNetB7",
-    "EfficientNetV2B0",
-    "EfficientNetV2B1",
-    "EfficientNetV2B2",
-    "EfficientNetV2B3",
-    "EfficientNetV2L",
-    "EfficientNetV2M",
-    "EfficientNetV2S",
-    "InceptionResNetV2",
-    "InceptionV3",
-    "MobileNet",
-    "MobileNetV2",
-    "MobileNetV3Large",
-    "MobileNetV3Small",
-    "NASNetLarge",
-    "NASNetMobile",
-    "ResNet101",
-    "ResNet101V2",
-    "ResNet152",
-    "ResNet152V2",
-    "ResNet50",
-    "ResNet50V2",
-    "VGG16",
-    "VGG19",
-    "Xception",
-)
-"""The classification models of `keras.applications`."""
+_APPLICATIONS = """
+ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169 DenseNet201 EfficientNetB0
+EfficientNetB1 EfficientNetB2 EfficientNetB3 EfficientNetB4 EfficientNetB5 EfficientNetB6 EfficientNetB7
+EfficientNetV2B0 EfficientNetV2B1 EfficientNetV2B2 EfficientNetV2B3 EfficientNetV2L EfficientNetV2M EfficientNetV2S
+InceptionResNetV2 InceptionV3 MobileNet MobileNetV2 MobileNetV3Large MobileNetV3Small NASNetLarge NASNetMobile
+ResNet101 ResNet101V2 ResNet152 ResNet152V2 ResNet50 ResNet50V2 VGG16 VGG19 Xception
+"""
+APPLICATIONS = tuple(_APPLICATIONS.split())  # the classification models of `keras.applications`
 
 
 def is_user_reference(name: str) -> bool:

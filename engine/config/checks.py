@@ -7,96 +7,78 @@ from typing import TYPE_CHECKING
 from ..errors import Problem, did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .run_config import RunConfig
 
 
-def cross_problems(config: RunConfig) -> list[Problem]:
-    """Return all problems of keys that do not fit together."""
-    measured = ["loss", *config.metrics]
-    names = [*measured, *(f"val_{name}" for name in measured)]
-    watched = {"early_stopping.monitor": config.early_stopping.monitor}
-    if config.checkpoint.monitor != "auto":
-        watched["checkpoint.monitor"] = config.checkpoint.monitor
-    problems = []
+def cross_problems(config: RunConfig) -> Iterator[Problem]:
+    """Yield all problems of keys that do not fit together."""
     if config.optimizer.warmup_epochs and config.optimizer.schedule in {"linear", "exponential"}:
         message = f"works only with the schedules constant and cosine, not {config.optimizer.schedule}"
-        problems.append(Problem("optimizer.warmup_epochs", message))
-    problems += _label_problems(config)
-    problems += _placement_problems(config)
-    problems += _fine_tuning_problems(config)
-    problems += _backend_problems(config)
-    return problems + [
-        Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
-        for key, name in watched.items()
-        if name not in names
-    ]
+        yield Problem("optimizer.warmup_epochs", message)
+    yield from _label_problems(config)
+    yield from _placement_problems(config)
+    yield from _fine_tuning_problems(config)
+    yield from _backend_problems(config)
+    measured = ["loss", *config.metrics]
+    names = [*measured, *(f"val_{name}" for name in measured)]
+    watched = {"early_stopping.monitor": config.early_stopping.monitor, "checkpoint.monitor": config.checkpoint.monitor}
+    for key, name in watched.items():
+        if name not in names and (key, name) != ("checkpoint.monitor", "auto"):
+            yield Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
 
 
-def _label_problems(config: RunConfig) -> list[Problem]:
+def _label_problems(config: RunConfig) -> Iterator[Problem]:
     """Check that loss and metrics fit labels that are mixed or smoothed."""
-    problems = []
-    if config.label_smoothing and not config.effective_loss.endswith(
-        ("binary_crossentropy", "categorical_crossentropy")
-    ):
-        problems.append(Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}"))
+    fitting = ("binary_crossentropy", "categorical_crossentropy")
+    if config.label_smoothing and not config.effective_loss.endswith(fitting):
+        yield Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}")
     sparse = [name for name in config.metrics if name.startswith("sparse_")]
     if sparse and config.effective_loss != config.loss:
         cause = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
         message = f"'{sparse[0]}' does not work with {cause}, because labels are then shares; use "
-        problems.append(Problem("metrics", f"{message}'{sparse[0].removeprefix('sparse_')}'"))
-    return problems
+        yield Problem("metrics", f"{message}'{sparse[0].removeprefix('sparse_')}'")
 
 
-def _placement_problems(config: RunConfig) -> list[Problem]:
+def _placement_problems(config: RunConfig) -> Iterator[Problem]:
     """Check that layers exist for augmentation in the model."""
-    if config.augmentation.placement != "model":
-        return []
-    return [
-        Problem(
-            f"augmentation.{name}",
-            f"cannot be placed in the model: {why}; set augmentation.placement to pipeline or auto",
-        )
-        for name, why in config.augmentation.without_layer.items()
-    ]
+    if config.augmentation.placement == "model":
+        for name, why in config.augmentation.without_layer.items():
+            message = f"cannot be placed in the model: {why}; set augmentation.placement to pipeline or auto"
+            yield Problem(f"augmentation.{name}", message)
 
 
-def _fine_tuning_problems(config: RunConfig) -> list[Problem]:
+def _fine_tuning_problems(config: RunConfig) -> Iterator[Problem]:
     key, first = "fine_tuning.after_epochs", config.fine_tuning.after_epochs
     if not first:
-        return []
-    problems = []
+        return
     if config.model not in {"application", "hub"}:
-        problems.append(Problem(key, f"needs a pretrained model (application or hub), not {config.model}"))
+        yield Problem(key, f"needs a pretrained model (application or hub), not {config.model}")
     elif config.model_options.get("trainable", "none") not in ("none", False):
-        problems.append(Problem(key, "needs a base that is frozen at first; remove model_options.trainable"))
+        yield Problem(key, "needs a base that is frozen at first; remove model_options.trainable")
     if config.model == "hub" and config.fine_tuning.from_layer:
         message = "a SavedModel is trained as a whole; its layers cannot be chosen"
-        problems.append(Problem("fine_tuning.from_layer", message))
+        yield Problem("fine_tuning.from_layer", message)
     if first >= config.epochs:
-        problems.append(Problem(key, f"is {first}, but the run has only {config.epochs} epochs"))
-    return problems
+        yield Problem(key, f"is {first}, but the run has only {config.epochs} epochs")
 
 
-def _backend_problems(config: RunConfig) -> list[Problem]:
+def _backend_problems(config: RunConfig) -> Iterator[Problem]:
     """Check that the backend and the hosts fit the rest."""
-    problems = []
     if config.backend == "jax" and config.needs_tensorflow:
-        problems.append(Problem("backend", f"cannot be jax: {config.needs_tensorflow}"))
+        yield Problem("backend", f"cannot be jax: {config.needs_tensorflow}")
     if config.backend == "jax" and config.requested.address:
-        problems.append(Problem("backend", "cannot be jax: only TensorFlow can use a TPU on another machine"))
+        yield Problem("backend", "cannot be jax: only TensorFlow can use a TPU on another machine")
     hosts = config.hosts
     if hosts.count == "auto":
-        return problems
+        return
     if hosts.index != "auto" and hosts.index >= hosts.count:
-        problems.append(
-            Problem("hosts.index", f"is {hosts.index}, but {hosts.count} hosts are numbered 0 to {hosts.count - 1}")
-        )
+        yield Problem("hosts.index", f"is {hosts.index}, but {hosts.count} hosts are numbered 0 to {hosts.count - 1}")
     if hosts.is_several and config.backend == "tensorflow":
-        problems.append(Problem("backend", "cannot be tensorflow: Keras trains on several hosts only with JAX"))
+        yield Problem("backend", "cannot be tensorflow: Keras trains on several hosts only with JAX")
     if hosts.is_several and config.needs_tensorflow:
-        problems.append(Problem("hosts.count", f"cannot be {hosts.count}: {config.needs_tensorflow}"))
+        yield Problem("hosts.count", f"cannot be {hosts.count}: {config.needs_tensorflow}")
     if (count := config.requested.simulated) and count % hosts.count:
-        problems.append(
-            Problem("accelerator", f"{count} simulated replicas cannot be split evenly between {hosts.count} hosts")
-        )
-    return problems
+        message = f"{count} simulated replicas cannot be split evenly between {hosts.count} hosts"
+        yield Problem("accelerator", message)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from .values import Count, DropRate, Fraction, NaturalNumber, NonNegativeNumber, PositiveNumber, Section, Switch
 
@@ -37,6 +38,18 @@ _WITHOUT_LAYER = {
     "cutmix": "it also changes labels, which layers of a model do not see",
     "crop": "Keras has no layer that crops and then scales back to the full size",
 }
+
+
+def _web_address(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+        _ = parts.port  # raises ValueError if it is no number
+    except ValueError:
+        is_address = False
+    if value and not (is_address and value.isprintable() and " " not in value):
+        raise ValueError("must be an address such as https://example.com/hook, without a user name")
+    return value
 
 
 class DataOptions(Section):
@@ -186,15 +199,18 @@ class EarlyStopping(Section):
 
 
 class Checkpointing(Section):
-    """Which weights are saved during training.
+    """What is saved during training.
 
     Args:
         enabled: Save the model of the best epoch as ``checkpoints/best.keras``.
         monitor: The metric that decides which epoch is best; ``auto`` is the first validation metric.
+        every_minutes: Longest time between two checkpoints for `tpu-console resume`, which are also saved after each
+            epoch; 0 saves none.
     """
 
     enabled: Switch = True
     monitor: str = "auto"
+    every_minutes: NonNegativeNumber = 10.0
 
 
 class TensorBoard(Section):
@@ -207,5 +223,44 @@ class TensorBoard(Section):
     enabled: Switch = True
 
 
-LARGEST_SHUFFLE = 100_000
-"""Largest shuffle buffer in examples, unless the configuration sets one."""
+class Alerts(Section):
+    """What needs attention while a run trains.
+
+    Args:
+        nan: What to do when the loss becomes NaN or infinite.
+        spike: The loss jumps to three times that of the last epochs.
+        plateau: No epoch was better for ten epochs.
+        overfitting: The validation loss gets worse while the training loss improves.
+        slow_epoch: An epoch takes twice as long as the others of this run.
+        input: Training waits for data.
+        disk: The disk of the run is filling up.
+        bell: The console's terminal rings and shows a notification, if it can.
+        webhook: Address to which each alert is posted as JSON; empty for none. It is not written to the journal.
+        webhook_per_minute: Most posts per minute.
+    """
+
+    nan: Literal["stop", "warn", "off"] = "stop"
+    spike: Switch = True
+    plateau: Switch = True
+    overfitting: Switch = True
+    slow_epoch: Switch = True
+    input: Switch = True
+    disk: Switch = True
+    bell: Switch = True
+    webhook: Annotated[str, AfterValidator(_web_address)] = ""
+    webhook_per_minute: Annotated[int, Field(strict=True, gt=0, le=600)] = 10
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The alerts that are on."""
+        switches = ("spike", "plateau", "overfitting", "slow_epoch", "input", "disk")
+        return frozenset([*(name for name in switches if getattr(self, name)), *(["nan"] if self.nan != "off" else [])])
+
+    @property
+    def webhook_host(self) -> str:
+        """The address without what may be secret in it."""
+        parts = urlsplit(self.webhook)
+        return f"{parts.scheme}://{parts.hostname}/…" if self.webhook else ""
+
+
+LARGEST_SHUFFLE = 100_000  # largest shuffle buffer in examples, unless the configuration sets one

@@ -43,14 +43,9 @@ _MOST_PARTS = 1000
 
 
 def parse_config(values: Mapping[str, Any], source: str = "") -> RunConfig:
-    """Turn plain values into a configuration.
+    """Turn nested plain values, as read from TOML, into a configuration.
 
-    Args:
-        values: Nested plain values, as read from TOML.
-        source: The file or option of the values, for the error.
-
-    Returns:
-        The configuration.
+    `source` is the file or option of the values, for the error.
 
     Raises:
         ConfigError: With every problem found.
@@ -88,14 +83,11 @@ def _text_problems(value: Any, key: str = "", levels: int = DEEPEST) -> list[Pro
         return [Problem(key[:_LONGEST_KEY], "is nested too deeply")]
     if isinstance(value, dict):
         parts = [(f"{key}.{name}" if key else str(name), inner) for name, inner in value.items()]
-        bad = [Problem(name, "has a control or invisible character in its name") for name in value if _is_unsafe(name)]
+        what = "has a control or invisible character in its name"
+        bad = [Problem(name, what) for name in value if unsafe_character(str(name))]
     else:
         parts, bad = [(key, inner) for inner in value], []
     return [*bad, *(problem for name, inner in parts for problem in _text_problems(inner, name, levels - 1))]
-
-
-def _is_unsafe(name: object) -> bool:
-    return bool(unsafe_character(str(name)))
 
 
 def _option_problems(
@@ -163,11 +155,7 @@ def _short(value: object) -> str:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file.
-
-    Raises:
-        ConfigError: The file cannot be read or is not TOML; the problem names the line.
-    """
+    """Read a TOML file; raise `ConfigError` if the file cannot be read or is not TOML; the problem names the line."""
     try:
         return _parsed_toml(read_text(path, _LARGEST))
     except OSError as error:
@@ -179,11 +167,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _parsed_toml(text: str) -> dict[str, Any]:
-    """Parse TOML.
-
-    Raises:
-        ValueError: It is not TOML, or Python cannot parse it in reasonable time and depth.
-    """
+    """Parse TOML; raise `ValueError` if it is not TOML, or Python cannot parse it in reasonable time and depth."""
     if any(_has_endless_key(line) for line in text.splitlines()):
         raise ValueError(f"a key has more than {_MOST_PARTS:,} parts")
     try:
@@ -199,21 +183,12 @@ def _has_endless_key(line: str) -> bool:
 
 
 def load_config(path: Path) -> RunConfig:
-    """Read a configuration file, such as a run's ``config.toml``.
-
-    Raises:
-        ConfigError: With every problem found.
-    """
+    """Read a configuration file, such as a run's ``config.toml``; raise `ConfigError` with every problem found."""
     return parse_config(read_toml(path), str(path))
 
 
 def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: str = "") -> RunConfig:
-    """Return the configuration with some dotted keys changed, after checking it again.
-
-    Args:
-        config: The configuration to change.
-        changes: Pairs of dotted key and plain value; the last one wins.
-        source: The file or option of the changes, for the error.
+    """Return the configuration with some dotted keys changed, the last one winning, after checking it again.
 
     Raises:
         ConfigError: With every problem found.
@@ -230,11 +205,7 @@ def with_changes(config: RunConfig, changes: Sequence[tuple[str, Any]], source: 
 
 
 def parse_assignment(text: str) -> tuple[str, Any]:
-    """Parse one ``key=value`` of ``--set``; the value is TOML or else a plain string.
-
-    Raises:
-        ConfigError: There is no ``=``.
-    """
+    """Parse one ``key=value`` of ``--set``: TOML or else a plain string; raise `ConfigError` without ``=``."""
     key, equals, raw = text.partition("=")
     key = key.strip()
     if not equals or not key:

@@ -14,13 +14,7 @@ if TYPE_CHECKING:
 
 
 def run_command(config: RunConfig, base: RunConfig, preset: str) -> str:
-    """Write the `tpu-console run` command that trains a configuration.
-
-    Args:
-        config: The configuration to train.
-        base: The preset's own configuration.
-        preset: The preset's name.
-    """
+    """Write the `tpu-console run` command that turns a preset's own configuration into this one."""
     words = ["tpu-console", "run", preset]
     short = {"epochs": "--epochs", "batch_size": "--batch-size", "accelerator": "--accelerator"}
     before, after = flat_values(base), flat_values(config)

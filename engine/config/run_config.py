@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from .accelerator import parse_accelerator
+from .budget import checked_budget
 from .catalog import DATASET_NAMES, MODELS
 from .options import (
     LOSSES,
     METRICS,
+    Alerts,
     Augmentation,
     Checkpointing,
     DataOptions,
@@ -59,7 +61,10 @@ class RunConfig(Section):
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
+        alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
+        budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
+            stops in time to be saved. It counts from the start of the run; empty means no limit.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
@@ -78,6 +83,7 @@ class RunConfig(Section):
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
+    budget: Annotated[str, AfterValidator(checked_budget)] = ""
     data: DataOptions = DataOptions()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()
@@ -87,6 +93,7 @@ class RunConfig(Section):
     checkpoint: Checkpointing = Checkpointing()
     tensorboard: TensorBoard = TensorBoard()
     hosts: Hosts = Hosts()
+    alerts: Alerts = Alerts()
 
     @field_validator("accelerator")
     @classmethod
@@ -119,6 +126,13 @@ class RunConfig(Section):
 def to_toml(config: RunConfig) -> str:
     """Write a configuration as TOML that `load_config` reads back to an equal one."""
     return tomli_w.dumps(config.model_dump(mode="json"))
+
+
+def journal_values(config: RunConfig) -> dict[str, Any]:
+    """Return a configuration's plain values without secrets."""
+    values = config.model_dump(mode="json")
+    values["alerts"]["webhook"] = config.alerts.webhook_host
+    return values
 
 
 def flat_values(config: RunConfig) -> dict[str, Any]:

@@ -52,11 +52,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
 
 
 def source_file(reference: str) -> Path | None:
-    """Return the file of a function without importing it; None if it is not found.
-
-    Args:
-        reference: ``package.module:function`` or ``path/to/file.py:function``.
-    """
+    """Return the file of a function without importing it; None if it is not found."""
     place = reference.rpartition(":")[0]
     if place.endswith(".py"):
         file = Path(place).expanduser().resolve()
@@ -72,14 +68,7 @@ def source_file(reference: str) -> Path | None:
 
 
 def source_mark(reference: str) -> list[str]:
-    """Return values that identify a function and the content of its file.
-
-    Args:
-        reference: ``package.module:function`` or ``path/to/file.py:function``.
-
-    Returns:
-        Its place, a digest of its file if there is one, and its name.
-    """
+    """Return values that identify a function: its place, a digest of its file if there is one, and its name."""
     place, _, name = reference.rpartition(":")
     file = source_file(reference)
     where = [str(Path.cwd()), place] if file is None else [str(file), _digest(file, file.stat().st_mtime_ns)]
@@ -137,16 +126,18 @@ def _import_error(name: str, error: BaseException, file: str) -> UserCodeError:
     if isinstance(error, SyntaxError) and error.lineno is not None:
         where = f"File {error.filename}, line {error.lineno}: {(error.text or '').strip()}"
     else:
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
-        where = f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""
+        where = _last_line(error, file)
     return UserCodeError(f"{name} cannot be imported: {type(error).__name__}: {one_line(error)}", why=where)
 
 
 def _where(error: BaseException, function: Callable[..., object]) -> str:
-    """Show the last line of the user's file in the traceback."""
     code = getattr(function, "__code__", None)
-    file = code.co_filename if code is not None else ""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-    if own:
-        return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}"
-    return f"File {file}, line {code.co_firstlineno}" if code is not None else ""
+    if code is None:
+        return ""
+    return _last_line(error, code.co_filename) or f"File {code.co_filename}, line {code.co_firstlineno}"
+
+
+def _last_line(error: BaseException, file: str) -> str:
+    """Show the last line of the user's file in the traceback; empty if it is not there."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(file)]
+    return f"File {own[-1].filename}, line {own[-1].lineno}: {own[-1].line}" if own else ""

@@ -19,13 +19,13 @@ _DOTTED_NAME = re.compile(r"[A-Za-z_][\w.]*")
 def one_of(choices: Iterable[str]) -> AfterValidator:
     """Return a validator that accepts some names; its error suggests the nearest one."""
     valid = frozenset(choices)
+    return AfterValidator(lambda value: _chosen(value, valid))
 
-    def check(value: str) -> str:
-        if value not in valid:
-            raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}")
-        return value
 
-    return AfterValidator(check)
+def _chosen(value: str, valid: frozenset[str], hint: str = "") -> str:
+    if value not in valid:
+        raise ValueError(f"unknown name '{value}'; {did_you_mean(value, valid)}{hint}")
+    return value
 
 
 def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
@@ -34,12 +34,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
 
     def check(value: str) -> str:
         if not is_user_reference(value):
-            if value not in valid:
-                raise ValueError(
-                    f"unknown name '{value}'; {did_you_mean(value, valid)} "
-                    "Write your own as package.module:function or path/to/file.py:function"
-                )
-            return value
+            return _chosen(value, valid, " Write your own as package.module:function or path/to/file.py:function")
         place, _, function = value.rpartition(":")
         if not function.isidentifier() or not (place.endswith(".py") or _DOTTED_NAME.fullmatch(place)):
             raise ValueError(f"'{value}' is not package.module:function or path/to/file.py:function")
@@ -48,8 +43,7 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
     return AfterValidator(check)
 
 
-LARGEST_NUMBER = 2**53
-"""The largest whole number that JSON and a float hold exactly."""
+LARGEST_NUMBER = 2**53  # the largest whole number that JSON and a float hold exactly
 
 Count = Annotated[int, Field(strict=True, gt=0, le=LARGEST_NUMBER)]
 NaturalNumber = Annotated[int, Field(strict=True, ge=0, le=LARGEST_NUMBER)]

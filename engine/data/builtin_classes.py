@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _DIGITS = tuple("0123456789")
+_FASHION = "T-shirt/top, Trouser, Pullover, Dress, Coat, Sandal, Shirt, Sneaker, Bag, Ankle boot"
 _CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can castle
 caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin elephant
@@ -16,18 +17,7 @@ wardrobe whale willow_tree wolf woman worm
 CLASS_NAMES: dict[str, tuple[str, ...]] = {
     "digits": _DIGITS,
     "mnist": _DIGITS,
-    "fashion-mnist": (
-        "T-shirt/top",
-        "Trouser",
-        "Pullover",
-        "Dress",
-        "Coat",
-        "Sandal",
-        "Shirt",
-        "Sneaker",
-        "Bag",
-        "Ankle boot",
-    ),
+    "fashion-mnist": tuple(_FASHION.split(", ")),
     "cifar10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     # The fine labels, with the names in the archive's `meta` file.
     "cifar100": tuple(_CIFAR100.split()),

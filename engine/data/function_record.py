@@ -19,27 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """What a dataset function returned.
+    """What a dataset function returned."""
 
-    Args:
-        example: Shape and number format of an example, without a batch.
-        label: Likewise of a label.
-        classes: Number of classes; 0 if its labels are not classes.
-        train_count: Training examples; None if unknown.
-        validation_count: Validation examples; None if unknown, 0 without validation.
-        day: The date of the call, such as ``2026-03-01``.
-        weight: Shape of an example's weight in training; None without weights.
-        validation_weight: Likewise in validation.
-    """
-
-    example: Input
-    label: Input
-    classes: int
-    train_count: int | None
-    validation_count: int | None
-    day: str
-    weight: tuple[int | None, ...] | None = None
-    validation_weight: tuple[int | None, ...] | None = None
+    example: Input  # shape and number format of an example, without a batch
+    label: Input  # likewise of a label
+    classes: int  # number of classes; 0 if its labels are not classes
+    train_count: int | None  # training examples; None if unknown
+    validation_count: int | None  # validation examples; None if unknown, 0 without validation
+    day: str  # the date of the call, such as ``2026-03-01``
+    weight: tuple[int | None, ...] | None = None  # shape of an example's weight in training; None without weights
+    validation_weight: tuple[int | None, ...] | None = None  # likewise in validation
 
 
 _RECORDS = KeyedStore[FunctionRecord]("examples.json", FunctionRecord)

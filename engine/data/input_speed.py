@@ -17,27 +17,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a pipeline was.
+    """How fast a pipeline was."""
 
-    Args:
-        first: Examples a second in the first epoch, which reads and decodes.
-        later: Examples a second in later epochs; None if not measured.
-    """
-
-    first: float
-    later: float | None
+    first: float  # examples a second in the first epoch, which reads and decodes
+    later: float | None  # examples a second in later epochs; None if not measured
 
 
 _SPEEDS = KeyedStore[Speed]("speeds.json", Speed)
 
 
 def save_input_speed(config: RunConfig, parts: list[dict[str, Any]]) -> None:
-    """Record what was measured.
-
-    Args:
-        config: The configuration whose pipeline was measured.
-        parts: `engine.jobs.inspecting.speed.Rate` as dictionaries.
-    """
+    """Record what was measured: `engine.jobs.inspecting.speed.Rate` as dictionaries."""
     rates = {part["name"]: part["per_s"] for part in parts}
     _SPEEDS.put(_key(config), Speed(rates["first"], rates.get("later")))
 

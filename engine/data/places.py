@@ -11,9 +11,7 @@ from ..storage.paths import keras_home
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-KAGGLE_INPUT = Path("/kaggle/input")
-"""Where Kaggle mounts the datasets and competitions of a notebook."""
-
+KAGGLE_INPUT = Path("/kaggle/input")  # where Kaggle mounts the datasets and competitions of a notebook
 IMAGE_ENDINGS = frozenset((".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp"))
 
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")

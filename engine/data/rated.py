@@ -18,12 +18,7 @@ ratings only double in size."""
 
 
 def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
-    """Pack the number of ratings of each user, followed by the rated items, user by user.
-
-    Args:
-        users: The user number of each rating; 0, an unknown user, is skipped.
-        items: The item number of each rating, likewise.
-    """
+    """Pack the number of ratings of each user, followed by the rated items, user by user; 0 means unknown."""
     known = (users > 0) & (items > 0)
     users, items = users[known], items[known]
     counts = np.bincount(users)[1:]
@@ -32,15 +27,7 @@ def packed(users: NDArray[np.int32], items: NDArray[np.int32]) -> str:
 
 
 def unpacked(text: str, users: int) -> list[NDArray[np.int32]]:
-    """Return the items that each user rated: one array per user, starting with user 1.
-
-    Args:
-        text: What `packed` returned.
-        users: Number of users.
-
-    Raises:
-        ValueError: The text is something else.
-    """
+    """Return the items that each user rated, starting with user 1; raise `ValueError` if `packed` did not write it."""
     try:
         given = base64.b64decode(text, validate=True)
         unpacking = zlib.decompressobj()

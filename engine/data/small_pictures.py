@@ -32,7 +32,7 @@ def small_picture(caption: str, image: NDArray[Any], pixel_range: float) -> dict
     if (longest := max(height, width)) > LARGEST_SIDE:
         size = [max(1, round(side * LARGEST_SIDE / longest)) for side in (height, width)]
         pixels = tf.image.resize(pixels, size, method="area").numpy()
-    # A dataset of one's own does not say its range: whole numbers are bytes, fractions are shares.
+    # The range of a custom dataset is unknown: values above 1 are bytes, others are shares.
     scale = 255 / (pixel_range or (1.0 if float(pixels.max(initial=0)) <= 1.0 else 255.0))
     values = np.clip(pixels * scale, 0, 255).astype(np.uint8)
     values = np.broadcast_to(values, (*values.shape[:2], 3))

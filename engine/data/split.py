@@ -17,19 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Which examples are used for training and for validation.
+    """Which examples are used for training and for validation."""
 
-    Args:
-        train: Indices of the training examples, in random order.
-        validation: Indices of the validation examples; may be empty.
-        class_counts: Number of examples of each class in each part.
-        notices: What to report about classes that are too small to split.
-    """
-
-    train: NDArray[np.intp]
-    validation: NDArray[np.intp]
-    class_counts: dict[str, list[int]]
-    notices: tuple[str, ...]
+    train: NDArray[np.intp]  # indices of the training examples, in random order
+    validation: NDArray[np.intp]  # indices of the validation examples; may be empty
+    class_counts: dict[str, list[int]]  # number of examples of each class in each part
+    notices: tuple[str, ...]  # what to report about classes that are too small to split
 
 
 def stratified_split(
@@ -37,14 +30,8 @@ def stratified_split(
 ) -> Split:
     """Split examples so that each class has about the same share of both parts.
 
-    A class with one example is used for training; every other class has at least one example in each part.
-
-    Args:
-        labels: The class number of each example, shape ``(examples,)``.
-        class_names: Names of the classes in the order of their numbers.
-        fraction: Fraction to hold out for validation.
-        seed: The same seed gives the same split.
-        train_limit: Most training examples; 0 means all.
+    A class with one example is used for training; every other class has at least one example in each part. `labels` are
+    class numbers; a `train_limit` of 0 means no limit.
     """
     from sklearn.model_selection import train_test_split
 

@@ -30,13 +30,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tuple[str, ...] = METRICS) -> None:
-    """Check that a configuration's model, loss and metrics fit its dataset.
-
-    Args:
-        config: The configuration.
-        model: The built-in model for the dataset; a custom model is not checked.
-        losses: The losses that fit.
-        metrics: The metrics that fit.
+    """Check that a configuration's model, if it is not custom, loss and metrics fit its dataset.
 
     Raises:
         DataError: They do not.
@@ -60,11 +54,7 @@ def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tup
 
 
 def refuse_class_options(config: RunConfig) -> None:
-    """Check that a dataset without classes is not configured with options that need them.
-
-    Raises:
-        DataError: It is.
-    """
+    """Raise a `DataError` if a dataset without classes is configured with options that need them."""
     asked = {"label_smoothing": config.label_smoothing > 0, "class_weight": config.class_weight != "none"}
     for key, is_asked in asked.items():
         if is_asked:
@@ -130,13 +120,7 @@ def _read(path: str) -> bytes:
 
 
 def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -> pd.DataFrame:
-    """Parse a CSV table; every cell is text.
-
-    Args:
-        path: The file, for errors.
-        text: Its contents.
-        columns: Names of the required columns, by the key of `data.options` that sets each.
-        settings: Arguments for `pandas.read_csv`.
+    """Parse a CSV table whose cells are all text; `columns` are required, by the key that sets each.
 
     Raises:
         DataError: It is not a table, has no rows, or a column is missing.
@@ -160,17 +144,7 @@ def read_table(path: str, text: str, columns: dict[str, str], **settings: Any) -
 
 
 def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> None:
-    """Refuse a table because of some of its lines, if there are any.
-
-    Args:
-        place: The table, for errors.
-        lines: Line numbers; the header is line 1.
-        what: What is wrong with them.
-        remedy: What to do.
-
-    Raises:
-        DataError: There are such lines.
-    """
+    """Raise a `DataError` that names some lines of a table, if there are any; the header is line 1."""
     if len(lines):
         named = first_of([f"{line:,}" for line in lines])
         subject = f"line {named}" if len(lines) == 1 else f"{len(lines):,} lines: {named}"
@@ -180,18 +154,7 @@ def refuse_lines(place: str, lines: Sequence[int], what: str, remedy: str) -> No
 def refuse_rows(
     path: str, broken: NDArray[np.bool_], what: str, separator: str = ",", *, has_header: bool = True
 ) -> None:
-    """Refuse a table because of some of its rows, if there are any, and name their lines.
-
-    Args:
-        path: The file.
-        broken: For each row, whether it is refused.
-        what: What is wrong with those rows.
-        separator: What separates the columns.
-        has_header: Whether the first line names the columns.
-
-    Raises:
-        DataError: There are such rows.
-    """
+    """Raise a `DataError` that names the lines of some rows of a table, if there are any."""
     if broken.any():
         # Only now: a row can span several lines, and numbering millions of rows takes a while.
         lines = _first_lines(read_text(path), separator)[int(has_header) :]

@@ -20,9 +20,7 @@ PADDING, UNKNOWN, START, END = range(4)
 """Numbers with a special meaning: padding, an unknown word, the start and end of a sentence."""
 
 _UNKNOWN_WORD = "[UNK]"
-PLAIN = ("", _UNKNOWN_WORD)
-"""What every vocabulary starts with."""
-
+PLAIN = ("", _UNKNOWN_WORD)  # what every vocabulary starts with
 SENTENCES = (*PLAIN, "[start]", "[end]")
 """What the vocabulary of a model's output starts with. No text contains these: brackets are dropped."""
 
@@ -48,12 +46,7 @@ def words_of(text: str) -> list[str]:
 
 
 def length_notice(numbers: NDArray[np.int32], texts: str) -> tuple[str, ...]:
-    """Return a notice if 1% of the texts or more may be cut off.
-
-    Args:
-        numbers: What `Vocabulary.encode` returned.
-        texts: What the texts are called.
-    """
+    """Return a notice if 1% of the encoded texts or more may be cut off."""
     share = float(np.mean(numbers[:, -1] != PADDING))
     if share < 0.01:
         return ()
@@ -67,11 +60,7 @@ def without_markup(text: str) -> str:
 
 
 class Vocabulary:
-    """The words that have their own number.
-
-    Args:
-        words: All words in the order of their numbers, starting with `PLAIN` or `SENTENCES`.
-    """
+    """The words that have their own number, in that order, starting with `PLAIN` or `SENTENCES`."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self.words = tuple(words)
@@ -79,13 +68,7 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, texts: Iterable[str], largest: int, first: tuple[str, ...] = PLAIN) -> Vocabulary:
-        """Take the most frequent words of texts; on a tie, the one that occurs first.
-
-        Args:
-            texts: The texts.
-            largest: Most entries, including `first`.
-            first: The special entries at the start.
-        """
+        """Take the most frequent words of texts after some special entries; on a tie, the one that occurs first."""
         counts: Counter[str] = Counter()
         for text in texts:
             counts.update(words_of(text))
@@ -96,15 +79,7 @@ class Vocabulary:
         return len(self.words)
 
     def encode(self, texts: Sequence[str], length: int) -> NDArray[np.int32]:
-        """Turn texts into numbers, cut or padded to a length.
-
-        Args:
-            texts: The texts.
-            length: Numbers per text.
-
-        Returns:
-            Shape ``(texts, length)``.
-        """
+        """Turn texts into numbers, cut or padded to a length: shape ``(texts, length)``."""
         numbers = np.full((len(texts), length), PADDING, np.int32)
         number_of = self._numbers.get
         for row, text in zip(numbers, texts, strict=True):
@@ -113,11 +88,10 @@ class Vocabulary:
         return numbers
 
     def encode_targets(self, texts: Sequence[str], length: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Turn sentences into a decoder's inputs and labels.
+        """Turn sentences into a decoder's inputs and labels, both of shape ``(texts, length)``.
 
-        Returns:
-            The words so far, starting with the start mark, and the words that follow, ending with the end mark unless
-            they were cut; both of shape ``(texts, length)``.
+        They are the words so far, starting with the start mark, and the words that follow, ending with the end mark
+        unless they were cut.
         """
         said = self.encode(texts, length)
         has_room = said[:, -1] == PADDING

@@ -21,28 +21,19 @@ _WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The result of one check.
+    """The result of one check."""
 
-    Args:
-        check: Its name, such as ``tpu-held``.
-        title: What was checked, in a few words.
-        verdict: How much it matters; an error means that training here would fail.
-        text: One or two sentences.
-        evidence: The files, variables and versions that were read.
-        command: The command to type next; empty if there is nothing to do.
-    """
-
-    check: str
+    check: str  # its name, such as ``tpu-held``
     title: str
-    verdict: Severity
-    text: str
-    evidence: tuple[str, ...] = ()
-    command: str = ""
+    severity: Severity  # how much it matters; an error means that training here would fail
+    text: str  # one or two sentences
+    evidence: tuple[str, ...] = ()  # the files, variables and versions that were read
+    command: str = ""  # the command to type next; empty if there is nothing to do
 
     @property
     def word(self) -> str:
-        """The verdict as reports and ``--json`` write it."""
-        return _WORDS[self.verdict]
+        """The severity as reports and ``--json`` write it."""
+        return _WORDS[self.severity]
 
     def as_dict(self) -> dict[str, object]:
         """Return the result as JSON holds it."""

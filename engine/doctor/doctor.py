@@ -28,49 +28,39 @@ _SHOWN = ("tensorflow", "tensorflow-cpu", "tensorflow-tpu", "keras", "jax", "lib
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Results that belong together.
-
-    Args:
-        name: Such as ``Accelerator``.
-        findings: At least one.
-    """
+    """Results that belong together."""
 
     name: str
-    findings: tuple[CheckResult, ...]
+    results: tuple[CheckResult, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the doctor reports.
+    """What the doctor reports."""
 
-    Args:
-        header: The place, its accelerators, cores and software, as names and values.
-        groups: The results.
-    """
-
-    header: tuple[tuple[str, str], ...]
+    header: tuple[tuple[str, str], ...]  # the place, its accelerators, cores and software, as names and values
     groups: tuple[Group, ...]
 
     @property
-    def findings(self) -> tuple[CheckResult, ...]:
+    def results(self) -> tuple[CheckResult, ...]:
         """Every result, in order."""
-        return tuple(finding for group in self.groups for finding in group.findings)
+        return tuple(result for group in self.groups for result in group.results)
 
     @property
     def is_well(self) -> bool:
         """Whether no check found a problem."""
-        return all(finding.verdict is not Severity.ERROR for finding in self.findings)
+        return all(result.severity is not Severity.ERROR for result in self.results)
 
-    def count(self, verdict: Severity) -> int:
-        """Count the results with a verdict."""
-        return sum(finding.verdict is verdict for finding in self.findings)
+    def count(self, severity: Severity) -> int:
+        """Count the results of a severity."""
+        return sum(result.severity is severity for result in self.results)
 
     @property
     def summary(self) -> str:
-        """The number of results for each verdict, the worst first."""
+        """The number of results of each severity, the worst first."""
         parts = []
-        for verdict, noun in ((Severity.ERROR, "problem"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
-            if count := self.count(verdict):
+        for severity, noun in ((Severity.ERROR, "problem"), (Severity.WARNING, "warning"), (Severity.INFO, "note")):
+            if count := self.count(severity):
                 parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
         if unknown := self.count(Severity.UNKNOWN):
             parts.append(f"{unknown} unknown")
@@ -81,24 +71,20 @@ class Report:
         return {
             "ok": self.is_well,
             "environment": dict(self.header),
-            "findings": [{"group": group.name} | f.as_dict() for group in self.groups for f in group.findings],
+            "findings": [{"group": group.name} | f.as_dict() for group in self.groups for f in group.results],
         }
 
 
 def examine(facts: Environment) -> Report:
-    """Run every check.
-
-    Args:
-        facts: What `engine.machine.environment.look_around` found.
-    """
+    """Run every check."""
     groups = []
     for name, checks in _GROUPS:
-        findings: list[CheckResult] = []
+        results: list[CheckResult] = []
         for check in checks:
             found = check(facts)
-            findings += found if isinstance(found, list) else [found] if found is not None else []
-        if findings:
-            groups.append(Group(name, tuple(findings)))
+            results += found if isinstance(found, list) else [found] if found is not None else []
+        if results:
+            groups.append(Group(name, tuple(results)))
     return Report(_header(facts), tuple(groups))
 
 

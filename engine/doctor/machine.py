@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..findings import Severity
 from ..machine.place import Kind
+from ..storage.disk_space import size_text
 from .check import CheckResult, not_checked
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ def check_internet(facts: Environment) -> CheckResult | None:
     title = "Internet"
     if facts.place.kind is not Kind.KAGGLE:
         return None
-    if "internet" in facts.unanswered:
-        return not_checked("internet", title, facts, "internet")
+    if "has_internet" in facts.unanswered:
+        return not_checked("internet", title, facts, "has_internet")
     evidence = (f"a connection to {facts.data_host}:443",)
     if facts.has_internet:
         return CheckResult("internet", title, Severity.OK, f"{facts.data_host} answers.", evidence)
@@ -114,23 +115,19 @@ def check_connection(facts: Environment) -> CheckResult | None:
     return CheckResult("connection", title, Severity.WARNING, text, (shell.ssh,), "sudo apt-get install tmux")
 
 
-def _size(count: float) -> str:
-    return f"{count / _GB:,.1f} GB" if count >= _GB else f"{count / 1e6:.0f} MB"
-
-
 def _disk(disk: Disk) -> CheckResult:
     check, title = f"disk-{disk.purpose.lower().replace(' ', '-')}", f"Disk ({disk.purpose})"
     evidence = (str(disk.folder),)
     if disk.space is None:
         return CheckResult(check, title, Severity.UNKNOWN, "The free space could not be read.", evidence)
     free = disk.space.free_bytes
-    text = f"{_size(free)} free of {_size(disk.space.total_bytes)}."
+    text = f"{size_text(free)} free of {size_text(disk.space.total_bytes)}."
     if free >= _LITTLE_BYTES:
         return CheckResult(check, title, Severity.OK, text, evidence)
-    verdict = Severity.ERROR if free < _TOO_LITTLE_BYTES else Severity.WARNING
+    severity = Severity.ERROR if free < _TOO_LITTLE_BYTES else Severity.WARNING
     text += " Datasets, weights and checkpoints can take hundreds of megabytes each."
     return CheckResult(
-        check, title, verdict, text, evidence, f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
+        check, title, severity, text, evidence, f"du -xh --max-depth=2 {disk.measured_at} | sort -h | tail"
     )
 
 
@@ -140,7 +137,7 @@ def _shared_memory(disk: Disk, facts: Environment) -> CheckResult:
         text = "There is no /dev/shm, which training processes use to exchange data."
         command = "sudo mount -t tmpfs -o size=1g tmpfs /dev/shm"
         return CheckResult("shared-memory", title, Severity.WARNING, text, evidence, command)
-    text = f"{_size(disk.space.total_bytes)}."
+    text = f"{size_text(disk.space.total_bytes)}."
     several = facts.gpus is not None and len(facts.gpus.names) > 1
     if several and disk.space.total_bytes < _SMALL_SHM_BYTES:
         text += " Several GPUs exchange gradients through it and need more; start the container with --shm-size=1g."

@@ -118,12 +118,12 @@ def _version(text: str) -> Version:
         return Version("0")
 
 
-def _misfit(check: str, title: str, misfits: Sequence[Misfit], verdict: Severity) -> CheckResult:
+def _misfit(check: str, title: str, misfits: Sequence[Misfit], severity: Severity) -> CheckResult:
     first = misfits[0]
     have = f"{first.found} is installed" if first.found else "it is not installed"
     text = f"{first.owner} requires {first.requirement}, but {have}."
     evidence = tuple(f"requirements of {misfit.owner}" for misfit in misfits)
-    return CheckResult(check, title, verdict, text, evidence, f"pip install '{first.requirement}'")
+    return CheckResult(check, title, severity, text, evidence, f"pip install '{first.requirement}'")
 
 
 CHECKS = (check_tensorflow, check_keras, check_jax, check_libtpu, check_hub)

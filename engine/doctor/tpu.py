@@ -82,8 +82,8 @@ def check_jax_backend(facts: Environment) -> CheckResult | None:
     text = f"Not installed: {missing}." + ("" if has_tensorflow else " JAX needs these packages to use the TPU.")
     # Not beside tensorflow-tpu: JAX's TPU package would replace its libtpu.
     command = "" if has_tensorflow else "pip install 'jax[tpu]'"
-    verdict = Severity.INFO if has_tensorflow else Severity.ERROR
-    return CheckResult("tpu-jax", title, verdict, text, evidence, command)
+    severity = Severity.INFO if has_tensorflow else Severity.ERROR
+    return CheckResult("tpu-jax", title, severity, text, evidence, command)
 
 
 def check_held(facts: Environment) -> CheckResult | None:
@@ -140,9 +140,9 @@ def _held(holders: Holders, facts: Environment) -> CheckResult:
     more = f" (and {len(holders.processes) - 1} more)" if len(holders.processes) > 1 else ""
     text = f"Process {first.pid} of {first.user} holds the TPU{more}: {first.command}. {_advice(first, facts)}"
     evidence = tuple(holder.evidence for holder in holders.processes)
-    verdict = Severity.INFO if all(_is_run(holder) for holder in holders.processes) else Severity.ERROR
+    severity = Severity.INFO if all(_is_run(holder) for holder in holders.processes) else Severity.ERROR
     command = "tpu-console stop" if _is_run(first) else f"ps -o pid,user,lstart,args -p {first.pid}"
-    return CheckResult("tpu-held", "TPU free", verdict, text, evidence, command)
+    return CheckResult("tpu-held", "TPU free", severity, text, evidence, command)
 
 
 def _advice(holder: Holder, facts: Environment) -> str:

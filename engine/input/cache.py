@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from ..machine.resources import free_memory_bytes
-from ..storage.disk_space import size_text
+from ..storage.disk_space import free_bytes, size_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MEMORY_SHARE = 0.5
-"""Fraction of free memory that cached examples may take."""
+MEMORY_SHARE = 0.5  # fraction of free memory that cached examples may take
 
 # Fraction of free memory for the shuffle buffer, if examples are not cached in memory. Its examples are allocated and
 # freed in other threads, which takes three times their size (measured with glibc).
@@ -26,42 +23,24 @@ _OVERHEAD_BYTES = 256  # what TensorFlow needs per cached example besides its va
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """Where decoded examples are cached.
+    """Where decoded examples are cached."""
 
-    Args:
-        kind: ``memory``, ``disk`` or ``off``.
-        reason: Where and why, in one phrase.
-        shuffle_most: Most examples in the shuffle buffer; None without a limit.
-        notice: What the user should know; empty if there is nothing.
-    """
-
-    kind: str
-    reason: str
-    shuffle_most: int | None = None
-    notice: str = ""
+    kind: str  # ``memory``, ``disk`` or ``off``
+    reason: str  # where and why, in one phrase
+    shuffle_most: int | None = None  # most examples in the shuffle buffer; None without a limit
+    notice: str = ""  # what the user should know; empty if there is nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Free space for cached examples.
-
-    Args:
-        memory_bytes: Free memory.
-        disk_bytes: Free space on the run's disk; 0 without a folder.
-    """
+    """Free space for cached examples."""
 
     memory_bytes: int
-    disk_bytes: int
+    disk_bytes: int  # free space on the run's disk; 0 without a folder
 
 
 def choose_cache(asked: str, count: int | None, example_bytes: int | None, room: Room) -> Cache:
-    """Decide where examples are cached.
-
-    Args:
-        asked: The configuration's ``data.cache``.
-        count: Number of training and validation examples; None if unknown or endless.
-        example_bytes: Size of one decoded example; None if sizes differ.
-        room: The free space.
+    """Decide where examples are cached; `count` and `example_bytes` are None if unknown or varying.
 
     Raises:
         DataError: The cache must be on disk, and the disk is too small.
@@ -100,13 +79,6 @@ def _with_remedy(sentence: str) -> str:
 
 
 def room_beside(folder: Path | None) -> Room:
-    """Return the free space for cached examples.
-
-    Args:
-        folder: Where a cache file would be; None without one.
-    """
-    disk = 0
-    if folder is not None:
-        with suppress(OSError):
-            disk = shutil.disk_usage(folder.parent).free
-    return Room(free_memory_bytes(), disk)
+    """Return the free space for cached examples, with the folder of a cache file if there is one."""
+    disk = free_bytes(folder.parent) if folder is not None else None
+    return Room(free_memory_bytes(), disk or 0)

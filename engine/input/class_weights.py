@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
     """Return the weight of each class that makes all classes count equally: ``n / (k · n_c)``, as in scikit-learn.
 
-    Args:
-        counts: Number of examples of each class; empty classes are not among the k.
+    Empty classes are not among the k.
     """
     present = counts > 0
     weights = np.zeros(len(counts), np.float32)
@@ -64,12 +63,7 @@ def training_weights(examples: Examples) -> NDArray[np.float32]:
 
 
 def sample_weights(labels: Any, weights: NDArray[np.float32]) -> Any:
-    """Return the weight of each example of a batch.
-
-    Args:
-        labels: Class numbers of shape ``(batch,)``, or a probability for each class, shape ``(batch, classes)``.
-        weights: The weight of each class.
-    """
+    """Return the weight of each example of a batch, from its class number or its probability for each class."""
     if labels.dtype.is_integer and labels.shape.rank == 1:
         return tf.gather(tf.constant(weights), labels)
     return tf.linalg.matvec(tf.cast(labels, tf.float32), tf.constant(weights))

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from ..data.examples import Examples
     from .cache import Cache
 
-_STRIDE = 16
-"""Only every n-th image of the pass is passed to Python, to save time; the others only go into the cache."""
-
+_STRIDE = 16  # only every n-th image of the pass is passed to Python, to save time; the others only go into the cache
 _REPORT_EVERY_S = 2.0
 _NOT_DECODED = (
     "Images are not cached, so they are not all decoded before training: an image with a valid header and damaged "
@@ -31,19 +29,12 @@ _NOT_DECODED = (
 
 @dataclass(frozen=True, slots=True)
 class CachedExamples:
-    """Examples and the cached datasets that they are read from.
-
-    Args:
-        examples: The examples, without those that could not be decoded.
-        train: The training examples, read through the cache.
-        validation: The validation examples, likewise; None without them.
-        notices: What the user should know.
-    """
+    """Examples and the cached datasets that they are read from."""
 
     examples: Examples
-    train: Any
-    validation: Any
-    notices: tuple[str, ...] = ()
+    train: Any  # the training examples, read through the cache
+    validation: Any  # the validation examples, likewise; None without them
+    notices: tuple[str, ...] = ()  # what the user should know
 
 
 def cache_examples(
@@ -52,8 +43,6 @@ def cache_examples(
     """Cache examples; images are decoded and cached before training.
 
     Args:
-        examples: What was loaded.
-        cache: Where they are cached.
         folder: The folder for a cache file, created if needed; None without one.
         on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
             between; an exception from it ends the pass. None leaves decoding to the first epoch.

@@ -1,4 +1,4 @@
-"""Builds the input pipeline: cache → shuffle → repeat → batch (dropping the remainder) → augment → prefetch.
+"""Builds the input pipeline: cache → shuffle → batch (dropping the remainder) → repeat → augment → prefetch.
 
 Augmentation comes after the cache, so that it differs in every epoch, and applies to training data only. It works on
 whole batches, which is faster; each image still has its own random numbers.
@@ -49,6 +49,7 @@ class Pipeline:
 
     Args:
         train: Endless batches of (examples, labels), with sample weights if there are any; of a static shape.
+        train_from: Makes the same batches without the first so many.
         validation: Batches of one pass over the validation data, or None.
         steps_per_epoch: Training steps per epoch.
         global_batch: Examples per step over all replicas.
@@ -61,6 +62,7 @@ class Pipeline:
     """
 
     train: Any
+    train_from: Callable[[int], Any]
     validation: Any
     steps_per_epoch: int
     global_batch: int
@@ -110,12 +112,15 @@ def build_pipeline(
     examples = cached.examples
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
     weights = training_weights(examples) if config.class_weight == "balanced" else None
-    shuffled, notice = _shuffled(cached.train, examples, config, cache)
+    buffer, notice = _shuffle_buffer(examples, config, cache)
     share = share or Share()
-    # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
-    train = _host_part(shuffled.repeat(), share).batch(batch // share.count, drop_remainder=True)
     in_pipeline = config.augmentation.is_active and not placement.in_model
-    train = _prepared(train, examples, config, weights, share, augmented=in_pipeline)
+
+    def train_from(first: int) -> Any:
+        passes = _Passes(cached.train, examples.train_count, buffer, config.seed, batch, share)
+        return _prepared(passes.batches(first), examples, config, weights, share, first=first, augmented=in_pipeline)
+
+    train = train_from(0)
     validation, left_out = cached.validation, ""
     if validation is not None:
         validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
@@ -126,7 +131,9 @@ def build_pipeline(
         return _prepared(first, examples, config, weights).take(1).cache().repeat()
 
     notices = tuple(text for text in (*cached.notices, cache.notice, notice, left_out) if text)
-    return Pipeline(train, validation, steps, batch, remainder, calibration, cache, placement, examples, notices)
+    return Pipeline(
+        train, train_from, validation, steps, batch, remainder, calibration, cache, placement, examples, notices
+    )
 
 
 def largest_pixel(examples: Examples, config: RunConfig) -> float:
@@ -180,8 +187,8 @@ def _example_bytes(dataset: Any) -> int | None:
     return total
 
 
-def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache) -> tuple[Any, str]:
-    """Shuffle with a buffer that fits in memory; return a notice if it is smaller than intended."""
+def _shuffle_buffer(examples: Examples, config: RunConfig, cache: Cache) -> tuple[int, str]:
+    """Return the size of a shuffle buffer that fits in memory, and a notice if it is smaller than intended."""
     wanted = config.data.shuffle_buffer or min(examples.train_count or LARGEST_SHUFFLE, LARGEST_SHUFFLE)
     buffer, notice = wanted, ""
     if not config.data.shuffle_buffer and cache.shuffle_most is not None and cache.shuffle_most < wanted:
@@ -190,7 +197,53 @@ def _shuffled(dataset: Any, examples: Examples, config: RunConfig, cache: Cache)
             f"The shuffle buffer holds {buffer:,} examples instead of {wanted:,}: more do not fit in memory. "
             "Change it with data.shuffle_buffer."
         )
-    return dataset.shuffle(buffer, seed=config.seed, reshuffle_each_iteration=True), notice
+    return buffer, notice
+
+
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """Endless passes over the training examples, each in an order that depends only on the seed and its number.
+
+    Args:
+        dataset: The examples.
+        count: Their number; None if unknown.
+        buffer: Size of the shuffle buffer.
+        seed: The run's seed.
+        batch: Examples per step over all hosts.
+        share: This host's share of every batch.
+    """
+
+    dataset: Any
+    count: int | None
+    buffer: int
+    seed: int
+    batch: int
+    share: Share
+
+    def batches(self, first: int) -> Any:
+        """Return this host's batches after the first so many; each pass drops its remainder."""
+        if self.count is None:  # where a pass ends is only known there: read from the beginning
+            return self._batched(tf.data.Dataset.counter().flat_map(self._shuffled)).skip(first)
+        in_pass = self.count // self.batch
+        return tf.data.Dataset.counter(first // in_pass).flat_map(self._pass).skip(first % in_pass)
+
+    def _pass(self, number: Any) -> Any:
+        batches = self._batched(self._shuffled(number))
+        if self.share.count == 1 or self.count is None:
+            return batches
+        in_pass = self.count // self.batch
+        # A host's part of the remainder may be another batch. Not `take`: a pass must reach the end to fill the cache.
+        kept = batches.enumerate().filter(lambda index, _: index < in_pass)
+        return kept.map(lambda _, element: element)
+
+    def _shuffled(self, number: Any) -> Any:
+        # The seed of this function's graph: TensorFlow refuses 0 together with a seed that is a tensor.
+        tf.compat.v1.set_random_seed(self.seed % (2**31 - 2) + 1)
+        return self.dataset.shuffle(self.buffer, seed=number, reshuffle_each_iteration=False)
+
+    def _batched(self, examples: Any) -> Any:
+        # Every host shuffles all examples in the same order and takes every n-th, so together they see whole batches.
+        return _host_part(examples, self.share).batch(self.batch // self.share.count, drop_remainder=True)
 
 
 def _prepared(
@@ -200,6 +253,7 @@ def _prepared(
     weights: Any = None,
     share: Share | None = None,
     *,
+    first: int = 0,
     augmented: bool = False,
 ) -> Any:
     """Convert batches to what the model and its loss need, and prefetch.
@@ -212,6 +266,7 @@ def _prepared(
         config: The configuration.
         weights: The weight of each class, for training data with class weights.
         share: This host's share of the batches; each host augments differently.
+        first: The number of the first batch, from which it is augmented.
         augmented: Whether images are augmented.
     """
     classes = examples.signature.classes
@@ -238,8 +293,8 @@ def _prepared(
         if change is None:
             dataset = dataset.map(lambda *element: prepare(0, element), num_parallel_calls=calls)
         else:
-            first, every = (share.index, share.count) if share else (0, 1)
-            numbers = tf.data.Dataset.counter(first, every)
+            index, every = (share.index, share.count) if share else (0, 1)
+            numbers = tf.data.Dataset.counter(first * every + index, every)
             dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=calls)
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
 

@@ -6,6 +6,7 @@ The plan uses them; a run asks the framework itself when it connects.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,57 +22,36 @@ SLICE_HOSTS = ("TPU_PROCESS_ADDRESSES", "TPU_WORKER_HOSTNAMES")
 
 @dataclass(frozen=True, slots=True)
 class TpuChip:
-    """A generation of TPU chips.
+    """A generation of TPU chips."""
 
-    Args:
-        name: Google's name, such as ``v5e``.
-        cores: Devices that a framework sees per chip.
-        hbm_gib: Memory per device in GiB.
-    """
-
-    name: str
-    cores: int
-    hbm_gib: int
+    name: str  # Google's name, such as ``v5e``
+    cores: int  # devices that a framework sees per chip
 
 
-_V2, _V3 = TpuChip("v2", 2, 8), TpuChip("v3", 2, 16)
+_V2, _V3 = TpuChip("v2", 2), TpuChip("v3", 2)
 _BY_DEVICE = {
-    "0x005e": TpuChip("v4", 1, 32),
-    "0x0062": TpuChip("v5p", 1, 95),
-    "0x0063": TpuChip("v5e", 1, 16),
-    "0x006f": TpuChip("v6e", 1, 32),
-    "0x0076": TpuChip("7x", 2, 192),
+    "0x005e": TpuChip("v4", 1),
+    "0x0062": TpuChip("v5p", 1),
+    "0x0063": TpuChip("v5e", 1),
+    "0x006f": TpuChip("v6e", 1),
+    "0x0076": TpuChip("7x", 2),
 }
-CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}
-"""Every generation by its name."""
+CHIPS = {chip.name: chip for chip in (_V2, _V3, *_BY_DEVICE.values())}  # every generation by its name
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """The accelerators of this machine.
-
-    Args:
-        gpus: Names of the NVIDIA GPUs.
-        tpu: The device file or PCI device of the TPU; empty for none.
-        tpu_kind: Generation of the TPU, such as ``v5e``; empty if unknown.
-        tpu_chips: TPU chips on this machine.
-        tpu_hosts: Hosts of its slice according to variables; a run also asks the metadata server.
-    """
+    """The accelerators of this machine."""
 
     gpus: tuple[str, ...] = ()
-    tpu: str = ""
-    tpu_kind: str = ""
+    tpu: str = ""  # the device file or PCI device of the TPU; empty for none
+    tpu_kind: str = ""  # generation of the TPU, such as ``v5e``; empty if unknown
     tpu_chips: int = 0
-    tpu_hosts: int = 1
+    tpu_hosts: int = 1  # hosts of its slice according to variables; a run also asks the metadata server
 
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
-    """Find the accelerators.
-
-    Args:
-        root: Where ``/dev``, ``/proc`` and ``/sys`` are found.
-        environ: Environment variables.
-    """
+    """Find the accelerators, from ``/dev``, ``/proc`` and ``/sys`` under `root`."""
     on_pci = tpu_pci_devices(root)
     accel = numbered_devices(root, "accel")
     kinds = sorted({chip.name for chip in on_pci.values()})
@@ -83,25 +63,16 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
 
 
 def count_hosts(listed: str) -> int:
-    """Count the hosts of a comma-separated list.
-
-    Kaggle sets ``TPU_PROCESS_ADDRESSES=local``, which is one host.
-    """
+    """Count the hosts of a comma-separated list; Kaggle's ``TPU_PROCESS_ADDRESSES=local`` is one host."""
     return max(1, len([name for name in listed.split(",") if name]))
 
 
 def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
-    """Find the TPU chips on the PCI bus.
+    """Find the TPU chips on the PCI bus, by their address.
 
     The vendor is not enough: network cards and disks of Google's virtual machines have it too. The device
     numbers are those of `tpu_info/device.py` in google/cloud-accelerator-diagnostics and of JAX's
     `_src/hardware_utils.py`; v2 and v3 share one and differ by the subsystem.
-
-    Args:
-        root: Where ``/sys`` is found.
-
-    Returns:
-        The chips by PCI address.
     """
     found = {}
     for vendor in sorted(root.glob("sys/bus/pci/devices/*/vendor")):
@@ -117,12 +88,7 @@ def tpu_pci_devices(root: Path) -> dict[str, TpuChip]:
 
 
 def numbered_devices(root: Path, prefix: str) -> list[str]:
-    """List the device files ``/dev/<prefix>N`` in order, such as ``dev/accel0``.
-
-    Args:
-        root: Where ``/dev`` is found.
-        prefix: The name without the number, such as ``accel`` or ``vfio/``.
-    """
+    """List the device files ``/dev/<prefix>N`` in order, such as ``dev/accel0`` or ``dev/vfio/0``."""
     folder, _, start = f"dev/{prefix}".rpartition("/")
     numbers = [path.name.removeprefix(start) for path in root.glob(f"{folder}/{start}*")]
     return [f"{folder}/{start}{number}" for number in sorted((n for n in numbers if n.isdigit()), key=int)]
@@ -138,10 +104,6 @@ def _word(path: Path) -> str:
 def _gpus(root: Path) -> tuple[str, ...]:
     described = sorted(root.glob("proc/driver/nvidia/gpus/*/information"))
     if described:
-        return tuple(_gpu_name(path) for path in described)
+        found = (re.search(r"^Model:[ \t]*(\S.*)", _word(path), re.MULTILINE) for path in described)
+        return tuple(model[1].strip() if model else "NVIDIA GPU" for model in found)
     return tuple("NVIDIA GPU" for _ in numbered_devices(root, "nvidia"))
-
-
-def _gpu_name(information: Path) -> str:
-    names = [line.partition(":")[2].strip() for line in _word(information).splitlines() if line.startswith("Model:")]
-    return names[0] if names else "NVIDIA GPU"

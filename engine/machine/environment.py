@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from .gpu import Gpus, find_gpus
 from .holders import Holders, find_holders
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 
     from .sources import Sources
 
-T = TypeVar("T")
-
-LIMIT_S = 2.2
-"""Time limit for all probes together."""
+LIMIT_S = 2.2  # time limit for all probes together
 
 # Keras downloads datasets and weights from here.
 _DATA_HOST = "storage.googleapis.com"
@@ -35,68 +33,47 @@ _DATA_HOST = "storage.googleapis.com"
 
 @dataclass(frozen=True)
 class Environment:
-    """The facts about a machine; None if a probe gave no answer.
-
-    Args:
-        place: The kind of machine.
-        tpu: The TPU, if there is any sign of one.
-        gpus: The GPUs, if any.
-        holders: The processes that hold the TPU.
-        resources: Cores and memory.
-        disks: Free space on disks.
-        packages: Installed packages.
-        shell: The terminal.
-        has_internet: Whether `data_host` answers; only checked on Kaggle, where internet can be off.
-        huge_pages: The setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown.
-        unanswered: The reason of each probe without an answer, by name.
-    """
+    """The facts about a machine; None if a probe gave no answer."""
 
     place: Place
-    tpu: Tpu | None
+    tpu: Tpu | None  # the TPU, if there is any sign of one
     gpus: Gpus | None
     holders: Holders | None
     resources: Resources | None
     disks: tuple[Disk, ...] | None
     packages: Packages | None
     shell: Shell
-    has_internet: bool | None
-    huge_pages: str
-    unanswered: Mapping[str, str]
+    has_internet: bool | None  # whether `data_host` answers; only checked on Kaggle, where internet can be off
+    huge_pages: str  # the setting of transparent huge pages, such as ``[always] madvise never``; empty if unknown
+    unanswered: Mapping[str, str]  # the reason of each probe without an answer, by name
 
     data_host = _DATA_HOST
 
 
 def look_around(sources: Sources | None = None, limit_s: float = LIMIT_S) -> Environment:
-    """Gather the facts about a machine.
-
-    Args:
-        sources: Where they are read; this machine by default.
-        limit_s: Time limit for all probes together.
-    """
+    """Gather the facts about a machine, this one by default, within a time limit for all probes together."""
     sources = sources or this_machine()
     deadline = time.monotonic() + limit_s
     unanswered: dict[str, str] = {}
-    metadata = _Probe("metadata", lambda: read_metadata(sources))
-    holders = _Probe("holders", lambda: find_holders(sources))
-    gpus = _Probe("gpus", lambda: find_gpus(sources))
-    resources = _Probe("resources", lambda: find_resources(sources))
-    disks = _Probe("disks", lambda: find_disks(sources))
-    packages = _Probe("packages", lambda: find_packages(sources))
-    internet = _Probe("internet", lambda: _reaches_data(sources))
-    attributes = metadata.answer(deadline, unanswered) or {}
-    place, tpu = find_place(sources, attributes), find_tpu(sources, attributes)
+    looks: dict[str, Callable[[Sources], Any]] = {
+        "metadata": read_metadata,
+        "gpus": find_gpus,
+        "holders": find_holders,
+        "resources": find_resources,
+        "disks": find_disks,
+        "packages": find_packages,
+        "has_internet": _reaches_data,
+    }
+    probes = {name: _Probe(name, partial(look, sources)) for name, look in looks.items()}
+    found = {name: probe.answer(deadline, unanswered) for name, probe in probes.items()}
+    attributes = found.pop("metadata") or {}
     return Environment(
-        place=place,
-        tpu=tpu,
-        gpus=gpus.answer(deadline, unanswered),
-        holders=holders.answer(deadline, unanswered),
-        resources=resources.answer(deadline, unanswered),
-        disks=disks.answer(deadline, unanswered),
-        packages=packages.answer(deadline, unanswered),
+        place=find_place(sources, attributes),
+        tpu=find_tpu(sources, attributes),
         shell=find_shell(sources),
-        has_internet=internet.answer(deadline, unanswered) if place.kind is Kind.KAGGLE else None,
         huge_pages=sources.text("sys/kernel/mm/transparent_hugepage/enabled"),
         unanswered=unanswered,
+        **found,
     )
 
 
@@ -106,13 +83,13 @@ def _reaches_data(sources: Sources) -> bool | None:
     return sources.reaches(_DATA_HOST, 443)
 
 
-class _Probe(Generic[T]):
+class _Probe:
     """Reads one fact in its own thread, which may hang, for example on a dead network disk."""
 
-    def __init__(self, name: str, look: Callable[[], T]) -> None:
+    def __init__(self, name: str, look: Callable[[], Any]) -> None:
         self._name = name
         self._look = look
-        self._found: list[T] = []
+        self._found: list[Any] = []
         self._why = ""
         self._thread = threading.Thread(target=self._run, name=f"probe {name}", daemon=True)
         self._thread.start()
@@ -123,7 +100,7 @@ class _Probe(Generic[T]):
         except Exception as error:  # noqa: BLE001  one failing probe must not stop the others
             self._why = f"{type(error).__name__}: {error}"
 
-    def answer(self, deadline: float, unanswered: dict[str, str]) -> T | None:
+    def answer(self, deadline: float, unanswered: dict[str, str]) -> Any:
         """Wait for the fact until the deadline; if there is none, put the reason into `unanswered`."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         if self._found:

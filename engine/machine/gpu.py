@@ -30,21 +30,13 @@ _LIBRARIES = {
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """The GPUs.
-
-    Args:
-        names: Names of the GPUs.
-        memory_mib: Memory of each, from nvidia-smi; empty if it does not answer.
-        driver: Version of the kernel driver; empty if none is loaded.
-        libraries: The CUDA libraries that were found, each with its place.
-        evidence: The files and programs that were read.
-    """
+    """The GPUs."""
 
     names: tuple[str, ...] = ()
-    memory_mib: tuple[int, ...] = ()
-    driver: str = ""
-    libraries: tuple[tuple[str, str], ...] = ()
-    evidence: tuple[str, ...] = ()
+    memory_mib: tuple[int, ...] = ()  # memory of each, from nvidia-smi; empty if it does not answer
+    driver: str = ""  # version of the kernel driver; empty if none is loaded
+    libraries: tuple[tuple[str, str], ...] = ()  # the CUDA libraries that were found, each with its place
+    evidence: tuple[str, ...] = ()  # the files and programs that were read
 
     @property
     def missing(self) -> tuple[str, ...]:

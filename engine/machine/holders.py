@@ -20,51 +20,31 @@ _TPU_DEVICE = re.compile(r"/dev/(?:accel|vfio/)\d+")
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process that holds a device of the TPU.
-
-    Args:
-        pid: Process ID.
-        command: Command line.
-        user: Name or number of its user.
-        evidence: The open file or lock, such as ``/proc/4242/fd/7 -> /dev/accel0``.
-    """
+    """A process that holds a device of the TPU."""
 
     pid: int
     command: str
     user: str
-    evidence: str
+    evidence: str  # the open file or lock, such as ``/proc/4242/fd/7 -> /dev/accel0``
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """The lock file.
-
-    Args:
-        user: Its owner.
-        is_ours: Whether this user may open it for writing.
-        is_locked: Whether a process has locked it.
-        pid: That process; 0 for none or one outside this container.
-    """
+    """The lock file."""
 
     user: str
-    is_ours: bool
+    is_ours: bool  # whether this user may open it for writing
     is_locked: bool = False
-    pid: int = 0
+    pid: int = 0  # that process; 0 for none or one outside this container
 
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """The processes that hold the TPU, and the lock file.
-
-    Args:
-        processes: The processes that hold the TPU.
-        lock: The lock file, if there is one.
-        unseen: Number of processes that this user may not look into.
-    """
+    """The processes that hold the TPU, and the lock file."""
 
     processes: tuple[Holder, ...] = ()
     lock: Lock | None = None
-    unseen: int = 0
+    unseen: int = 0  # number of processes that this user may not look into
 
 
 def find_holders(sources: Sources) -> Holders:

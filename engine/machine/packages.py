@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from .sources import Package, Sources
 
@@ -20,27 +22,16 @@ _OTHERS = ("keras", "jax", "jaxlib", "libtpu", "libtpu-nightly", "tensorflow-hub
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """A requirement that the installed packages do not meet.
+    """A requirement that the installed packages do not meet."""
 
-    Args:
-        owner: The package with the requirement, and its version.
-        requirement: The requirement, such as ``libtpu==0.0.10``.
-        found: The installed version; empty for none.
-    """
-
-    owner: str
-    requirement: str
-    found: str
+    owner: str  # the package with the requirement, and its version
+    requirement: str  # the requirement, such as ``libtpu==0.0.10``
+    found: str  # the installed version; empty for none
 
 
 @dataclass(frozen=True)
 class Packages:
-    """The installed packages that matter for training.
-
-    Args:
-        found: By name.
-        python: Python's version.
-    """
+    """The installed packages that matter for training."""
 
     found: Mapping[str, Package]
     python: str
@@ -61,49 +52,32 @@ class Packages:
         return tuple(self.found[name] for name in TENSORFLOWS if name in self.found)
 
     def misfits(self, owner: str, target: str, extra: str = "") -> tuple[Misfit, ...]:
-        """Return the requirements of one package on another that are not met.
-
-        Args:
-            owner: The package with the requirements.
-            target: The required package.
-            extra: Use the requirements of this extra, such as ``tpu``.
-        """
-        if (package := self.found.get(owner)) is None:
-            return ()
+        """Return the requirements of one package on another, or of its extra such as ``tpu``, that are not met."""
         have = self.version(target)
-        misfits = []
-        for text in package.requires:
-            requirement = _parse(text)
-            if requirement is None or _plain(requirement.name) != target or not _applies(requirement, extra):
-                continue
-            if not have or not requirement.specifier.contains(have, prereleases=True):
-                asked = f"{target}{requirement.specifier}"
-                misfits.append(Misfit(f"{owner} {package.version}", asked, have))
-        return tuple(misfits)
+        return tuple(
+            Misfit(f"{owner} {self.version(owner)}", f"{target}{requirement.specifier}", have)
+            for requirement in self._requirements(owner, target, extra)
+            if not have or not requirement.specifier.contains(have, prereleases=True)
+        )
 
     def asks(self, owner: str, target: str, extra: str = "") -> str:
         """Return the requirement of one package on another, such as ``libtpu~=0.0.14``; empty for none."""
+        found = self._requirements(owner, target, extra)
+        return ", ".join(f"{target}{requirement.specifier}" for requirement in found)
+
+    def _requirements(self, owner: str, target: str, extra: str) -> Iterator[Requirement]:
         package = self.found.get(owner)
-        parsed = [_parse(text) for text in package.requires] if package is not None else []
-        of_target = [r for r in parsed if r is not None and _plain(r.name) == target and _applies(r, extra)]
-        return ", ".join(f"{target}{requirement.specifier}" for requirement in of_target)
+        for text in package.requires if package is not None else ():
+            with suppress(InvalidRequirement):
+                requirement = Requirement(text)
+                if canonicalize_name(requirement.name) == target and _applies(requirement, extra):
+                    yield requirement
 
 
 def find_packages(sources: Sources) -> Packages:
     """Read the versions and requirements of the packages that matter for training."""
     looked = ((name, sources.package(name)) for name in (*TENSORFLOWS, *CUDA_PLUGINS, *_OTHERS))
     return Packages({name: package for name, package in looked if package is not None}, sources.python)
-
-
-def _parse(text: str) -> Requirement | None:
-    try:
-        return Requirement(text)
-    except InvalidRequirement:
-        return None
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "-")
 
 
 def _applies(requirement: Requirement, extra: str) -> bool:

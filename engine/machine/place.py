@@ -34,17 +34,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The kind of this machine, and what shows it.
-
-    Args:
-        kind: The kind.
-        detail: ``interactive`` or ``committed`` on Kaggle; empty elsewhere.
-        evidence: The variables and files that were read.
-    """
+    """The kind of this machine, and what shows it."""
 
     kind: Kind
-    detail: str = ""
-    evidence: tuple[str, ...] = ()
+    detail: str = ""  # ``interactive`` or ``committed`` on Kaggle; empty elsewhere
+    evidence: tuple[str, ...] = ()  # the variables and files that were read
 
     @property
     def is_notebook(self) -> bool:
@@ -56,11 +50,7 @@ class Place:
 
 
 def read_metadata(sources: Sources) -> dict[str, str]:
-    """Ask the metadata server about the TPU, only on Google Cloud.
-
-    Returns:
-        Its attributes; none in notebooks, with ``TPU_SKIP_MDS_QUERY``, or outside Google Cloud.
-    """
+    """Ask the metadata server about the TPU, except in notebooks, outside Google Cloud, or if it is to be skipped."""
     if _service(sources) is not None or "TPU_SKIP_MDS_QUERY" in sources.environ or not _is_googles(sources):
         return {}
     first = sources.metadata(_ATTRIBUTES[0])
@@ -71,12 +61,7 @@ def read_metadata(sources: Sources) -> dict[str, str]:
 
 
 def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
-    """Find out what kind of machine this is.
-
-    Args:
-        sources: The machine.
-        metadata: The result of `read_metadata`.
-    """
+    """Find out what kind of machine this is."""
     if (service := _service(sources)) is not None:
         return service
     product = sources.text(_PRODUCT)

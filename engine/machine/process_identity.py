@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _PROC = Path("/proc")
-_CREATED_WITHIN_S = 2.0
-"""Largest difference between two readings of the same creation time, as both are rounded."""
+_CREATED_WITHIN_S = 2.0  # largest difference between two readings of the same creation time, as both are rounded
 
 
 class Sight(StrEnum):
@@ -33,11 +32,7 @@ class Sight(StrEnum):
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the part of a heartbeat that names a process of this PID namespace.
-
-    Args:
-        pid: This process or a child of it.
-    """
+    """Return the part of a heartbeat that names a process of this PID namespace: this one or a child of it."""
     identity: dict[str, Any] = {"pid": pid, "host": socket.gethostname()} | _place()
     if (stat := _stat_of(pid)) is not None:
         identity["start_ticks"] = stat[1]
@@ -47,11 +42,7 @@ def identify(pid: int) -> dict[str, Any]:
 
 
 def look_for(identity: Mapping[str, Any]) -> Sight:
-    """Look for the process of a heartbeat.
-
-    Args:
-        identity: The heartbeat's content. Older versions wrote only ``pid``, ``host`` and ``created``.
-    """
+    """Look for the process of a heartbeat; older versions wrote only its ``pid``, ``host`` and ``created``."""
     pid, host = identity.get("pid"), identity.get("host")
     if not isinstance(pid, int) or pid <= 0 or host != socket.gethostname():
         return Sight.UNSEEN

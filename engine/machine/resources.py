@@ -27,23 +27,14 @@ _UNLIMITED = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What this process may use of the machine.
+    """What this process may use of the machine."""
 
-    Args:
-        cores: Cores; a fraction if a container's limit is one.
-        processors: Processors that the process may run on, before that limit.
-        memory_bytes: Memory; 0 if unknown.
-        machine_memory_bytes: Memory of the whole machine.
-        core_limit: The file that limits the cores, as `Sources.text` takes it; empty for none.
-        memory_limit: The file that limits the memory; empty for none.
-    """
-
-    cores: float
-    processors: int
-    memory_bytes: int
+    cores: float  # cores; a fraction if a container's limit is one
+    processors: int  # processors that the process may run on, before that limit
+    memory_bytes: int  # memory; 0 if unknown
     machine_memory_bytes: int
-    core_limit: str = ""
-    memory_limit: str = ""
+    core_limit: str = ""  # the file that limits the cores, as `Sources.text` takes it; empty for none
+    memory_limit: str = ""  # the file that limits the memory; empty for none
 
     @property
     def evidence(self) -> tuple[str, ...]:
@@ -54,19 +45,12 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Disk space for one purpose.
+    """Disk space for one purpose."""
 
-    Args:
-        purpose: The purpose, such as ``Keras cache``.
-        folder: The folder; it need not exist yet.
-        space: The space on its file system; None if unknown.
-        measured_at: The folder that was measured: itself or the nearest parent that exists.
-    """
-
-    purpose: str
-    folder: Path
-    space: Space | None
-    measured_at: Path
+    purpose: str  # the purpose, such as ``Keras cache``
+    folder: Path  # the folder; it need not exist yet
+    space: Space | None  # the space on its file system; None if unknown
+    measured_at: Path  # the folder that was measured: itself or the nearest parent that exists
 
 
 def find_resources(sources: Sources) -> Resources:
@@ -79,20 +63,12 @@ def find_resources(sources: Sources) -> Resources:
 
 
 def usable_cores(sources: Sources | None = None) -> int:
-    """Return how many cores this process can keep busy; a container's fraction of one is rounded up.
-
-    Args:
-        sources: Where the limits are read; this machine by default.
-    """
+    """Return how many cores this process can keep busy; a container's fraction of one is rounded up."""
     return math.ceil(find_resources(sources or this_machine()).cores)
 
 
 def free_memory_bytes(sources: Sources | None = None) -> int:
-    """Return the memory that this process may still take: the machine's, or what a container leaves of its limit.
-
-    Args:
-        sources: Where the container's files are read; this machine by default.
-    """
+    """Return the memory that this process may still take: the machine's, or what a container leaves of its limit."""
     sources = sources or this_machine()
     free = int(psutil.virtual_memory().available)
     # Every group above may have a limit too.
@@ -103,13 +79,9 @@ def free_memory_bytes(sources: Sources | None = None) -> int:
 
 
 def used_memory_bytes(sources: Sources, limit_file: str) -> int | None:
-    """Return the memory that a control group uses; None if its files do not say.
+    """Return the memory that the control group of a limit file uses; None if its files do not say.
 
     Cached files do not count, because the kernel drops them when memory is needed. ``MemAvailable`` counts likewise.
-
-    Args:
-        sources: Where files are read.
-        limit_file: The group's file with the limit, such as `Resources.memory_limit`.
     """
     folder, _, name = limit_file.rpartition("/")
     usage, prefix = ("memory.current", "") if name == "memory.max" else ("memory.usage_in_bytes", "total_")
@@ -136,12 +108,7 @@ def _disk(sources: Sources, purpose: str, folder: Path) -> Disk:
 
 
 def _group(sources: Sources, controller: str) -> str:
-    """Return the path of this process's control group; empty for none.
-
-    Args:
-        sources: The machine.
-        controller: Its controller in version 1; empty for version 2.
-    """
+    """Return the path of this process's control group in a controller of version 1, or in version 2; empty for none."""
     for line in sources.text("proc/self/cgroup").splitlines():
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if controller in controllers.split(","):

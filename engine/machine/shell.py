@@ -13,29 +13,16 @@ _TRUE_COLOURS, _MANY, _FEW = 1 << 24, 256, 8
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The terminal, according to its variables.
-
-    Args:
-        is_terminal: Whether standard output is a terminal.
-        term: ``TERM``.
-        locale: The variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set.
-        is_utf8: Whether the encoding is UTF-8, which Python also uses without a locale.
-        colours: Number of colours; 0 for none.
-        colour_evidence: The variable that decides the colours.
-        ssh: The variable that shows an SSH connection; empty for none.
-        multiplexer: ``tmux`` or ``screen`` when running inside one.
-        installed: Which of the two are installed.
-    """
+    """The terminal, according to its variables."""
 
     is_terminal: bool
-    term: str
-    locale: str
-    is_utf8: bool
+    locale: str  # the variable that decides the encoding, such as ``LANG=C.UTF-8``; empty if none is set
+    is_utf8: bool  # whether the encoding is UTF-8, which Python also uses without a locale
     colours: int
-    colour_evidence: str
-    ssh: str
-    multiplexer: str
-    installed: tuple[str, ...]
+    colour_evidence: str  # the variable that decides the colours
+    ssh: str  # the variable that shows an SSH connection; empty for none
+    multiplexer: str  # ``tmux`` or ``screen`` when running inside one
+    installed: tuple[str, ...]  # which of the two are installed
 
 
 def find_shell(sources: Sources) -> Shell:
@@ -47,7 +34,6 @@ def find_shell(sources: Sources) -> Shell:
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     return Shell(
         is_terminal=sources.is_terminal,
-        term=environ.get("TERM", ""),
         locale=f"{deciding}={environ[deciding]}" if deciding else "",
         is_utf8="utf-8" in value or "utf8" in value,
         colours=colours,

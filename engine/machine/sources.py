@@ -8,15 +8,16 @@ import socket
 import subprocess
 import sys
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..storage.paths import keras_home, runs_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _METADATA_S = 0.5
 _COMMAND_S = 1.5
@@ -27,17 +28,11 @@ _METADATA = "http://169.254.169.254/computeMetadata/v1/instance/attributes/"
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The metadata of an installed package.
-
-    Args:
-        name: Name.
-        version: Version.
-        requires: Requirements in the form of PEP 508.
-    """
+    """The metadata of an installed package."""
 
     name: str
     version: str
-    requires: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()  # requirements in the form of PEP 508
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,44 +45,26 @@ class Space:
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the facts about a machine are read.
-
-    Args:
-        environ: Environment variables.
-        root: Where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found.
-        uid: Number of this user.
-        cpus: Processors this process may run on.
-        python: Python's version.
-        folders: Folders that training writes to, by purpose.
-        package: Returns an installed package by name, or None.
-        space: Returns the disk space of a folder, or None if the folder does not exist.
-        metadata: Returns an attribute of Google's metadata server, or None, within a second.
-        run: Returns the output of a program, or None if it is missing, fails or takes too long.
-        which: Returns the path of a program, or None.
-        reaches: Returns whether a host answers at a port, within a second after the name is resolved.
-        is_terminal: Whether standard output is a terminal.
-    """
+    """Where the facts about a machine are read."""
 
     environ: Mapping[str, str]
-    root: Path
+    root: Path  # where ``/dev``, ``/etc``, ``/proc``, ``/sys``, ``/tmp`` and ``/usr`` are found
     uid: int
-    cpus: int
+    cpus: int  # processors this process may run on
     python: str
-    folders: Mapping[str, Path]
-    package: Callable[[str], Package | None]
-    space: Callable[[Path], Space | None]
-    metadata: Callable[[str], str | None]
+    folders: Mapping[str, Path]  # folders that training writes to, by purpose
+    package: Callable[[str], Package | None]  # returns an installed package by name, or None
+    space: Callable[[Path], Space | None]  # returns the disk space of a folder, or None if the folder does not exist
+    metadata: Callable[[str], str | None]  # returns an attribute of Google's metadata server, or None, within a second
+    # Returns the output of a program, or None if it is missing, fails or takes too long.
     run: Callable[[Sequence[str]], str | None]
-    which: Callable[[str], str | None]
+    which: Callable[[str], str | None]  # returns the path of a program, or None
+    # Returns whether a host answers at a port, within a second after the name is resolved.
     reaches: Callable[[str, int], bool]
     is_terminal: bool
 
     def text(self, path: str) -> str:
-        """Read a small file; empty if it cannot be read.
-
-        Args:
-            path: Without the leading slash, such as ``proc/meminfo``.
-        """
+        """Read a small file, such as ``proc/meminfo``; empty if it cannot be read."""
         try:
             return (self.root / path).read_text(encoding="utf-8", errors="replace").strip("\0\n ")
         except OSError:
@@ -112,6 +89,15 @@ def this_machine() -> Sources:
         reaches=_reaches,
         is_terminal=sys.stdout.isatty(),
     )
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Return the versions of the packages of these names that are installed."""
+    found = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _package(name: str) -> Package | None:

@@ -25,29 +25,17 @@ _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 
 @dataclass(frozen=True, slots=True)
 class Tpu:
-    """The facts about the TPU; unknown ones are 0 or empty.
+    """The facts about the TPU; unknown ones are 0 or empty."""
 
-    Args:
-        kind: Generation, such as ``v5e``.
-        chips: Chips on this host.
-        accelerator_type: Google's name of the whole slice, such as ``v5p-32``.
-        topology: Chips of the slice along each axis, such as ``2x2x4``.
-        hosts: Hosts of the slice.
-        host_index: Number of this host among them; -1 if unknown.
-        address: Address of a TPU on another machine.
-        devices: The device files.
-        evidence: The files, variables and attributes that were read.
-    """
-
-    kind: str = ""
+    kind: str = ""  # generation, such as ``v5e``
     chips: int = 0
-    accelerator_type: str = ""
-    topology: str = ""
+    accelerator_type: str = ""  # Google's name of the whole slice, such as ``v5p-32``
+    topology: str = ""  # chips of the slice along each axis, such as ``2x2x4``
     hosts: int = 1
-    host_index: int = -1
-    address: str = ""
+    host_index: int = -1  # number of this host among them; -1 if unknown
+    address: str = ""  # address of a TPU on another machine
     devices: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()  # the files, variables and attributes that were read
 
     @property
     def is_here(self) -> bool:
@@ -83,12 +71,7 @@ class Tpu:
 
 
 def find_tpu(sources: Sources, metadata: Mapping[str, str]) -> Tpu | None:
-    """Find the TPU in device files, variables and metadata; None if there is no sign of one.
-
-    Args:
-        sources: The machine.
-        metadata: The result of `engine.machine.place.read_metadata`.
-    """
+    """Find the TPU in device files, variables and metadata; None if there is no sign of one."""
     variables = _Variables(sources.environ, _tpu_env(metadata))
     accelerator_type = variables.first("TPU_ACCELERATOR_TYPE", "ACCELERATOR_TYPE") or metadata.get(
         "accelerator-type", ""

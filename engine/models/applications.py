@@ -59,7 +59,10 @@ def application(config: RunConfig, signature: Signature) -> Any:
     shape = image_shape("application", signature)
     _check_shape(options, shape)
     base = _base(options, (shape[0], shape[1], 3))
-    _set_trainable(base, options)
+    if options.trainable == "from":
+        unfreeze_layers(base, options.from_layer, "model_options.from_layer")
+    else:
+        base.trainable = options.trainable == "all"
     inputs = keras.Input(shape)
     pixels = inputs if shape[2] == 3 else keras.layers.Concatenate()([inputs] * 3)
     prepared = preprocessed(pixels, options.name, 255.0 if config.data.pixels == "unit" else 1.0)
@@ -84,12 +87,9 @@ def preprocessing_of(name: str) -> str:
 
 
 def preprocessed(pixels: Any, name: str, scale: float) -> Any:
-    """Apply a model's preprocessing by Keras layers.
+    """Apply a model's preprocessing by Keras layers to RGB images of shape ``(batch, height, width, 3)``.
 
-    Args:
-        pixels: RGB images, shape ``(batch, height, width, 3)``.
-        name: The model.
-        scale: Factor that scales the pixels to 0…255.
+    `scale` is the factor that brings their pixels to 0…255.
     """
     mode = preprocessing_of(name)
     if mode == "none":
@@ -170,20 +170,10 @@ def _load_weights(base: Any, options: ApplicationOptions) -> None:
         ) from error
 
 
-def _set_trainable(base: Any, options: ApplicationOptions) -> None:
-    if options.trainable == "from":
-        unfreeze_layers(base, options.from_layer, "model_options.from_layer")
-    else:
-        base.trainable = options.trainable == "all"
-
-
 def unfreeze_layers(base: Any, from_layer: int, key: str) -> None:
     """Make a base's layers trainable from a given one on, except batch normalisation, and freeze the others.
 
-    Args:
-        base: The base.
-        from_layer: The first layer's number; negative numbers count from the end.
-        key: The configuration key of the number, for the error.
+    Negative layer numbers count from the end; `key` is the number's configuration key.
 
     Raises:
         DataError: It has no such layer.

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
 
 
 def cnn(config: RunConfig, signature: Signature) -> Any:
-    """Build `cnn`.
-
-    Raises:
-        DataError: The examples are not images, or too small for it.
-    """
+    """Build `cnn`; raise `DataError` if the examples are not images, or too small for it."""
     options = CnnOptions.model_validate(config.model_options)
     layers = keras.layers
     stack: list[Any] = [keras.Input(image_shape("cnn", signature))]
@@ -41,11 +37,7 @@ def cnn(config: RunConfig, signature: Signature) -> Any:
 
 
 def vgg(config: RunConfig, signature: Signature) -> Any:
-    """Build `vgg`: blocks of two convolutions, the second without padding, as in Keras's CIFAR-10 example.
-
-    Raises:
-        DataError: The examples are not images, or too small for it.
-    """
+    """Build `vgg`: blocks of two convolutions, the second without padding, as in Keras's CIFAR-10 example."""
     options = VggOptions.model_validate(config.model_options)
     layers = keras.layers
     stack: list[Any] = [keras.Input(image_shape("vgg", signature))]
@@ -65,16 +57,17 @@ def vgg(config: RunConfig, signature: Signature) -> Any:
 
 def mlp(config: RunConfig, signature: Signature) -> Any:
     """Build `mlp`."""
-    options = MlpOptions.model_validate(config.model_options)
-    return _mlp(options, signature.shape, signature.classes)
+    options, layers = MlpOptions.model_validate(config.model_options), keras.layers
+    stack: list[Any] = [keras.Input(signature.shape), layers.Flatten()]
+    for units in options.hidden:
+        stack.append(layers.Dense(units, activation="relu"))
+        if options.dropout:
+            stack.append(layers.Dropout(options.dropout))
+    return keras.Sequential([*stack, classifier(signature.classes)], name="mlp")
 
 
 def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
-    """Return the shape of the examples, which must be images: (height, width, channels).
-
-    Raises:
-        DataError: They are not images.
-    """
+    """Return the shape of the examples: (height, width, channels); raise `DataError` if they are not images."""
     if len(signature.shape) != 3:
         shapes = " and ".join(str(given.shape) for given in signature.inputs.values())
         raise DataError(
@@ -85,11 +78,7 @@ def image_shape(model: str, signature: Signature) -> tuple[int | None, ...]:
 
 
 def _stacked(name: str, stack: list[Any], signature: Signature, remedy: str) -> Any:
-    """Build a model from blocks of convolutions.
-
-    Raises:
-        DataError: The images are too small for that many blocks.
-    """
+    """Build a model from blocks of convolutions; raise `DataError` if the images are too small for that many blocks."""
     try:
         return keras.Sequential(stack, name=name)
     except ValueError as error:
@@ -98,16 +87,6 @@ def _stacked(name: str, stack: list[Any], signature: Signature, remedy: str) -> 
             why=one_line(error, 300),
             remedy=f"{remedy}: each block halves height and width.",
         ) from error
-
-
-def _mlp(options: MlpOptions, input_shape: tuple[int | None, ...], classes: int) -> Any:
-    layers = keras.layers
-    stack: list[Any] = [keras.Input(input_shape), layers.Flatten()]
-    for units in options.hidden:
-        stack.append(layers.Dense(units, activation="relu"))
-        if options.dropout:
-            stack.append(layers.Dropout(options.dropout))
-    return keras.Sequential([*stack, classifier(classes)], name="mlp")
 
 
 def classifier(classes: int) -> Any:

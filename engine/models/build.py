@@ -35,11 +35,7 @@ _BUILDERS = {
 def build_model(config: RunConfig, signature: Signature, saved_model: Path | None = None) -> Any:
     """Return the uncompiled model of a configuration.
 
-    Args:
-        config: The configuration.
-        signature: What is needed about the examples.
-        saved_model: Where `hub` saves the SavedModel that the model needs whenever it is loaded; None for a
-            temporary folder.
+    `hub` saves the SavedModel that its model always needs in `saved_model`, or in a temporary folder if that is None.
 
     Raises:
         DataError: The model does not fit the examples.

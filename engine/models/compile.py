@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 
 def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
-    """Return the optimizer with its learning-rate schedule.
-
-    Args:
-        config: The configuration.
-        replicas: Copies of the model.
-        steps_per_epoch: Steps per epoch, for the length of the schedule.
-    """
+    """Return the optimizer with its learning-rate schedule."""
     options = config.optimizer
     classes = {
         "adam": keras.optimizers.Adam,
@@ -74,20 +68,12 @@ def compile_model(
     *,
     uses_strategy: bool = False,
 ) -> None:
-    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
-
-    Args:
-        model: The model.
-        config: The configuration.
-        signature: What is known about the examples.
-        replicas: Copies of the model.
-        steps_per_epoch: Steps per epoch.
-        uses_strategy: Whether a TensorFlow strategy is used.
-    """
+    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that."""
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
-        loss=_translation_loss() if is_translation else _loss(config),
+        # Padding counts for nothing: the loss is a mean over the words of a batch.
+        loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING) if is_translation else _loss(config),
         # The sample weight is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
@@ -96,28 +82,18 @@ def compile_model(
 
 
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
-    """Build metrics, loss and optimizer of a compiled model from shapes alone.
+    """Build metrics, loss and optimizer of a compiled model from the specification of a batch and the replica batch.
 
     Otherwise `fit` would take a batch for it on JAX and under a strategy, and a run on several replicas would not see
     the examples in the order in which a run on one sees them.
-
-    Args:
-        model: The compiled model, in the scope of its strategy.
-        element_spec: The spec of the training batches.
-        batch_size: Examples per replica.
     """
     import tensorflow as tf
 
-    def of_batch(spec: Any) -> Any:
-        return tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype)
-
-    build_from_shapes(model, tf.nest.map_structure(of_batch, element_spec))
+    of_batch = tf.nest.map_structure(
+        lambda spec: tf.TensorSpec([batch_size, *spec.shape[1:]], spec.dtype), element_spec
+    )
+    build_from_shapes(model, of_batch)
     skip_build_in_fit(model)
-
-
-def _translation_loss() -> Any:
-    """Return the loss as a mean over the words of a batch, without padding."""
-    return keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
 
 
 def _loss(config: RunConfig) -> Any:

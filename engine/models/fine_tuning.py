@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPhase:
-    """One call of `fit`.
+    """One call of `fit`."""
 
-    Args:
-        config: The run's configuration with the optimizer and number of epochs of this phase.
-        last_epoch: The run's epoch, counted from 1, that ends the phase.
-        is_fine_tuning: Whether layers of the base are trained too.
-    """
-
-    config: RunConfig
-    last_epoch: int
-    is_fine_tuning: bool = False
+    config: RunConfig  # the run's configuration with the optimizer and number of epochs of this phase
+    last_epoch: int  # the run's epoch, counted from 1, that ends the phase
+    is_fine_tuning: bool = False  # whether layers of the base are trained too
 
 
 def training_phases(config: RunConfig) -> list[TrainingPhase]:
@@ -54,11 +48,8 @@ def training_phases(config: RunConfig) -> list[TrainingPhase]:
 def unfreeze(model: Any, config: RunConfig) -> str:
     """Make the base's layers trainable from `fine_tuning.from_layer` on; return a sentence about it.
 
-    Batch normalisation stays frozen and keeps its statistics, because `engine.models.applications` built it so.
-
-    Args:
-        model: The model, with or without augmentation layers; it has to be compiled again.
-        config: The configuration.
+    The model has to be compiled again. Batch normalisation stays frozen and keeps its statistics, because
+    `engine.models.applications` built it so.
 
     Raises:
         DataError: The base has no such layer.
@@ -88,12 +79,28 @@ class Patience(keras.callbacks.EarlyStopping):  # type: ignore[misc]  # Keras is
     """
 
     _KEPT = ("best", "best_weights", "best_epoch")
-    _goes_on = False
+    _kept: Mapping[str, Any] = {}
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Start to wait again."""
-        kept = {name: getattr(self, name) for name in self._KEPT} if self._goes_on else {}
+        """Start to wait again, or go on waiting in a resumed run."""
         super().on_train_begin(logs)
-        for name, value in kept.items():
+        for name, value in self._kept.items():
             setattr(self, name, value)
-        self._goes_on = True
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Keep what the next `fit` needs."""
+        super().on_train_end(logs)
+        self._kept = {name: getattr(self, name) for name in self._KEPT}
+
+    def state(self) -> dict[str, float]:
+        """Return the state for a checkpoint, without the best weights."""
+        names = ("best", "best_epoch", "wait", "stopped_epoch")
+        return {name: float(value) for name in names if (value := getattr(self, name, None)) is not None}
+
+    def restore(self, state: Mapping[str, float], best_weights: Any) -> None:
+        """Take over the state of a checkpoint; the next `fit` goes on with it."""
+        epochs = {name: int(state.get(name, 0)) for name in ("best_epoch", "wait", "stopped_epoch")}
+        if epochs["wait"] < self.patience:
+            epochs["stopped_epoch"] = 0  # the run is resumed with more patience
+        self._kept = {"best": state.get("best"), "best_weights": best_weights, **epochs}
+        self.stopped_epoch = epochs["stopped_epoch"]

@@ -38,12 +38,7 @@ _SCALES = {"unit": (1.0, 0.0), "signed": (2.0, -1.0), "raw": (255.0, 0.0)}
 
 
 def hub(config: RunConfig, signature: Signature, folder: Path | None) -> Any:
-    """Build `hub`.
-
-    Args:
-        config: The configuration.
-        signature: What is known about the examples.
-        folder: Where the copy of the SavedModel is saved, as long as the model is needed; None for a temporary one.
+    """Build `hub`, with a copy of the SavedModel in a folder, which the model needs; None for a temporary one.
 
     Raises:
         DataError: There is no such SavedModel, or it cannot turn these images into features.
@@ -134,11 +129,7 @@ def load_saved_model(path: str) -> Any:
 
 
 def _feature_function(source: Any, options: HubOptions) -> Callable[..., Any]:
-    """Return the function to call: the SavedModel itself, or one of its signatures.
-
-    Raises:
-        DataError: It cannot be called and has no signature for one tensor.
-    """
+    """Return the function to call: the SavedModel itself, or one of its signatures that takes one tensor."""
     if callable(source) and not options.signature:
         return lambda images, **settings: _single_output(source(images, **settings), options.path)
     signatures = dict(getattr(source, "signatures", None) or {})

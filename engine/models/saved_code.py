@@ -47,17 +47,11 @@ _FUNCTION_MODULES = ("builtins", "keras.activations", "keras.losses", "keras.met
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What a ``.keras`` file says about its model, without the weights.
-
-    Args:
-        path: The file.
-        config: Its ``config.json``, without how the model was compiled.
-        has_pickled_weights: Whether its weights are in NumPy's format, which older versions of Keras unpickle.
-    """
+    """What a ``.keras`` file says about its model, without the weights."""
 
     path: Path
-    config: dict[str, Any]
-    has_pickled_weights: bool
+    config: dict[str, Any]  # its ``config.json``, without how the model was compiled
+    has_pickled_weights: bool  # whether its weights are in NumPy's format, which older versions of Keras unpickle
 
 
 def read_architecture(path: Path) -> Architecture:
@@ -157,9 +151,9 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
             raise ValueError(f"{name} in it declares {member.file_size:,} bytes, more than a real model has")
 
 
-def _objects(config: Any, owner: str = "") -> Iterator[tuple[dict[str, Any], str]]:
+def _objects(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield everything that Keras would turn into an object, with the name of its layer."""
-    waiting = [(config, owner)]
+    waiting = [(config, "")]
     while waiting:  # not recursive: a hostile file can be nested deeply
         value, owner = waiting.pop()
         parts: Iterable[Any] = ()
@@ -250,14 +244,11 @@ def _known_functions() -> frozenset[str]:
     return frozenset(names - {"get", "serialize", "deserialize"})
 
 
-def _graph_folders(architecture: Architecture) -> list[str]:
-    graphs = (thing.get("config") for thing, _ in _objects(architecture.config) if thing["class_name"] == "TFSMLayer")
-    return [str(inner.get("filepath")) if isinstance(inner, dict) else "" for inner in graphs]
-
-
 def _digests(architecture: Architecture) -> list[str | None]:
     """Return the digest of a model's code and of each SavedModel that it runs."""
-    return [_model_digest(architecture), *map(_graph_digest, _graph_folders(architecture))]
+    graphs = (thing.get("config") for thing, _ in _objects(architecture.config) if thing["class_name"] == "TFSMLayer")
+    folders = (str(inner.get("filepath")) if isinstance(inner, dict) else "" for inner in graphs)
+    return [_model_digest(architecture), *map(_graph_digest, folders)]
 
 
 def _model_digest(architecture: Architecture) -> str:

@@ -25,12 +25,7 @@ _MOVED_POINTS = 1.0  # of the duty cycle
 
 
 class DeviceReader:
-    """Reads the devices that this process drives; cheap, and safe outside the training thread.
-
-    Args:
-        accelerator: The connected devices.
-        runtime: The TPU's runtime; by default libtpu at its usual port.
-    """
+    """Reads the devices that this process drives; cheap, and safe outside the training thread."""
 
     def __init__(self, accelerator: Accelerator, runtime: RuntimeMetrics | None = None) -> None:
         self._accelerator = accelerator
@@ -98,12 +93,7 @@ def device_number(replica: Replica) -> int:
 
 
 def process_memory(index: int, limit_bytes: int | None) -> ReplicaMemory:
-    """Read the memory of this process, which is the only replica of a CPU.
-
-    Args:
-        index: The replica's number.
-        limit_bytes: Memory that it may use.
-    """
+    """Read the memory of this process, which is the only replica of a CPU."""
     used = psutil.Process().memory_info().rss
     found = re.search(r"^VmHWM:\s+(\d+) kB", this_machine().text("proc/self/status"), re.MULTILINE)
     peak = int(found[1]) * 1024 if found else None
@@ -112,12 +102,7 @@ def process_memory(index: int, limit_bytes: int | None) -> ReplicaMemory:
 
 
 def tensorflow_memory(index: int, device: str) -> ReplicaMemory:
-    """Read the memory of a device from TensorFlow.
-
-    Args:
-        index: The replica's number.
-        device: Such as ``GPU:0``.
-    """
+    """Read the memory of a device, such as ``GPU:0``, from TensorFlow."""
     import tensorflow as tf
 
     try:
@@ -132,12 +117,7 @@ def tensorflow_memory(index: int, device: str) -> ReplicaMemory:
 
 
 def jax_memory(index: int, device: Any) -> ReplicaMemory:
-    """Read the memory of a device from JAX.
-
-    Args:
-        index: The replica's number.
-        device: A `jax.Device` of this process, or None if JAX has none with that number.
-    """
+    """Read the memory of a `jax.Device` of this process, or of None if JAX has none with that number."""
     try:
         stats = device.memory_stats() if device is not None else None
     except RuntimeError as error:  # the class of XLA's errors

@@ -1,15 +1,14 @@
 """Measures how long training waits for batches: whether the input or the accelerator limits a run.
 
 Keras takes batches inside a compiled function, where Python cannot measure. So the last stage of the input pipeline
-measures: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds how long each request took to a sum.
-It costs about 2 µs of CPU per batch; a stage of tf.data functions would cost about 100. A parallel map before it
-is timed too, for another 13 µs or so in its threads; `engine.input.pipeline` has one for large
-batches only.
+measures: TensorFlow's own ``LatencyStatsDataset``, compiled code that adds up how long the requests took. It costs
+about 2 µs of CPU per batch; a stage of tf.data functions would cost about 100. If a parallel map comes before it, its
+threads take about 13 µs more; `engine.input.pipeline` has one for large batches only.
 
-It measures the time between a request for a batch and its arrival. With one step per execution on one device, training
-stands still meanwhile. If batches are requested ahead (several steps per execution, several replicas, JAX, a GPU),
-computation may go on: then the share is near 0% while the input keeps up and near 100% as soon as it does not. It
-still shows which of the two sets the pace, and the time lost is at most that much.
+A request ends when its batch arrives. With one step per execution on one device, training stands still until then. If
+batches are requested ahead (several steps per execution, several replicas, JAX, a GPU), computation may continue: then
+the share is near 0% while the input keeps up, and near 100% as soon as it does not. It still shows which of the two
+sets the pace, and at most that much time is lost.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ..runs.events import Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
+from ..runs.events import Alerted, AlertKind, Bottleneck, EpochEnded, InputMeasured, Phase, PhaseStarted, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,9 +35,7 @@ INPUT_SHARE = 0.20
 ACCELERATOR_SHARE = 0.05
 """Up to this share, the accelerator limits a run: a perfect input would save a twentieth at most."""
 
-TELL_EVERY_S = 2.0
-"""Shortest time between two events within an epoch."""
-
+EVENT_EVERY_S = 2.0  # shortest time between two events within an epoch
 _SHORTEST_S = 0.5  # a shorter rest at an epoch's end goes into the next event
 _JUDGED_S = 1.0  # a shorter epoch is no reason for advice
 _CPU, _TAG = "CPU:0", "wait"
@@ -46,15 +43,10 @@ _CPU, _TAG = "CPU:0", "wait"
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Batches that were taken, and how long training waited for them.
-
-    Args:
-        batches: Their number.
-        wait_s: Seconds between asking for them and having them.
-    """
+    """Batches that were taken, and how long training waited for them."""
 
     batches: int = 0
-    wait_s: float = 0.0
+    wait_s: float = 0.0  # seconds between asking for them and having them
 
     def __add__(self, other: Taken) -> Taken:
         return Taken(self.batches + other.batches, self.wait_s + other.wait_s)
@@ -64,36 +56,32 @@ class Taken:
 
 
 class InputMeter:
-    """Reads the counts of the stage at the end of a pipeline.
-
-    Args:
-        counts: The stage's resource.
-    """
+    """Reads the counts of the stage at the end of a pipeline."""
 
     def __init__(self, counts: Any) -> None:
-        self._counts = counts
+        self.counts = counts
 
     def read(self) -> Taken:
         """Return the counts since the dataset was made; safe in any thread, takes about 0.1 ms."""
         with tf.device(_CPU):
-            encoded = tf.raw_ops.StatsAggregatorSummary(iterator=self._counts)
+            encoded = tf.raw_ops.StatsAggregatorSummary(iterator=self.counts)
         for value in tf.compat.v1.Summary.FromString(encoded.numpy()).value:
             if value.tag == _TAG:
                 return Taken(int(value.histo.num), value.histo.sum / 1e6)
         return Taken()
 
 
-def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
-    """Add a stage to the end of a dataset that counts batches and the time training waits for them.
+def metered(dataset: Any, meter: InputMeter | None = None) -> tuple[Any, InputMeter | None]:
+    """Add a stage to the end of a dataset that counts batches and the time training waits for them; return its meter.
+
+    The dataset must end in a prefetch, so that the time of a request is a wait and no work, and its options must switch
+    tuning off, with which TensorFlow would put another prefetch behind the stage. The result has the same elements,
+    number and options. The same dataset without a meter is returned if it is copied to another machine, such as a
+    remote TPU's host, which has no access to the counts, and if TensorFlow no longer has the stage.
 
     Args:
-        dataset: Ends in a prefetch, after which the time a request takes is a wait and no work. Its options switch
-            tuning off, with which TensorFlow would put another prefetch behind the stage.
-
-    Returns:
-        A dataset of the same elements, number and options, and its meter. Without a meter it is the same dataset:
-        where it is copied to another machine, such as a remote TPU's host, which has no access to the counts, and
-        with a TensorFlow that no longer has the stage.
+        dataset: The batches.
+        meter: The meter of an earlier dataset, which goes on counting with this one.
     """
     if any(
         "/job:" in device.name and "/job:localhost" not in device.name for device in tf.config.list_logical_devices()
@@ -106,7 +94,8 @@ def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
     }
     try:
         with tf.device(_CPU):
-            counts = tf.raw_ops.StatsAggregatorHandle(shared_name=f"input-{uuid.uuid4().hex}")
+            name = f"input-{uuid.uuid4().hex}"
+            counts = tf.raw_ops.StatsAggregatorHandle(shared_name=name) if meter is None else meter.counts
             stage = tf.raw_ops.LatencyStatsDataset(
                 input_dataset=tf.data.experimental.to_variant(dataset), tag=_TAG, **kept
             )
@@ -120,11 +109,7 @@ def metered(dataset: Any) -> tuple[Any, InputMeter | None]:
 
 
 def limit_of(share: float) -> Bottleneck:
-    """Return what limits a run that waited for batches for this share of its time.
-
-    Returns:
-        The bottleneck; ``balanced`` between `ACCELERATOR_SHARE` and `INPUT_SHARE`.
-    """
+    """Return what limits a run that waited for batches for this share of its time."""
     if share >= INPUT_SHARE:
         return Bottleneck.INPUT
     return Bottleneck.ACCELERATOR if share <= ACCELERATOR_SHARE else Bottleneck.BALANCED
@@ -148,13 +133,9 @@ class _Span:
 
 
 class InputRate:
-    """Finds what limits a run, from its events; compiling, validating and saving do not count.
+    """Finds what limits a run, from the events of its recorder; compiling, validating and saving do not count.
 
-    Args:
-        recorder: The run, whose events it listens to from now on.
-        meter: Of the training data.
-        remedy: Returns advice for an epoch that the input limits, from the epoch's number.
-        clock: Monotonic seconds.
+    `remedy` returns advice for an epoch that the input limits; with `alerts`, an alert says so once, after the first.
     """
 
     def __init__(
@@ -163,6 +144,8 @@ class InputRate:
         meter: InputMeter,
         remedy: Callable[[int], str],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        alerts: bool = True,
     ) -> None:
         self._recorder = recorder
         self._meter = meter
@@ -172,38 +155,38 @@ class InputRate:
         self._since: float | None = None  # when counting went on, while training runs
         self._base = Taken()
         self._window, self._epoch = _Span(), _Span()
-        self._told_at = 0.0
-        self._told_epoch = 0
-        self._advised = False
-        recorder.listen(self.hear)
+        self._emitted_at = 0.0
+        self._emitted_epoch = 0
+        self._advised = not alerts
+        recorder.listen(self.on_event)
 
-    def hear(self, event: Event) -> None:
-        """Take in an event; called in the thread that writes it."""
-        told: InputMeasured | None = None
+    def on_event(self, event: Event) -> None:
+        """Follow an event of the run; called in the thread that writes it."""
+        measured: InputMeasured | None = None
         advice = ""
         if isinstance(event, Progress):
             with self._lock:
-                if self._since is not None and self._clock() - self._told_at >= TELL_EVERY_S:
-                    told = self._tell(event)
+                if self._since is not None and self._clock() - self._emitted_at >= EVENT_EVERY_S:
+                    measured = self._measured(event)
         elif isinstance(event, PhaseStarted):
             with self._lock:
-                self._turn(is_running=event.phase == Phase.TRAINING)
+                self._switch(is_running=event.phase == Phase.TRAINING)
         elif isinstance(event, EpochEnded):
             with self._lock:
-                told, advice = self._end_epoch(event)
-        if told is not None:
-            self._recorder.emit(told)
-        if advice:
-            self._recorder.notice(advice)
+                measured, advice = self._end_epoch(event)
+        if measured is not None:
+            self._recorder.emit(measured)
+        if advice and isinstance(event, EpochEnded):
+            self._recorder.emit(Alerted(AlertKind.INPUT, advice, event.epoch, event.step))
 
-    def _turn(self, *, is_running: bool) -> None:
+    def _switch(self, *, is_running: bool) -> None:
         """Start counting when training starts, and stop when it stops."""
         if not is_running:
             self._count()
             self._since = None
         elif self._since is None:
             self._since, self._base = self._clock(), self._meter.read()
-            self._told_at = max(self._told_at, self._since)
+            self._emitted_at = max(self._emitted_at, self._since)
 
     def _count(self) -> None:
         if self._since is None:
@@ -214,13 +197,13 @@ class InputRate:
             span.seconds += now - self._since
         self._since, self._base = now, taken
 
-    def _tell(self, event: Progress | EpochEnded) -> InputMeasured | None:
+    def _measured(self, event: Progress | EpochEnded) -> InputMeasured | None:
         self._count()
         window = self._window
         if not window.taken.batches or window.seconds <= 0:
             return None
         self._window = _Span()
-        self._told_at, self._told_epoch = self._clock(), event.epoch
+        self._emitted_at, self._emitted_epoch = self._clock(), event.epoch
         limit = limit_of(window.share)
         return InputMeasured(
             epoch=event.epoch,
@@ -236,8 +219,8 @@ class InputRate:
     def _end_epoch(self, event: EpochEnded) -> tuple[InputMeasured | None, str]:
         """Close an epoch; advise once in a run, when the input limited a whole epoch after the first."""
         self._count()
-        is_worth = self._window.seconds >= _SHORTEST_S or self._told_epoch != event.epoch
-        told = self._tell(event) if is_worth else None
+        is_worth = self._window.seconds >= _SHORTEST_S or self._emitted_epoch != event.epoch
+        measured = self._measured(event) if is_worth else None
         epoch, self._epoch = self._epoch, _Span()
         if (
             self._advised
@@ -245,9 +228,9 @@ class InputRate:
             or epoch.seconds < _JUDGED_S
             or limit_of(epoch.share) is not Bottleneck.INPUT
         ):
-            return told, ""
+            return measured, ""
         self._advised = True
-        return told, (
+        return measured, (
             f"The input limits the run: training waited for data in {epoch.share:.0%} of epoch {event.epoch}. "
             f"{self._remedy(event.epoch)}"
         )

@@ -20,27 +20,16 @@ _FEW_CORES = 4
 
 @dataclass(frozen=True, slots=True)
 class InputFacts:
-    """The facts that the advice depends on.
-
-    Args:
-        dataset: The configuration's ``dataset``.
-        asked: The configuration's ``data.cache``.
-        cache: Where decoded examples are cached: ``memory``, ``disk`` or ``off``.
-        fills_cache: Whether the first epoch puts them there.
-        changes: Random changes that the host makes to images.
-        accelerator_can_change: Whether the accelerator could make them instead.
-        is_float: Whether images are floating-point numbers.
-        cores: Cores that the process may use.
-    """
+    """The facts that the advice depends on."""
 
     dataset: str
-    asked: str
-    cache: str
-    fills_cache: bool
-    changes: tuple[str, ...]
-    accelerator_can_change: bool
-    is_float: bool
-    cores: float
+    asked: str  # the configuration's ``data.cache``
+    cache: str  # where decoded examples are cached: ``memory``, ``disk`` or ``off``
+    fills_cache: bool  # whether the first epoch puts them there
+    changes: tuple[str, ...]  # random changes that the host makes to images
+    accelerator_can_change: bool  # whether the accelerator could make them instead
+    is_float: bool  # whether images are floating-point numbers
+    cores: float  # cores that the process may use
 
     @property
     def is_own(self) -> bool:
@@ -54,13 +43,7 @@ class InputFacts:
 
 
 def input_facts(config: RunConfig, data: Pipeline, accelerator: Accelerator) -> InputFacts:
-    """Collect the facts of a run's input.
-
-    Args:
-        config: The configuration.
-        data: Its pipeline.
-        accelerator: What trains.
-    """
+    """Collect the facts of a run's input."""
     import tensorflow as tf
 
     changes = config.augmentation
@@ -85,12 +68,7 @@ def _names(changes: Augmentation) -> tuple[str, ...]:
 
 
 def input_remedy(facts: InputFacts, epoch: int) -> str:
-    """Return what helps most against an input that limits the run.
-
-    Args:
-        facts: The facts of the input.
-        epoch: The epoch that it limited, from 1.
-    """
+    """Return what helps most against an input that limited an epoch, counted from 1."""
     if epoch == 1 and facts.fills_cache:
         return "The first epoch reads, decodes and caches the examples; later epochs read the cache."
     if facts.cache == "off":

@@ -30,7 +30,7 @@ _NOBODY_THERE = {
     "DEADLINE_EXCEEDED": "the TPU's runtime did not answer at {where} within {deadline_s:g} s",
 }
 _OPTIONS = (
-    ("grpc.enable_http_proxy", 0),  # it is this very machine
+    ("grpc.enable_http_proxy", 0),  # the server is on this machine
     ("grpc.use_local_subchannel_pool", 1),  # else a new channel inherits the waiting time of one that failed
 )
 # The few messages and fields that are needed: name, number, type; a star stands for many. They are declared as
@@ -48,56 +48,36 @@ _MESSAGES = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One metric of every device.
+    """One metric of every device."""
 
-    Args:
-        figures: By the runtime's number of the device.
-        why_not: Why there are none; empty when there are.
-    """
-
-    figures: Mapping[int, float]
-    why_not: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Silence:
-    until: float
-    why: str
+    figures: Mapping[int, float]  # by the runtime's number of the device
+    why_not: str = ""  # why there are none; empty when there are
 
 
 class RuntimeMetrics:
     """Asks a TPU's runtime on this machine; use it from one thread.
 
     A runtime that is not there, hangs or does not know a metric costs one short wait and is asked again later.
-
-    Args:
-        ports: One port, or one for each process if every chip has its own.
-        quiet_s: Seconds until it is asked again after it failed.
-        deadline_s: Longest wait for one answer.
-        clock: Monotonic seconds.
+    There is one port, or one for each process if every chip has its own; `deadline_s` limits the wait for one answer.
     """
 
     def __init__(
         self,
         ports: Sequence[int],
         *,
-        quiet_s: float = _QUIET_S,
         deadline_s: float = _DEADLINE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
         self._deadline_s = deadline_s
-        self._quiet_s = quiet_s
         self._clock = clock
         self._channels: dict[int, Any] = {}
-        self._silences: dict[tuple[int, str], _Silence] = {}
+        self._silences: dict[tuple[int, str], tuple[float, str]] = {}  # until when, and why
 
     def read(self, metric: str, enough: int) -> Reading:
-        """Read a metric; waits half a second at most for each port that does not answer.
+        """Read a metric of enough devices; waits half a second at most for each port that does not answer.
 
-        Args:
-            metric: Its name in the runtime.
-            enough: Devices after which no other port is asked: a runtime may report those of its neighbours.
+        Once there are enough, no other port is asked: a runtime may report the devices of its neighbours.
         """
         figures: dict[int, float] = {}
         reasons = []
@@ -118,9 +98,9 @@ class RuntimeMetrics:
         import grpc
 
         for about in ("", metric):
-            silence = self._silences.get((port, about))
-            if silence is not None and self._clock() < silence.until:
-                return Reading({}, silence.why)
+            until, why = self._silences.get((port, about), (0.0, ""))
+            if why and self._clock() < until:
+                return Reading({}, why)
         request = messages()["MetricRequest"](metric_name=metric)
         try:
             answer = self._call(port)(request, timeout=self._deadline_s)
@@ -142,7 +122,7 @@ class RuntimeMetrics:
         )
 
     def _keep_quiet(self, port: int, about: str, why: str) -> Reading:
-        self._silences[port, about] = _Silence(self._clock() + self._quiet_s, why)
+        self._silences[port, about] = (self._clock() + _QUIET_S, why)
         return Reading({}, why)
 
     def _call(self, port: int) -> Callable[..., Any]:
@@ -188,14 +168,10 @@ def messages() -> dict[str, Any]:
 
 
 def spread(figures: Mapping[int, float], devices: Sequence[int]) -> dict[int, float]:
-    """Assign a metric's figures to the devices of this process; empty if they do not fit.
+    """Assign figures by the runtime's device or chip to this process's devices; empty if they do not fit.
 
     A runtime may report more devices than this process has. It counts some things by chip, and v2 and v3 chips have two
     devices: then neighbours share a figure, as in ``tpu-info``.
-
-    Args:
-        figures: By the runtime's number of the device or chip.
-        devices: The framework's numbers of the devices.
     """
     if len(figures) > len(devices):
         return {device: figures[device] for device in devices} if set(devices) <= figures.keys() else {}

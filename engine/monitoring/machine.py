@@ -28,13 +28,7 @@ _SECTOR_BYTES = 512  # in /proc/diskstats, regardless of the disk
 
 
 class HostReader:
-    """Reads what this host does between two calls of `read`.
-
-    Args:
-        process: The host's number, from 0.
-        sources: The files to read; by default those of this machine.
-        clock: Monotonic seconds.
-    """
+    """Reads what this host does between two calls of `read`."""
 
     def __init__(
         self, process: int = 0, sources: Sources | None = None, clock: Callable[[], float] = time.monotonic

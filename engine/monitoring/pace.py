@@ -6,7 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from ..runs.events import EpochEnded, FitStarted, Progress
+from ..runs.events import EpochEnded, FitStarted, Phase, PhaseStarted, Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,15 +17,9 @@ _SHORTEST_S = 0.1  # below it a rate would be noise
 
 
 class HostPace:
-    """Computes examples per second between two calls of `look`.
+    """Computes examples per second between two calls of `look`, from the run's events.
 
-    It is passed the run's events.
-
-    Compilation and validation do not count as time.
-
-    Args:
-        share: This host's share of the replicas.
-        clock: Monotonic seconds.
+    Compilation, validation and pauses do not count as time. `share` is this host's share of the replicas.
     """
 
     def __init__(self, share: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -33,18 +27,21 @@ class HostPace:
         self._clock = clock
         self._lock = threading.Lock()
         self._began: float | None = None
+        self._paused_at: float | None = None
         self._batch: int | None = None
         self._validated_s = 0.0
         self._last: tuple[int, float] | None = None  # steps, and seconds of training, at the last look
         self._newest: tuple[int, float] | None = None
 
-    def hear(self, event: Event) -> None:
-        """Take in an event, in the thread that writes it."""
+    def on_event(self, event: Event) -> None:
+        """Follow an event of the run; called in the thread that writes it."""
         if isinstance(event, Progress):
             self._note(event.step, event.elapsed_s)
         elif isinstance(event, EpochEnded):
             self._validated_s += event.validation_s
             self._note(event.step, event.elapsed_s)
+        elif isinstance(event, PhaseStarted):
+            self._turn(is_paused=event.phase == Phase.PAUSED)
         elif isinstance(event, FitStarted):
             with self._lock:
                 # A second `fit` of the run continues its seconds and compiles again.
@@ -55,7 +52,10 @@ class HostPace:
     def elapsed_s(self) -> float | None:
         """Return seconds since the run's first `fit` began, as the event `Progress` counts them; None before."""
         with self._lock:
-            return None if self._began is None else round(self._clock() - self._began, 3)
+            if self._began is None:
+                return None
+            now = self._clock() if self._paused_at is None else self._paused_at
+            return round(now - self._began, 3)
 
     def look(self) -> tuple[float | None, str]:
         """Return examples a second since the last look, and why there is no figure."""
@@ -72,6 +72,15 @@ class HostPace:
                 return None, "no step of training has ended since"
             self._last = self._newest
             return round(steps * self._batch * self._share / seconds, 1), ""
+
+    def _turn(self, *, is_paused: bool) -> None:
+        """Stop the time at the beginning of a pause, and let it go on at the end."""
+        with self._lock:
+            now = self._clock()
+            if is_paused:
+                self._paused_at = now
+            elif self._paused_at is not None and self._began is not None:
+                self._began, self._paused_at = self._began + now - self._paused_at, None
 
     def _note(self, step: int, elapsed_s: float) -> None:
         with self._lock:

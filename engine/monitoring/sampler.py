@@ -18,18 +18,17 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
 
 
+_EVERY_S = 1.0
+
+
 class Sampler:
     """Writes the figures of this host, and those of its devices when they change, while a block runs.
 
-    Args:
-        recorder: The run.
-        accelerator: The connected devices; None in a notebook, which chooses its own.
-        every_s: Seconds between two samples.
+    `accelerator` is None in a notebook, which chooses its own.
     """
 
-    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None, every_s: float = 1.0) -> None:
+    def __init__(self, recorder: Recorder, accelerator: Accelerator | None = None) -> None:
         self._recorder = recorder
-        self._every_s = every_s
         self._devices = DeviceReader(accelerator) if accelerator is not None else None
         self._host = HostReader(accelerator.process if accelerator is not None else 0)
         self._pace = HostPace(_share(accelerator) if accelerator is not None else 1.0)
@@ -39,7 +38,7 @@ class Sampler:
 
     def start(self) -> None:
         """Start sampling."""
-        self._recorder.listen(self._pace.hear)
+        self._recorder.listen(self._pace.on_event)
         self._thread.start()
 
     def stop(self) -> None:
@@ -58,7 +57,7 @@ class Sampler:
 
     def _run(self) -> None:
         self._sample_devices()
-        while not self._over.wait(self._every_s):
+        while not self._over.wait(_EVERY_S):
             self._recorder.emit(self._host_sample())
             self._sample_devices()
         if self._devices is not None:

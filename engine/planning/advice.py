@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..config.batch import global_batch, steps_per_epoch
+from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.model_options import MODEL_OPTIONS
 from ..findings import Finding, Severity, most_severe_first
 from .example_count import train_examples_of
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 _MOVING = ("rotation", "translation", "zoom")
 """Augmentations whose Keras layers make a TPU read each image a thousand times."""
 
-_FEW_STEPS = 10
-"""With fewer steps per epoch, starting and ending an epoch takes longer than its steps."""
-
+_FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
 _SIZES = {
     "cnn": ("filters", "hidden"),
     "vgg": ("filters", "hidden"),
@@ -36,12 +34,7 @@ _SIZES = {
 
 
 def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
-    """Return all advice on a configuration for a TPU, the most severe first.
-
-    Args:
-        config: The configuration.
-        devices: The TPU's devices; each holds one replica.
-    """
+    """Return all advice on a configuration for a TPU with this many devices, the most severe first."""
     examples = train_examples_of(config)
     found = [
         *batch_findings(config, examples, devices),
@@ -55,13 +48,7 @@ def static_advice(config: RunConfig, devices: int) -> tuple[Finding, ...]:
 
 
 def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> Iterator[Finding]:
-    """Check the batch size against the dataset and the tiles of a TPU.
-
-    Args:
-        config: The configuration.
-        examples: Training examples; None if unknown before the run.
-        replicas: Copies of the model.
-    """
+    """Check the batch size against the number of training examples, if it is known, and the tiles of a TPU."""
     batch, key = config.batch_size, "batch_size"
     whole = global_batch(batch, replicas)
     if examples is not None and whole > examples:
@@ -75,13 +62,13 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
         return
     if examples is not None and config.steps_per_epoch == "all" and (remainder := examples % whole):
         text = (
-            f"{examples:,} examples are not a multiple of {whole:,}: each epoch leaves out {remainder:,}, "
-            "which shuffling changes from epoch to epoch."
+            f"{examples:,} examples are not a multiple of {whole:,}: each epoch drops {remainder:,}; "
+            "shuffling changes which ones."
         )
         yield Finding(Severity.INFO, text, key=key)
     if batch % 8:
         text = (
-            f"A batch of {batch} per replica is not a multiple of 8; a TPU pads it to {_up(batch, 8)}. "
+            f"A batch of {batch} per replica is not a multiple of 8; a TPU pads it to {padded(batch, 8)}. "
             "Multiples of 128 are best."
         )
         yield Finding(Severity.INFO if batch < 8 else Severity.WARNING, text, key=key)
@@ -94,18 +81,34 @@ def batch_findings(config: RunConfig, examples: int | None, replicas: int) -> It
 
 
 def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
-    """Check whether the learning rate is scaled with the batch size (Goyal et al. 2017).
-
-    Args:
-        config: The configuration.
-        replicas: Copies of the model.
-    """
+    """Check whether the learning rate is scaled with the batch size (Goyal et al. 2017)."""
     if replicas > 1 and not config.optimizer.scale_with_replicas:
         text = (
             f"The global batch grows {replicas}-fold with the replicas, but the learning rate does not. "
             "optimizer.scale_with_replicas=true scales it; optimizer.warmup_epochs makes the start gentle."
         )
         yield Finding(Severity.INFO, text, key="optimizer.scale_with_replicas")
+
+
+def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:
+    """Say how many epochs fit into a time budget.
+
+    Args:
+        config: The configuration.
+        seconds: Its budget.
+        fitting: The epochs that fit, from a similar run; None if there was none.
+    """
+    hours, minutes = divmod(round(seconds / 60), 60)
+    length = f"{hours}h {minutes:02d}m" if hours else f"{minutes} minute{'s' if minutes != 1 else ''}"
+    budget = f"the budget of {length if hours or minutes else f'{seconds:.0f} s'}"
+    if fitting is None:
+        text = f"How many epochs fit into {budget} is unknown before the first run; it stops in time to be saved."
+    elif fitting >= config.epochs:
+        text = f"All {config.epochs:,} epochs fit into {budget}."
+    else:
+        text = f"About {fitting:,} of {config.epochs:,} epochs fit into {budget}; the run then stops and is saved."
+        return Finding(Severity.WARNING, text, key="budget")
+    return Finding(Severity.INFO, text, key="budget")
 
 
 def _placement_findings(config: RunConfig) -> Iterator[Finding]:
@@ -143,8 +146,7 @@ def _size_findings(config: RunConfig) -> Iterator[Finding]:
             if not isinstance(size, int) or size % 128 == 0 or (size < 128 and size % 8 == 0):
                 continue
             tile = 128 if size >= 64 else 8
-            padded = _up(size, tile)
-            text = f"A TPU pads {name} from {size} to {padded}."
+            text = f"A TPU pads {name} from {size} to {padded(size, tile)}."
             remedy = f"Use {max(tile, round(size / tile) * tile)} instead of {size} in model_options.{name}"
             yield Finding(Severity.INFO, text, remedy=remedy, key=f"model_options.{name}")
     heads, width = given.get("heads"), given.get("width")
@@ -182,7 +184,3 @@ def _execution_findings(config: RunConfig, steps: int, devices: int) -> Iterator
     elif asked > 1:
         why = "Keras runs one step at a time on several replicas" if by_tensorflow else "JAX sends steps ahead anyway"
         yield Finding(Severity.INFO, f"{key}={asked} is not used: {why}.", remedy=f"Leave {key} at auto", key=key)
-
-
-def _up(size: int, to: int) -> int:
-    return -(-size // to) * to

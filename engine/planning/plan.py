@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..accelerators.backend import TENSORFLOW, choose_backend
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, steps_per_epoch
+from ..config.budget import budget_seconds
 from ..config.catalog import DATASETS, IMAGE_DATASETS, DatasetInfo, is_user_reference
 from ..config.learning_rate import scaled_learning_rate
 from ..data.function_record import function_record_of
@@ -21,10 +22,12 @@ from ..machine.devices import CHIPS
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
-from .advice import batch_findings, scaling_findings
+from .advice import batch_findings, budget_finding, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..accelerators.backend import BackendChoice
     from ..config.run_config import RunConfig
     from ..data.input_speed import Speed
@@ -32,58 +35,32 @@ if TYPE_CHECKING:
     from ..machine.devices import Hardware
     from ..runs.run_history import PastRun
 
-_UNEVEN = 5
-"""How many times as large as the smallest class the largest one is when the plan mentions it."""
-
-_NAMED = 5
-"""Most classes that one sentence names."""
-
-_CROWDED = 4
-"""Most simulated replicas per core without a warning."""
-
-_USUAL_DEVICES = 8
-"""Devices of a v2-8 or v3-8, the TPUs that another machine usually serves."""
+_UNEVEN = 5  # how many times as large as the smallest class the largest one is when the plan mentions it
+_NAMED = 5  # most classes that one sentence names
+_CROWDED = 4  # most simulated replicas per core without a warning
+_USUAL_DEVICES = 8  # devices of a v2-8 or v3-8, the TPUs that another machine usually serves
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do.
+    """What a run will do."""
 
-    Args:
-        accelerator: The devices to train on, such as ``2 × NVIDIA H200``.
-        replicas: Copies of the model that share a global batch.
-        replica_batch: Examples per step and replica.
-        global_batch: Examples per step.
-        train_examples: Training examples; None if unknown before the run.
-        steps_per_epoch: Steps per epoch; None if unknown.
-        images_per_epoch: Examples per epoch; None if unknown.
-        remainder: Examples that each epoch leaves out.
-        learning_rate: The peak learning rate, after scaling.
-        advice: Advice, the most severe first.
-        unit: What an example is called: ``image`` or ``example``.
-        input_speed: The input speed measured on this machine; None if there is no measurement.
-        backend: Keras's backend, ``tensorflow`` or ``jax``.
-        backend_reason: Why this backend, in a few words.
-        took: The last similar run on this machine; None for none.
-        seconds: The estimated time, from `took`; None if unknown.
-    """
-
-    accelerator: str
-    replicas: int
-    replica_batch: int
-    global_batch: int
-    train_examples: int | None
-    steps_per_epoch: int | None
-    images_per_epoch: int | None
-    remainder: int
-    learning_rate: float
-    advice: tuple[Finding, ...]
-    unit: str = "image"
-    input_speed: Speed | None = None
-    backend: str = TENSORFLOW
+    accelerator: str  # the devices to train on, such as ``2 × NVIDIA H200``
+    replicas: int  # copies of the model that share a global batch
+    replica_batch: int  # examples per step and replica
+    global_batch: int  # examples per step
+    train_examples: int | None  # training examples; None if unknown before the run
+    steps_per_epoch: int | None  # steps per epoch; None if unknown
+    images_per_epoch: int | None  # examples per epoch; None if unknown
+    remainder: int  # examples that each epoch drops
+    learning_rate: float  # the peak learning rate, after scaling
+    advice: tuple[Finding, ...]  # advice, the most severe first
+    unit: str = "image"  # what an example is called: ``image`` or ``example``
+    input_speed: Speed | None = None  # the input speed measured on this machine; None if there is no measurement
+    backend: str = TENSORFLOW  # Keras's backend, ``tensorflow`` or ``jax``
     backend_reason: str = ""
-    took: PastRun | None = None
-    seconds: float | None = None
+    took: PastRun | None = None  # the last similar run on this machine; None for none
+    seconds: float | None = None  # the estimated time, from `took`; None if unknown
 
     @property
     def is_possible(self) -> bool:
@@ -92,12 +69,7 @@ class Plan:
 
 
 def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
-    """Make the plan of a configuration on a machine.
-
-    Args:
-        config: The configuration.
-        hardware: What the machine has.
-    """
+    """Make the plan of a configuration on a machine."""
     backend_choice = choose_backend(config, hardware)
     accelerator, replicas, advice = _accelerator(config, hardware, backend_choice)
     batch = global_batch(config.batch_size, replicas)
@@ -114,6 +86,10 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
     took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
+    if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
+        advice.append(
+            budget_finding(config, budget, took.epochs(budget, steps, config.batch_size) if took and steps else None)
+        )
     return Plan(
         accelerator=accelerator,
         replicas=replicas,
@@ -178,16 +154,15 @@ def _accelerator(
     return name if requested.kind is AcceleratorKind.GPU else f"{name} (auto)", count, refusals
 
 
-def _crowding_advice(replicas: int) -> list[Finding]:
+def _crowding_advice(replicas: int) -> Iterator[Finding]:
     """Warn if too many simulated replicas share the cores of this machine."""
     cores = usable_cores()
-    if replicas <= _CROWDED * cores:
-        return []
-    text = (
-        f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much slower; "
-        f"sim:{max(2, cores)} behaves the same."
-    )
-    return [Finding(Severity.WARNING, text, key="accelerator")]
+    if replicas > _CROWDED * cores:
+        text = (
+            f"{replicas} simulated replicas share {cores} core{'s' if cores > 1 else ''}, which makes steps much "
+            f"slower; sim:{max(2, cores)} behaves the same."
+        )
+        yield Finding(Severity.WARNING, text, key="accelerator")
 
 
 def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Finding]) -> tuple[str, int, list[Finding]]:
@@ -212,32 +187,29 @@ def _tpu(config: RunConfig, hardware: Hardware, hosts: int, refusals: list[Findi
     return f"{name}, {count} device{'s' if count > 1 else ''}{among}{auto}", count, refusals
 
 
-def _download_advice(info: DatasetInfo) -> list[Finding]:
-    missing = info.missing_files()
-    if not missing:
-        return []
-    size = sum(file.download_bytes for file in missing) / 1e6
-    text = f"{info.name} will be downloaded first: {size:.0f} MB, into {user_path(missing[0].location.parent)}."
-    return [Finding(Severity.WARNING, text)]
+def _download_advice(info: DatasetInfo) -> Iterator[Finding]:
+    if missing := info.missing_files():
+        size = sum(file.download_bytes for file in missing) / 1e6
+        text = f"{info.name} will be downloaded first: {size:.0f} MB, into {user_path(missing[0].location.parent)}."
+        yield Finding(Severity.WARNING, text)
 
 
-def _file_advice(config: RunConfig, found: Survey) -> list[Finding]:
+def _file_advice(config: RunConfig, found: Survey) -> Iterator[Finding]:
     """Report problems of the user's files, and classes that are very small."""
-    if found.problems:
-        return [Finding(Severity.ERROR, _sentence(problem.message), key=problem.key) for problem in found.problems]
+    for problem in found.problems:
+        yield Finding(Severity.ERROR, _sentence(problem.message), key=problem.key)
     if found.unknown:
         text = f"{config.data.options['path']} {found.unknown}; its examples will be counted when the run starts."
-        return [Finding(Severity.INFO, text, key="data.options.path")]
+        yield Finding(Severity.INFO, text, key="data.options.path")
     fraction = config.data.validation_fraction
     if found.groups and not found.held_out(fraction):
         text = f"data.validation_fraction={fraction} leaves no validation example of {found.total:,}."
-        return [Finding(Severity.ERROR, text, key="data.validation_fraction")]
-    advice = []
+        yield Finding(Severity.ERROR, text, key="data.validation_fraction")
     if (alone := [name for name, count in found.classes.items() if count == 1]) and found.validation is None:
         named = ", ".join(alone[:_NAMED]) + (f" and {len(alone) - _NAMED:,} more" if len(alone) > _NAMED else "")
         kinds = "One class has" if len(alone) == 1 else f"{len(alone):,} classes have"
         text = f"{kinds} a single example, which is used for training and not for validation: {named}."
-        advice.append(Finding(Severity.WARNING, text, key="data.options.path"))
+        yield Finding(Severity.WARNING, text, key="data.options.path")
     counts = [count for count in found.classes.values() if count]
     if counts and max(counts) >= _UNEVEN * min(counts) and config.class_weight == "none":
         largest = max(found.classes, key=lambda name: found.classes[name])
@@ -246,8 +218,7 @@ def _file_advice(config: RunConfig, found: Survey) -> list[Finding]:
             f"{largest} has {max(counts):,} examples, but {smallest} only {min(counts):,}; "
             "class_weight=balanced gives rare classes more weight."
         )
-        advice.append(Finding(Severity.INFO, text, key="class_weight"))
-    return advice
+        yield Finding(Severity.INFO, text, key="class_weight")
 
 
 def _own_advice(config: RunConfig, findings: list[Finding]) -> list[Finding]:

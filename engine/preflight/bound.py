@@ -45,15 +45,9 @@ def bound_of(
     hlo_text: str,
     exchanged: float | None = None,
 ) -> Bound:
-    """Return the bound of a compiled step.
+    """Return the bound of a compiled step, from its operations and bytes on one device as the compiler counts them.
 
-    Args:
-        config: The configuration, with the batch size of the step.
-        topology: The TPU.
-        flops: Operations of a step on one device, as the compiler counts them.
-        bytes_accessed: Bytes of a step on one device, as the compiler counts them, fast memory included.
-        hlo_text: The optimised program.
-        exchanged: Bytes that a device sends to others; None to read them from the program.
+    `bytes_accessed` includes fast memory; `exchanged` bytes go to other devices, or are read from the program if None.
     """
     moved = min(bytes_accessed, hbm_bytes(hlo_text)) if bytes_accessed > 0 else hbm_bytes(hlo_text)
     exchanged = exchanged_bytes(hlo_text, topology.devices) if exchanged is None else exchanged

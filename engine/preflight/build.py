@@ -34,11 +34,6 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
 
     For a run in two phases it is the model of the second, which trains more layers and so needs more memory.
 
-    Args:
-        config: The configuration.
-        batch: What its batches look like.
-        devices: Replicas of the run.
-
     Raises:
         ConsoleError: The model does not fit the examples, or the user's function failed.
         Exception: Anything that custom layers raise.
@@ -70,14 +65,7 @@ def abstract() -> contextlib.AbstractContextManager[Any]:
 
 
 def specification(batch: Batch, size: int, sharding: Any = None, *, is_training: bool = True) -> tuple[Any, ...]:
-    """Return a batch's inputs, labels and weights, if any, as `jax.ShapeDtypeStruct`.
-
-    Args:
-        batch: What the batches look like.
-        size: Examples in it, over all devices.
-        sharding: How it is sharded.
-        is_training: Whether it is a training batch.
-    """
+    """Return the inputs, labels and weights, if any, of `size` examples over all devices, as `jax.ShapeDtypeStruct`."""
 
     def of(shape: Any, dtype: str) -> Any:
         return jax.ShapeDtypeStruct((size, *shape), dtype, sharding=sharding)

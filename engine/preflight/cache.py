@@ -7,10 +7,8 @@ a verdict is found without loading a framework.
 from __future__ import annotations
 
 import hashlib
-from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from ..config.user_code import source_file
 from ..data.function_record import function_record_of
 from ..data.places import locate
 from ..data.survey.survey import survey
+from ..machine.sources import installed_versions
 from ..planning.example_count import train_examples_of
 from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
@@ -41,20 +40,13 @@ _VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
 @cache
 def versions() -> dict[str, str]:
     """Return the versions of the installed packages that a verdict depends on, by name."""
-    found = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+    return installed_versions(_PACKAGES)
 
 
 def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verdict | None:
     """Return the verdict of an earlier preflight; None if there is none.
 
-    Args:
-        config: The configuration, with the batch size and the precision in question.
-        tpu: The TPU's usual name.
-        search: Whether the verdict must include the largest batch. If not, one that includes it counts too.
+    With `search` it must include the largest batch; without, one that includes it counts too.
     """
     for searched in (True, False) if not search else (True,):
         if (verdict := _VERDICTS.get(_key(config, tpu, search=searched))) is not None:
@@ -63,13 +55,7 @@ def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verd
 
 
 def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
-    """Save a verdict, unless its outcome is unknown.
-
-    Args:
-        config: The configuration, with the verdict's batch size and precision.
-        verdict: The verdict.
-        search: Whether the largest batch was searched.
-    """
+    """Save a verdict, unless its outcome is unknown; `search` says whether the largest batch was searched."""
     if verdict.outcome is not Outcome.UNKNOWN:
         _VERDICTS.put(_key(config, verdict.tpu, search=search), verdict)
 
@@ -103,10 +89,7 @@ def _our_sources() -> str:
 
 
 def _own_files(config: RunConfig) -> Iterator[Path]:
-    """Yield the file of the user's model function and those beside it, which it may import.
-
-    For a SavedModel, yield the file with its graph.
-    """
+    """Yield the file of the user's model function and those beside it, or the file with a SavedModel's graph."""
     if config.model == "hub":
         graph = Path(locate(str(config.model_options.get("path", "")))) / "saved_model.pb"
         if graph.is_file():

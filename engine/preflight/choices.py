@@ -17,14 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration on one TPU.
+    """One configuration on one TPU."""
 
-    Args:
-        config: The configuration, with the batch size and the precision of this choice.
-        topology: The TPU.
-    """
-
-    config: RunConfig
+    config: RunConfig  # the configuration, with the batch size and the precision of this choice
     topology: Topology
 
     @property
@@ -49,14 +44,7 @@ class Choice:
 def choices_of(
     config: RunConfig, topologies: Sequence[Topology], batches: Sequence[int], precisions: Sequence[str]
 ) -> list[Choice]:
-    """Return every combination, TPU by TPU.
-
-    Args:
-        config: The configuration.
-        topologies: The TPUs.
-        batches: Examples per device; empty for the configuration's.
-        precisions: Keras dtype policies; empty for the configuration's.
-    """
+    """Return every combination, TPU by TPU; without batches or precisions, those of the configuration."""
     configs = [
         config.model_copy(update={"batch_size": batch, "precision": precision})
         for precision in (precisions or [config.precision])

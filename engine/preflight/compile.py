@@ -50,21 +50,13 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40, "P": 2**50}
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled step.
+    """A compiled step."""
 
-    Args:
-        flops: Operations on one device, as the compiler counts them.
-        bytes_accessed: Bytes that its operations read and write on one device, fast memory included.
-        memory: HBM of one device.
-        hlo_text: The optimised program.
-        seconds: Seconds that compiling took.
-    """
-
-    flops: float
-    bytes_accessed: float
-    memory: Memory
-    hlo_text: str
-    seconds: float
+    flops: float  # operations on one device, as the compiler counts them
+    bytes_accessed: float  # bytes that its operations read and write on one device, fast memory included
+    memory: Memory  # HBM of one device
+    hlo_text: str  # the optimised program
+    seconds: float  # seconds that compiling took
 
 
 class NotPossibleError(Exception):
@@ -72,12 +64,7 @@ class NotPossibleError(Exception):
 
 
 class DoesNotFitError(Exception):
-    """The compiler refused a program because of its size.
-
-    Args:
-        memory: Its figures.
-        words: The compiler's message.
-    """
+    """The compiler refused a program because of its size."""
 
     def __init__(self, memory: Memory, words: str) -> None:
         super().__init__(words)
@@ -86,15 +73,7 @@ class DoesNotFitError(Exception):
 
 
 class Compiler:
-    """Compiles steps for one TPU.
-
-    Args:
-        topology: The TPU.
-
-    Attributes:
-        spares_sparse_cores: Whether nothing is compiled for the chips' SparseCores, because the installed versions
-            cannot read such a program.
-    """
+    """Compiles steps for one TPU."""
 
     share = ""
     """What the compiled step leaves out of the run's step, in a sentence; empty if nothing."""
@@ -111,17 +90,7 @@ class Compiler:
         self._sharded = NamedSharding(mesh, PartitionSpec(_AXIS))
 
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
-        """Trace a step and lower it for the mesh.
-
-        Args:
-            model: The compiled model.
-            batch: What its batches look like.
-            replica_batch: Examples per device.
-            is_training: Whether it is the training step, else the validation step.
-
-        Raises:
-            Exception: Anything that custom layers raise.
-        """
+        """Trace a step and lower it for the mesh; raises anything that custom layers raise."""
         parts = [model.trainable_variables, model.non_trainable_variables, model.metrics_variables]
         if is_training:
             parts.insert(2, model.optimizer.variables)
@@ -138,12 +107,6 @@ class Compiler:
 
     def compile(self, lowered: Any, model: Any, batch: Batch, replica_batch: int) -> Program:
         """Compile a lowered step.
-
-        Args:
-            lowered: What `lower` returned.
-            model: The model.
-            batch: What its batches look like.
-            replica_batch: Examples per device.
 
         Raises:
             DoesNotFitError: It needs more HBM than a device has.
@@ -177,11 +140,7 @@ class Compiler:
         return _figures(lowered.compile(compiler_options=_WITHOUT_SPARSE_CORES))
 
     def exchanged(self, model: Any) -> float | None:  # noqa: ARG002  another compiler needs it
-        """Return the bytes that a device sends to others in a training step; None if the program shows them.
-
-        Args:
-            model: The model.
-        """
+        """Return the bytes that a device sends to others in a training step; None if the program shows them."""
         return None
 
     def _state(self, variables: Iterable[Any]) -> list[Any]:
@@ -214,14 +173,7 @@ def bytes_of(variables: Iterable[Any]) -> int:
 
 
 def refused_bytes(words: str) -> tuple[int, int] | None:
-    """Read from the compiler's message how many bytes of HBM a program needs and how many there are.
-
-    Args:
-        words: The compiler's message.
-
-    Returns:
-        Both; None if the message is about something else.
-    """
+    """Read from the compiler's message how much HBM a program needs and how much there is; None if it says neither."""
     for pattern in _REFUSALS:
         if match := pattern.search(words):
             needed, needed_unit, there, there_unit = match.groups()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-_LIBRARIES = 0.9e9
-"""Bytes that the compiler, JAX and Keras need before anything is compiled."""
-
 _ANY_STEP, _A_LINE = 0.3e9, 110e3
 """Bytes that compiling needs for any step, and for each line of the lowered step.
 
@@ -12,27 +9,12 @@ A little more than was measured with libtpu 0.0.51: ResNet-50 took 1.2 GB for 13
 27,900, a transformer 0.5 GB for 2,500.
 """
 
-USUAL = 2.5e9
-"""Bytes that compiling a typical model needs; it decides how many are compiled in parallel."""
-
-
-def needed_bytes(lines: int) -> float:
-    """Return about how much memory compiling a step needs.
-
-    Args:
-        lines: Lines of the lowered step.
-    """
-    return _LIBRARIES + _ANY_STEP + _A_LINE * lines
+USUAL = 2.5e9  # bytes that compiling a typical model needs; it decides how many are compiled in parallel
 
 
 def shortage(lines: int, free: int) -> str:
-    """Say that there is not enough memory to compile a step; empty if there is.
-
-    Args:
-        lines: Lines of the lowered step.
-        free: Free bytes, besides what this process uses already.
-    """
-    needed = needed_bytes(lines) - _LIBRARIES  # loaded already
+    """Say that the free memory is too little to compile a step of this many lines; empty if it is enough."""
+    needed = _ANY_STEP + _A_LINE * lines  # the libraries, 0.9 GB, are loaded already
     if needed <= free:
         return ""
     return (

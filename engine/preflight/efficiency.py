@@ -20,17 +20,11 @@ _LITE = re.compile(r"\s*lite(?:pod)?")
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """The step time of a run, compared with the least time that its steps could take.
+    """The step time of a run, compared with the least time that its steps could take."""
 
-    Args:
-        tpu: The TPU, such as ``v5e-8``.
-        best_step_ms: The least time of a step, from the preflight.
-        measured_step_ms: The median of the epochs' step times.
-    """
-
-    tpu: str
-    best_step_ms: float
-    measured_step_ms: float
+    tpu: str  # the TPU, such as ``v5e-8``
+    best_step_ms: float  # the least time of a step, from the preflight
+    measured_step_ms: float  # the median of the epochs' step times
 
     @property
     def share(self) -> float:
@@ -39,14 +33,7 @@ class Efficiency:
 
 
 def efficiency_of(state: RunState) -> Efficiency | None:
-    """Compare a run with its preflight.
-
-    Args:
-        state: The run's state.
-
-    Returns:
-        The comparison; None if the run was not on a TPU, its verdict is not cached, or no step was measured.
-    """
+    """Compare a run with its preflight; None without a TPU, a cached verdict or a measured step."""
     steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
     if not steps or state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:
         return None
@@ -65,11 +52,7 @@ def efficiency_of(state: RunState) -> Efficiency | None:
 
 
 def generation(kind: str) -> str:
-    """Return the generation of a device, such as ``v5e`` for JAX's ``TPU v5 lite``.
-
-    Args:
-        kind: What the framework calls the device.
-    """
+    """Return the generation of a device by its name in the framework: ``v5e`` for JAX's ``TPU v5 lite``."""
     name = kind.lower().removeprefix("tpu").strip()
     if _LITE.search(name):
         return f"{_LITE.sub('', name)}e"

@@ -27,16 +27,10 @@ _TENSORFLOW_LAYERS = ("TFSMLayer", "KerasLayer", "TorchModuleWrapper")
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A kind of error.
+    """A kind of error."""
 
-    Args:
-        says: Pattern of an exception's class or message.
-        text: What is wrong, after the layer's name.
-        remedy: What to do.
-    """
-
-    says: re.Pattern[str]
-    text: str
+    says: re.Pattern[str]  # pattern of an exception's class or message
+    text: str  # what is wrong, after the layer's name
     remedy: str
 
 
@@ -82,14 +76,9 @@ _TENSORFLOW = _Kind(
 
 
 def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, ...]]:
-    """Explain why a step could not be built, lowered or compiled.
+    """Explain in one sentence and in findings why a step could not be built, lowered or compiled.
 
-    Args:
-        error: What was raised, with its traceback.
-        model: The model; None if it could not be built.
-
-    Returns:
-        One sentence, and findings with the layer and the remedy.
+    `model` is None if it could not be built.
     """
     from .compile import refused_bytes  # JAX is loaded if a step was compiled
 
@@ -116,9 +105,6 @@ def changing_shapes(model: Any) -> tuple[Finding, ...]:
 
     Such a layer may be traced with one random size and compiled into something that is not the user's model, so it is
     refused because of the output shape that Keras reports.
-
-    Args:
-        model: The built model.
     """
     found = []
     for layer in all_layers(model):
@@ -186,8 +172,9 @@ def _named(chain: list[BaseException], model: Any) -> Any:
 def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
     import keras  # loaded where a model was built
 
-    is_foreign = type(layer).__name__ in _TENSORFLOW_LAYERS or any(_went_through_tensorflow(error) for error in chain)
-    if is_foreign and keras.backend.backend() == "jax":
+    files = [frame.f_code.co_filename for error in chain for frame, _ in traceback.walk_tb(error.__traceback__)]
+    is_foreign = any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
+    if (is_foreign or type(layer).__name__ in _TENSORFLOW_LAYERS) and keras.backend.backend() == "jax":
         return _TENSORFLOW
     texts = [f"{' '.join(kind.__name__ for kind in type(error).__mro__)} {error}" for error in reversed(chain)]
     for text in texts:
@@ -195,11 +182,6 @@ def _kind_of(chain: list[BaseException], layer: Any) -> _Kind | None:
         if kind := next((kind for kind in _KINDS if kind.says.search(text[:600])), None):
             return kind
     return None
-
-
-def _went_through_tensorflow(error: BaseException) -> bool:
-    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return any("/site-packages/tensorflow/" in file or "/tensorflow_hub/" in file for file in files)
 
 
 def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str) -> tuple[str, tuple[Finding, ...]]:

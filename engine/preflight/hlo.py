@@ -13,29 +13,22 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..findings import Finding, Severity, most_severe_first
+from ..storage.disk_space import size_text
 from .layers import all_layers, count, products, shapes_of
-from .traffic import STILL, arrays_in
+from .traffic import STILL, arrays_in, read_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_TILE = 4096
-"""Bytes of a tile of 8 × 128 numbers, the least that a gather reads per slice."""
+    from .traffic import Instruction
 
+_TILE = 4096  # bytes of a tile of 8 × 128 numbers, the least that a gather reads per slice
 _LANES = 128
 
-_FAR_MORE = 30.0
-"""How many times its layer's data an operation must move to be reported."""
-
-_LARGE_SHARE, _LARGE = 0.1, 50e6
-"""The least share of all bytes, and the least bytes, to report."""
-
+_FAR_MORE = 30.0  # how many times its layer's data an operation must move to be reported
+_LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least bytes, to report
 _FORMATTING_SHARE = 0.25
 
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.+?) ([a-z][a-z0-9-]*)\((.*)$")
-_OPERANDS = re.compile(r"%([\w.-]+)")
-_END = re.compile(r"\)(?:,|$)")
 _SCOPE = re.compile(r'op_name="([^"]*)"')
 _CALLS = re.compile(r"calls=%?([\w.-]+)")
 _ENTERED = re.compile(
@@ -51,82 +44,38 @@ _STILL = STILL | {"iota"}
 _FORMATTING = ("copy", "transpose", "reshape")
 
 
-@dataclass(frozen=True, slots=True)
-class _Instruction:
-    name: str
-    result: str
-    operation: str
-    rest: str
-
-
 @dataclass(slots=True)
-class _Moved:
-    """Bytes that a step moves, by layer.
+class Moved:
+    """Bytes that a step moves, by layer; those that belong to none have an empty name."""
 
-    Args:
-        by_layer: Bytes of all operations.
-        formatting: Bytes of operations that only change the layout of data.
-        host: Operations that involve the host.
-    """
-
-    by_layer: Counter[str] = field(default_factory=Counter)
-    formatting: Counter[str] = field(default_factory=Counter)
-    host: Counter[str] = field(default_factory=Counter)
+    by_layer: Counter[str] = field(default_factory=Counter)  # bytes of all operations
+    formatting: Counter[str] = field(default_factory=Counter)  # bytes of operations that only change the layout of data
+    host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
 
 
 def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
-    """Return what to know about a compiled training step.
-
-    Args:
-        hlo_text: The optimised program of one device.
-        model: The model, for the names and sizes of its layers.
-
-    Returns:
-        Findings, the most severe first.
-    """
-    entry, computations = _read(hlo_text)
+    """Return what to know about the optimised program of a training step, the most severe first."""
     layers = {layer.name: layer for layer in all_layers(model)}
-    moved = _Moved()
-    _add(moved, entry, computations, frozenset(layers), 1)
+    moved, entry = moved_by(hlo_text, frozenset(layers))
     total = sum(moved.by_layer.values())
     found = [
         *_of_host(moved, layers),
-        *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
+        *_of_bytes(moved, layers, total, _batch(entry, model)),
         *_of_formatting(moved, layers, total),
     ]
     return most_severe_first(found)
 
 
-def bytes_by_layer(hlo_text: str, names: frozenset[str]) -> Counter[str]:
-    """Return the bytes that a step moves per layer, about as the compiler counts them, fast memory included.
-
-    Args:
-        hlo_text: The optimised program of one device.
-        names: The layers' names; bytes that belong to none of them have an empty name.
-    """
-    entry, computations = _read(hlo_text)
-    moved = _Moved()
+def moved_by(hlo_text: str, names: frozenset[str]) -> tuple[Moved, list[Instruction]]:
+    """Return the bytes that a step moves by layer, about as the compiler counts them, and its entry computation."""
+    entry, computations = read_program(hlo_text)
+    moved = Moved()
     _add(moved, entry, computations, names, 1)
-    return moved.by_layer
-
-
-def _read(text: str) -> tuple[str, dict[str, list[_Instruction]]]:
-    """Split a program into its computations; return the name of the entry computation, and all of them."""
-    computations: dict[str, list[_Instruction]] = {}
-    entry, current = "", ""
-    for line in text.splitlines():
-        if line[:1] not in {" ", "}"}:
-            if begins := _COMPUTATION.match(line):
-                current = begins[2]
-                computations[current] = []
-                entry = current if begins[1] else entry
-        elif current and (match := _INSTRUCTION.match(line)):
-            computations[current].append(_Instruction(*match.groups()))
-    return entry, computations
+    return moved, computations.get(entry, [])
 
 
 def _add(
-    moved: _Moved, name: str, computations: dict[str, list[_Instruction]], layers: frozenset[str], times: int
+    moved: Moved, name: str, computations: dict[str, list[Instruction]], layers: frozenset[str], times: int
 ) -> None:
     """Add the bytes that a computation moves, and those it calls."""
     sizes: dict[str, float] = {}
@@ -134,28 +83,23 @@ def _add(
         sizes[one.name] = sum(array.size for array in arrays_in(one.result))
         if one.operation in {"while", "conditional", "call"}:
             trips = int(found[1]) if (found := _TIMES.search(one.rest)) else 1
-            for inner in _entered(one.rest):
-                _add(moved, inner, computations, layers, times * trips)
+            for single, several in _ENTERED.findall(one.rest):
+                for inner in [single] if single else several.split(","):
+                    _add(moved, inner.strip(" %"), computations, layers, times * trips)
             continue
         if one.operation in _STILL or one.operation.endswith("-done"):
             continue
         layer = _layer(one.rest, layers)
         if _calls_host(one):
             moved.host[layer] += 1
-        operands = set(_OPERANDS.findall(_END.split(one.rest, maxsplit=1)[0]))
-        size = times * (sizes[one.name] + sum(sizes.get(operand, 0.0) for operand in operands))
+        size = times * (sizes[one.name] + sum(sizes.get(operand, 0.0) for operand in one.operands))
         size += times * _gathered(one, computations)
         moved.by_layer[layer] += int(size)
         if one.operation in _FORMATTING or (one.operation == "fusion" and one.name.startswith(_FORMATTING)):
             moved.formatting[layer] += int(size)
 
 
-def _entered(rest: str) -> Iterator[str]:
-    for single, several in _ENTERED.findall(rest):
-        yield from [single] if single else (name.strip(" %") for name in several.split(","))
-
-
-def _gathered(one: _Instruction, computations: dict[str, list[_Instruction]]) -> float:
+def _gathered(one: Instruction, computations: dict[str, list[Instruction]]) -> float:
     """Return the bytes that gathers read: at least a tile per slice, padding included."""
     called = _CALLS.search(one.rest) if one.operation == "fusion" else None
     inside = computations.get(called[1], []) if called else [one]
@@ -172,7 +116,7 @@ def _gathered(one: _Instruction, computations: dict[str, list[_Instruction]]) ->
     return total
 
 
-def _calls_host(one: _Instruction) -> bool:
+def _calls_host(one: Instruction) -> bool:
     if one.operation in {"infeed", "outfeed"}:
         return True
     if one.operation in {"send", "recv"}:
@@ -190,7 +134,7 @@ def _layer(rest: str, names: frozenset[str]) -> str:
     return next((part for part in reversed(parts) if part in names), "")
 
 
-def _batch(entry: list[_Instruction], model: Any) -> int:
+def _batch(entry: list[Instruction], model: Any) -> int:
     """Return the examples per device that a program was compiled for: the first side of the model's input."""
     known = [
         [int(side) for side in shape[1].split(",") if side]
@@ -216,7 +160,7 @@ def _needed(layer: Any, batch: int) -> float:
     return 4.0 * (3 * values * batch + 8 * weights)
 
 
-def _of_bytes(moved: _Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
+def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) -> Iterator[Finding]:
     for name, size in moved.by_layer.most_common():
         if name not in layers or not batch or size < max(_LARGE, _LARGE_SHARE * total):
             continue
@@ -225,8 +169,8 @@ def _of_bytes(moved: _Moved, layers: dict[str, Any], total: float, batch: int) -
             continue
         kind = type(layers[name]).__name__
         text = (
-            f"The layer '{name}' ({kind}) moves {_bytes(size)} per step on each device, {size / total:.0%} of the "
-            f"whole step; its data is {_bytes(needed)}."
+            f"The layer '{name}' ({kind}) moves {size_text(size)} per step on each device, {size / total:.0%} of the "
+            f"whole step; its data is {size_text(needed)}."
         )
         if kind.startswith(("Random", "AutoContrast", "RandAugment", "AugMix", "CutMix", "MixUp")):
             remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
@@ -236,7 +180,7 @@ def _of_bytes(moved: _Moved, layers: dict[str, Any], total: float, batch: int) -
             yield Finding(Severity.WARNING, text, name, remedy)
 
 
-def _of_formatting(moved: _Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
+def _of_formatting(moved: Moved, layers: dict[str, Any], total: float) -> Iterator[Finding]:
     size = sum(moved.formatting.values())
     if size < max(_LARGE, _FORMATTING_SHARE * total):
         return
@@ -247,12 +191,8 @@ def _of_formatting(moved: _Moved, layers: dict[str, Any], total: float) -> Itera
     yield Finding(Severity.INFO, text, name, remedy)
 
 
-def _of_host(moved: _Moved, layers: dict[str, Any]) -> Iterator[Finding]:
+def _of_host(moved: Moved, layers: dict[str, Any]) -> Iterator[Finding]:
     for name in moved.host:
         subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
         text = f"{subject} calls the host in every step, and the TPU waits for it."
         yield Finding(Severity.WARNING, text, name, "Remove prints, callbacks and Python functions from the model.")
-
-
-def _bytes(size: float) -> str:
-    return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"

@@ -16,19 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputThroughput:
-    """The examples that a TPU could take, and those that the pipeline gives on this machine.
+    """The examples that a TPU could take, and those that the pipeline gives on this machine."""
 
-    Args:
-        wanted_per_s: Examples per second that the TPU could take at best, over all devices.
-        measured_per_s: Examples per second that the pipeline gave on this machine, from the cache if there is one.
-        cores: Cores that the pipeline had.
-        cores_needed: Cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck.
-    """
-
-    wanted_per_s: float
-    measured_per_s: float
-    cores: int
-    cores_needed: int
+    wanted_per_s: float  # examples per second that the TPU could take at best, over all devices
+    measured_per_s: float  # examples per second that the pipeline gave on this machine, from the cache if there is one
+    cores: int  # cores that the pipeline had
+    cores_needed: int  # cores like these that each host of the TPU needs to keep up; more if reading is the bottleneck
 
     @property
     def keeps_up(self) -> bool:
@@ -36,21 +29,12 @@ class InputThroughput:
         return self.measured_per_s >= self.wanted_per_s
 
 
-def input_throughput_of(config: RunConfig, verdict: Verdict, cores: int | None = None) -> InputThroughput | None:
-    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured.
-
-    Args:
-        config: The configuration of the pipeline.
-        verdict: The verdict.
-        cores: Cores that the measurement had; by default all of this process.
-
-    Returns:
-        The comparison; None if nothing was measured or nothing compiled.
-    """
+def input_throughput_of(config: RunConfig, verdict: Verdict) -> InputThroughput | None:
+    """Compare a verdict's bound with the speed that `tpu-console inspect --speed` measured; None without both."""
     speed = input_speed_of(config)
     if speed is None or verdict.bound is None:
         return None
-    cores = cores or usable_cores()
+    cores = usable_cores()
     measured = speed.later or speed.first
     wanted = verdict.bound.images_per_s
     needed = math.ceil(wanted * cores / measured / max(1, verdict.hosts))

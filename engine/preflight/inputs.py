@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
 
-ASSUMED_CLASSES = 10
-"""Classes to assume if the files do not exist; up to 128 take the same room in the matrix unit."""
-
+ASSUMED_CLASSES = 10  # classes to assume if the files do not exist; up to 128 take the same room in the matrix unit
 _DIGITS_TOP, _PIXEL_TOP = 16.0, 255.0
 
 
@@ -37,25 +35,15 @@ class UnknownShapesError(DataError):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a training step gets, without the batch axis.
+    """What a training step gets, without the batch axis."""
 
-    Args:
-        signature: What a model needs to know about the examples.
-        inputs: The model's inputs by name.
-        label: Shape and dtype of a label.
-        weight: Shape of an example's weight in training; None without weights.
-        validation_weight: Likewise in validation.
-        largest_pixel: The largest pixel value that the model gets.
-        assumed: What was assumed, in a sentence; empty if everything is known.
-    """
-
-    signature: Signature
-    inputs: Mapping[str, Input]
-    label: Input
-    weight: tuple[int, ...] | None = None
-    validation_weight: tuple[int, ...] | None = None
-    largest_pixel: float = 1.0
-    assumed: str = ""
+    signature: Signature  # what a model needs to know about the examples
+    inputs: Mapping[str, Input]  # the model's inputs by name
+    label: Input  # shape and dtype of a label
+    weight: tuple[int, ...] | None = None  # shape of an example's weight in training; None without weights
+    validation_weight: tuple[int, ...] | None = None  # likewise in validation
+    largest_pixel: float = 1.0  # the largest pixel value that the model gets
+    assumed: str = ""  # what was assumed, in a sentence; empty if everything is known
 
 
 def batch_of(config: RunConfig) -> Batch:
@@ -71,13 +59,14 @@ def batch_of(config: RunConfig) -> Batch:
     if signature.task is Task.TRANSLATION:
         weight = (int(signature.sizes["length"]),)
     is_balanced = config.class_weight == "balanced" and signature.classes > 0
+    top = _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
     return Batch(
         signature=signature,
         inputs=signature.inputs,
         label=label,
         weight=() if is_balanced and weight is None else weight,
         validation_weight=weight,
-        largest_pixel=1.0 if config.data.pixels == "unit" else _top(config),
+        largest_pixel=1.0 if config.data.pixels == "unit" else top,
         assumed=assumed,
     )
 
@@ -128,10 +117,6 @@ def _fixed(name: str, shape: tuple[int | None, ...]) -> tuple[int, ...]:
 def _on_device(dtype: str) -> str:
     """Return the dtype on JAX, which uses 32 bits instead of 64."""
     return dtype.replace("64", "32")
-
-
-def _top(config: RunConfig) -> float:
-    return _DIGITS_TOP if config.dataset == "digits" else _PIXEL_TOP
 
 
 def _signature(config: RunConfig) -> tuple[Signature, str]:

@@ -14,24 +14,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product of matrices in a layer's forward pass: ``(rows, contracted) · (contracted, columns)``, repeated.
+    """One product of matrices in a layer's forward pass: ``(rows, contracted) · (contracted, columns)``, repeated."""
 
-    Args:
-        places: How often it is done per example, such as once per pixel.
-        contracted: Length of the sums.
-        columns: Numbers in the result per example and place.
-        feature: The layer's size that these numbers, or the sums, come from, such as its filters.
-        kernel: Numbers of the kernel per feature: columns per feature if it is contracted in the backward pass.
-        repeats: Independent products of this kind per example: heads, groups.
-        is_alone: Whether each example is multiplied by its own matrices, as in attention, and not by weights.
-    """
-
-    places: int
-    contracted: int
-    columns: int
-    feature: int
-    kernel: int = 1
-    repeats: int = 1
+    places: int  # how often it is done per example, such as once per pixel
+    contracted: int  # length of the sums
+    columns: int  # numbers in the result per example and place
+    feature: int  # the layer's size that these numbers, or the sums, come from, such as its filters
+    kernel: int = 1  # numbers of the kernel per feature: columns per feature if it is contracted in the backward pass
+    repeats: int = 1  # independent products of this kind per example: heads, groups
+    # Whether each example is multiplied by its own matrices, as in attention, and not by weights.
     is_alone: bool = False
 
 
@@ -70,12 +61,7 @@ def first_call(layer: Any) -> tuple[list[Any], list[Any]]:
 
 
 def shapes_of(layer: Any, side: str) -> list[tuple[int | None, ...]]:
-    """Return the shapes of a layer's inputs or outputs, batch included; empty if the layer was never called.
-
-    Args:
-        layer: The layer.
-        side: ``input`` or ``output``.
-    """
+    """Return the shapes of a layer's ``input`` or ``output``, batch included; empty if the layer was never called."""
     inputs, outputs = first_call(layer)
     return [tuple(tensor.shape) for tensor in (inputs if side == "input" else outputs)]
 

@@ -25,14 +25,7 @@ _ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
 
 
 def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) -> Memory:
-    """Return the least memory of one device.
-
-    Args:
-        model: The built model; the layers that will be trained are trainable.
-        config: The configuration, for the optimizer and the batch size.
-        batch: What its batches look like.
-        limit_bytes: What the device has for a program.
-    """
+    """Return the least memory of one device, for a model whose layers that will be trained are trainable."""
     options = config.optimizer
     slots = _SLOTS[options.name] + (options.name in {"sgd", "rmsprop"} and options.momentum > 0)
     parameters = sum(_bytes(weight.shape, weight.dtype) for weight in model.weights)

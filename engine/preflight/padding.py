@@ -10,8 +10,10 @@ multiples of 256 fill the unit.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
+from ..config.batch import padded
 from .layers import all_layers, count, products, shapes_of
 from .result import Waste
 
@@ -20,26 +22,15 @@ if TYPE_CHECKING:
 
     from .layers import Product
 
-LANES = 128
-"""Numbers side by side in a tile, and the side of the matrix unit of v2 to v5p."""
-
-_LEAST_SHARE = 0.005
-"""Waste below this share is not reported."""
-
-_FARTHEST = 4096
-"""How far from a size to search for one that wastes nothing."""
+LANES = 128  # numbers side by side in a tile, and the side of the matrix unit of v2 to v5p
+_LEAST_SHARE = 0.005  # waste below this share is not reported
+_FARTHEST = 4096  # how far from a size to search for one that wastes nothing
 
 
 def find_waste(model: Any, replica_batch: int, precision: str) -> tuple[Waste, ...]:
     """Return the layers that compute padding, sorted by wasted operations.
 
-    Args:
-        model: The built model.
-        replica_batch: Examples per step and device.
-        precision: Keras dtype policy.
-
-    Returns:
-        At most one entry per layer and dimension; attention has two widths, its own and a head's.
+    There is at most one entry per layer and dimension; attention has two widths, its own and a head's.
     """
     rows = 16 if precision.endswith(("bfloat16", "float16")) else 8
     found: list[Waste] = []
@@ -70,7 +61,7 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
             return paid <= sum(_cost(one, batch, size, rows, is_feature_exact=True) for one in own) * (1 + 1e-9)
 
         nearest = _nearest(feature, is_clean)
-        found.append(Waste(name, "features", feature, _up(feature, LANES), lost, flops, nearest))
+        found.append(Waste(name, "features", feature, padded(feature, LANES), lost, flops, nearest))
     if (lost := 1 - exact_batch / flops) >= _LEAST_SHARE:
         best = _nearest(
             batch,
@@ -81,28 +72,22 @@ def _of_products(name: str, made: list[Product], batch: int, rows: int) -> list[
             ),
         )
         # Weight gradients are sums over the batch, which the unit computes in blocks of 128.
-        found.append(Waste(name, "batch", batch, _up(batch, LANES), lost, flops, best))
+        found.append(Waste(name, "batch", batch, padded(batch, LANES), lost, flops, best))
     return found
 
 
 def _cost(
     one: Product, batch: int, feature: int, rows: int, *, is_feature_exact: bool = False, is_batch_exact: bool = False
 ) -> float:
-    """Return the operations per step of a product, padding included.
+    """Return the operations per step of a product, padding included except in an exact dimension.
 
-    Args:
-        one: The product.
-        batch: Examples per step and device.
-        feature: The layer's size, or another one to try.
-        rows: Rows per tile.
-        is_feature_exact: Count the layer's size without padding.
-        is_batch_exact: Count the batch without padding.
+    `feature` is the layer's size, or another one to try; `rows` are the rows per tile.
     """
     columns = max(1, one.columns * feature // one.feature)
 
     def side(size: int, to: int, kind: str) -> int:
         is_exact = is_feature_exact if kind == "feature" else kind == "batch" and is_batch_exact
-        return size if is_exact else _up(size, to)
+        return size if is_exact else padded(size, to)
 
     def product(contracted: tuple[int, str], left: tuple[int, str], right: tuple[int, str]) -> int:
         held, streamed = [side(s, LANES, k) for s, k in (left, right)], [side(s, rows, k) for s, k in (left, right)]
@@ -127,25 +112,24 @@ def _of_depthwise(layer: Any, batch: int, rows: int) -> list[Waste]:
         return []
     channels = int(outputs[0][-1] or 1)
     places = count(outputs[0]) // channels
-    paid = min(_up(channels, LANES) * _up(batch, rows), _up(channels, rows) * _up(batch, LANES))
-    exact = min(channels * _up(batch, rows), channels * _up(batch, LANES))
+    paid = min(padded(channels, LANES) * padded(batch, rows), padded(channels, rows) * padded(batch, LANES))
+    exact = min(channels * padded(batch, rows), channels * padded(batch, LANES))
     share = 1 - exact / paid
     if share < _LEAST_SHARE:
         return []
-    window = 1
-    for size in kernel.shape[:-2]:
-        window *= int(size)
-    flops = 6.0 * window * places * paid
-    return [Waste(layer.name, "features", channels, _up(channels, LANES), share, flops, _nearest(channels, _is_whole))]
+    flops = 6.0 * math.prod(kernel.shape[:-2]) * places * paid
+    return [
+        Waste(layer.name, "features", channels, padded(channels, LANES), share, flops, _nearest(channels, _is_whole))
+    ]
 
 
 def _of_embedding(layer: Any) -> list[Waste]:
     """An embedding multiplies nothing; it wastes memory traffic."""
     width = int(layer.output_dim)
-    share = 1 - width / _up(width, LANES)
+    share = 1 - width / padded(width, LANES)
     if share < _LEAST_SHARE:
         return []
-    return [Waste(layer.name, "features", width, _up(width, LANES), share, 0.0, _nearest(width, _is_whole))]
+    return [Waste(layer.name, "features", width, padded(width, LANES), share, 0.0, _nearest(width, _is_whole))]
 
 
 def _is_whole(size: int) -> bool:
@@ -158,8 +142,4 @@ def _nearest(size: int, is_clean: Callable[[int], bool]) -> int:
         for candidate in (size + distance, size - distance):
             if candidate > 0 and is_clean(candidate):
                 return candidate
-    return _up(size, LANES)
-
-
-def _up(size: int, to: int) -> int:
-    return -(-size // to) * to
+    return padded(size, LANES)

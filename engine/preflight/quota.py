@@ -11,30 +11,19 @@ from dataclasses import dataclass
 WEEK_S = 20 * 3600.0
 SESSION_S = 9 * 3600.0
 
-KAGGLE = ("v3-8", "v5e-8")
-"""TPUs that Kaggle offers; v3-8 until 2025."""
+KAGGLE = ("v3-8", "v5e-8")  # TPUs that Kaggle offers; v3-8 until 2025
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
-    """The share of Kaggle's free time that a run takes.
+class QuotaShare:
+    """The share of Kaggle's free time that a run takes."""
 
-    Args:
-        week: Share of a week's time; above 1 if it is not enough.
-        session: Share of a session's time, likewise.
-    """
-
-    week: float
-    session: float
+    week: float  # share of a week's time; above 1 if it is not enough
+    session: float  # share of a session's time, likewise
 
 
-def kaggle_share(tpu: str, run_s: float | None) -> Share | None:
-    """Return the share of Kaggle's time; None for a TPU that Kaggle does not have, or a run of unknown length.
-
-    Args:
-        tpu: Its name, such as ``v5e-8``.
-        run_s: Seconds of the whole run.
-    """
+def kaggle_share(tpu: str, run_s: float | None) -> QuotaShare | None:
+    """Return the share of Kaggle's time; None for a TPU that Kaggle does not have, or a run of unknown length."""
     if tpu not in KAGGLE or run_s is None:
         return None
-    return Share(run_s / WEEK_S, run_s / SESSION_S)
+    return QuotaShare(run_s / WEEK_S, run_s / SESSION_S)

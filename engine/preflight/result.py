@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from ..config.batch import global_batch
-from ..findings import Finding, Severity
+from ..findings import Finding  # noqa: TC001  pydantic needs it
 
 
 class Outcome(StrEnum):
@@ -24,24 +24,15 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """HBM of one device while a step runs, in bytes.
+    """HBM of one device while a step runs, in bytes."""
 
-    Args:
-        parameters: The model's weights.
-        optimizer: The optimizer's slots.
-        batch: The device's part of a batch.
-        temporaries: Activations and everything else that exists only within a step.
-        peak: The most at once.
-        limit: What a program may use of the device.
-        is_lower_bound: Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
-    """
-
-    parameters: int
-    optimizer: int
-    batch: int
-    temporaries: int
-    peak: int
-    limit: int
+    parameters: int  # the model's weights
+    optimizer: int  # the optimizer's slots
+    batch: int  # the device's part of a batch
+    temporaries: int  # activations and everything else that exists only within a step
+    peak: int  # the most at once
+    limit: int  # what a program may use of the device
+    # Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
     is_lower_bound: bool = False
 
     @property
@@ -52,95 +43,52 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The least time a step can take (Williams et al. 2009, roofline): a bound, never a prediction.
+    """The least time a step can take (Williams et al. 2009, roofline): a bound, never a prediction."""
 
-    Args:
-        flops: Floating-point operations of a step on one device.
-        hbm_bytes: Bytes that one device reads and writes in its memory.
-        all_reduce_bytes: Bytes of gradients that one device exchanges with the others.
-        compute_s: Seconds for the operations at the chip's peak.
-        memory_s: Seconds for the bytes at the memory's peak.
-        exchange_s: Seconds for the exchange at the interconnect's peak.
-        limited_by: ``compute``, ``memory`` or ``exchange``.
-        step_s: The largest of the three.
-        images_per_s: Examples per second over all devices at that pace.
-        epoch_s: Seconds per epoch; None if its length is unknown.
-        run_s: Seconds of the whole run, without compiling and validating; None likewise.
-    """
-
-    flops: float
-    hbm_bytes: float
-    all_reduce_bytes: float
-    compute_s: float
-    memory_s: float
-    exchange_s: float
-    limited_by: str
-    step_s: float
-    images_per_s: float
-    epoch_s: float | None = None
-    run_s: float | None = None
+    flops: float  # floating-point operations of a step on one device
+    hbm_bytes: float  # bytes that one device reads and writes in its memory
+    all_reduce_bytes: float  # bytes of gradients that one device exchanges with the others
+    compute_s: float  # seconds for the operations at the chip's peak
+    memory_s: float  # seconds for the bytes at the memory's peak
+    exchange_s: float  # seconds for the exchange at the interconnect's peak
+    limited_by: str  # ``compute``, ``memory`` or ``exchange``
+    step_s: float  # the largest of the three
+    images_per_s: float  # examples per second over all devices at that pace
+    epoch_s: float | None = None  # seconds per epoch; None if its length is unknown
+    run_s: float | None = None  # seconds of the whole run, without compiling and validating; None likewise
 
 
 @dataclass(frozen=True, slots=True)
 class Waste:
-    """Padding of one layer's dimension to the tiles of the matrix unit.
+    """Padding of one layer's dimension to the tiles of the matrix unit."""
 
-    Args:
-        layer: The layer's name in the model.
-        dimension: ``batch`` or ``features``.
-        size: As it is.
-        padded: As it is computed.
-        share: Share of the layer's work that is padding.
-        flops: Operations of the layer per step on one device, padding included.
-        nearest: The nearest size that wastes nothing.
-    """
-
-    layer: str
-    dimension: str
-    size: int
-    padded: int
-    share: float
-    flops: float
-    nearest: int
+    layer: str  # the layer's name in the model
+    dimension: str  # ``batch`` or ``features``
+    size: int  # as it is
+    padded: int  # as it is computed
+    share: float  # share of the layer's work that is padding
+    flops: float  # operations of the layer per step on one device, padding included
+    nearest: int  # the nearest size that wastes nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on one choice.
+    """The verdict on one choice."""
 
-    Args:
-        tpu: The TPU's name, such as ``v5e-8``.
-        devices: Devices of it.
-        hosts: Hosts of it.
-        replica_batch: Examples per step and device.
-        precision: Keras dtype policy.
-        outcome: The outcome.
-        reason: One sentence: what fits, or what went wrong, in terms of the user's model.
-        memory: HBM of a device; None if nothing compiled.
-        bound: The least time of a step; None likewise.
-        wastes: Padding, the worst first.
-        findings: What else to know, the most severe first.
-        largest_batch: The largest batch per device that fits; None if it was not searched.
-        compile_s: Seconds that compiling took.
-        is_remembered: Whether the verdict comes from the cache.
-        versions: Versions of jax, libtpu and keras, by name.
-        compiler_says: The compiler's message, if it failed.
-    """
-
-    tpu: str
+    tpu: str  # the TPU's name, such as ``v5e-8``
     devices: int
     hosts: int
-    replica_batch: int
+    replica_batch: int  # examples per step and device
     precision: str
     outcome: Outcome
-    reason: str
-    memory: Memory | None = None
-    bound: Bound | None = None
-    wastes: tuple[Waste, ...] = ()
-    findings: tuple[Finding, ...] = ()
-    largest_batch: int | None = None
+    reason: str  # one sentence: what fits, or what went wrong, in terms of the user's model
+    memory: Memory | None = None  # HBM of a device; None if nothing compiled
+    bound: Bound | None = None  # the least time of a step; None likewise
+    wastes: tuple[Waste, ...] = ()  # padding, the worst first
+    findings: tuple[Finding, ...] = ()  # what else to know, the most severe first
+    largest_batch: int | None = None  # the largest batch per device that fits; None if it was not searched
     compile_s: float = 0.0
-    is_remembered: bool = False
+    is_remembered: bool = False  # whether the verdict comes from the cache
     versions: dict[str, str] = field(default_factory=dict)
     compiler_says: str = ""
 
@@ -155,19 +103,7 @@ class Verdict:
 
 
 def from_dict(values: dict[str, Any]) -> Verdict:
-    """Return the verdict with these plain values.
+    """Return the verdict with these plain values; raise `ValueError` if they are not those of one."""
+    from pydantic import TypeAdapter
 
-    Raises:
-        TypeError: They are not those of a verdict.
-        KeyError: Likewise.
-    """
-    return Verdict(
-        **{
-            **values,
-            "outcome": Outcome(values["outcome"]),
-            "memory": Memory(**values["memory"]) if values["memory"] else None,
-            "bound": Bound(**values["bound"]) if values["bound"] else None,
-            "wastes": tuple(Waste(**one) for one in values["wastes"]),
-            "findings": tuple(Finding(**{**one, "severity": Severity(one["severity"])}) for one in values["findings"]),
-        }
-    )
+    return TypeAdapter(Verdict).validate_python(values)

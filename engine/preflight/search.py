@@ -12,12 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-MOST_COMPILES = 6
-"""Most compilations per search; the largest batch that is known to fit by then is the answer."""
-
-LARGEST = 16_384
-"""The largest batch per device that is tried if the number of examples is unknown."""
-
+MOST_COMPILES = 6  # most compilations per search; the largest batch that is known to fit by then is the answer
+LARGEST = 16_384  # the largest batch per device that is tried if the number of examples is unknown
 _STEP = 8  # a TPU pads batches to multiples of it
 _CLOSE = 1 / 64  # of the answer: looking closer is not worth a compile
 _AIM = 0.99  # of the limit: the line is not quite straight
@@ -33,12 +29,8 @@ def largest_batch(
 ) -> int:
     """Return the largest batch per device that fits; 0 if none was found.
 
-    Args:
-        probe: Compiles a batch and returns whether it fits, and how many bytes it needs.
-        known: Results that are known already, by batch.
-        fixed: Bytes that are needed for any batch: weights and optimizer slots.
-        limit: Bytes of a device.
-        largest: The largest batch that makes sense.
+    `probe` compiles a batch and returns whether it fits, and how many bytes it needs; `known` has such results already.
+    `fixed` are the bytes that any batch needs: weights and optimizer slots.
     """
     if fixed >= limit:
         return 0

@@ -39,12 +39,6 @@ class GraphCompiler(Compiler):
     def lower(self, model: Any, batch: Batch, replica_batch: int, *, is_training: bool = True) -> Any:
         """Trace a step and convert it from TensorFlow.
 
-        Args:
-            model: The compiled model, with its variables.
-            batch: What its batches look like.
-            replica_batch: Examples per device.
-            is_training: Whether it is the training step, else the validation step.
-
         Raises:
             NotPossibleError: The installed versions do not allow it.
             Exception: Anything that custom layers and TensorFlow raise.

@@ -19,6 +19,7 @@ counts. v2 has 4 links of 496 Gbit/s (CACM 2020).
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,35 +32,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A generation of TPUs.
+    """A generation of TPUs."""
 
-    Args:
-        name: As Google Cloud names it, such as ``v5e``.
-        counts_cores: Whether the number in a name counts TensorCores, two a chip, instead of chips.
-        devices_per_chip: Devices that a framework sees on a chip.
-        chip_flops: Peak bf16 operations per second of a chip.
-        chip_hbm_gib: HBM of a chip, in GiB.
-        chip_hbm_bytes_per_s: HBM bandwidth of a chip, in bytes per second.
-        chip_link_bytes_per_s: Bytes per second that a chip sends over all its links.
-        usable_hbm_gib: What a program may use of one device's HBM, in GiB.
-        shapes: The slices on offer, by the number in their name: chips along each side.
-        whole_host: Chips along each side of the largest machine that holds a slice alone.
-        part_host: Likewise of each machine of a larger slice.
-        chip_config: The compiler option that makes one device of a chip; empty if that is the default.
-    """
-
-    name: str
-    counts_cores: bool
-    devices_per_chip: int
-    chip_flops: float
-    chip_hbm_gib: float
-    chip_hbm_bytes_per_s: float
-    chip_link_bytes_per_s: float
-    usable_hbm_gib: float
-    shapes: Mapping[int, tuple[int, ...]]
-    whole_host: tuple[int, ...]
-    part_host: tuple[int, ...]
-    chip_config: str = ""
+    name: str  # as Google Cloud names it, such as ``v5e``
+    devices_per_chip: int  # devices that a framework sees on a chip
+    chip_flops: float  # peak bf16 operations per second of a chip
+    chip_hbm_bytes_per_s: float  # HBM bandwidth of a chip, in bytes per second
+    chip_link_bytes_per_s: float  # bytes per second that a chip sends over all its links
+    usable_hbm_gib: float  # what a program may use of one device's HBM, in GiB
+    shapes: Mapping[int, tuple[int, ...]]  # the slices on offer, by the number in their name: chips along each side
+    whole_host: tuple[int, ...]  # chips along each side of the largest machine that holds a slice alone
+    part_host: tuple[int, ...]  # likewise of each machine of a larger slice
+    chip_config: str = ""  # the compiler option that makes one device of a chip; empty if that is the default
 
 
 _FLAT = {8: (2, 2), 32: (4, 4), 64: (4, 8), 128: (8, 8), 256: (8, 16), 512: (16, 16)}
@@ -69,13 +53,13 @@ _DEEP = {8: (2, 2, 1), 16: (2, 2, 2), 32: (2, 2, 4), 64: (2, 4, 4), 128: (4, 4, 
 GENERATIONS: dict[str, Generation] = {
     generation.name: generation
     for generation in (
-        Generation("v2", True, 2, 45e12, 16, 700e9, 248e9, 7.48, _FLAT, (2, 2), (2, 2)),
-        Generation("v3", True, 2, 123e12, 32, 900e9, 332e9, 15.48, _FLAT, (2, 2), (2, 2)),
-        Generation("v4", True, 1, 275e12, 32, 1228e9, 300e9, 30.75, _DEEP, (2, 2, 1), (2, 2, 1), "megacore"),
-        Generation("v5e", False, 1, 197e12, 16, 819e9, 200e9, 15.75, _SMALL, (2, 4), (2, 2)),
-        Generation("v5p", True, 1, 459e12, 95, 2765e9, 600e9, 95.73, _DEEP, (2, 2, 1), (2, 2, 1)),
-        Generation("v6e", False, 1, 918e12, 32, 1638e9, 400e9, 31.24, _SMALL, (2, 4), (2, 2)),
-        Generation("tpu7x", True, 2, 2307e12, 192, 7380e9, 600e9, 94.74, _DEEP, (2, 2, 1), (2, 2, 1)),
+        Generation("v2", 2, 45e12, 700e9, 248e9, 7.48, _FLAT, (2, 2), (2, 2)),
+        Generation("v3", 2, 123e12, 900e9, 332e9, 15.48, _FLAT, (2, 2), (2, 2)),
+        Generation("v4", 1, 275e12, 1228e9, 300e9, 30.75, _DEEP, (2, 2, 1), (2, 2, 1), "megacore"),
+        Generation("v5e", 1, 197e12, 819e9, 200e9, 15.75, _SMALL, (2, 4), (2, 2)),
+        Generation("v5p", 1, 459e12, 2765e9, 600e9, 95.73, _DEEP, (2, 2, 1), (2, 2, 1)),
+        Generation("v6e", 1, 918e12, 1638e9, 400e9, 31.24, _SMALL, (2, 4), (2, 2)),
+        Generation("tpu7x", 2, 2307e12, 7380e9, 600e9, 94.74, _DEEP, (2, 2, 1), (2, 2, 1)),
     )
 }
 """Every generation by its name."""
@@ -83,17 +67,11 @@ GENERATIONS: dict[str, Generation] = {
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A TPU.
-
-    Args:
-        name: Its usual name, such as ``v5e-8``.
-        generation: Its generation.
-        shape: Chips along each side.
-    """
+    """A TPU."""
 
     name: str
     generation: Generation
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # chips along each side
 
     @property
     def compiler_name(self) -> str:
@@ -103,7 +81,7 @@ class Topology:
     @property
     def chips(self) -> int:
         """The number of chips."""
-        return _product(self.shape)
+        return math.prod(self.shape)
 
     @property
     def devices(self) -> int:
@@ -120,7 +98,7 @@ class Topology:
     @property
     def hosts(self) -> int:
         """The number of host machines."""
-        return self.chips // _product(self.host_shape)
+        return self.chips // math.prod(self.host_shape)
 
     @property
     def compiler_options(self) -> dict[str, object]:
@@ -145,21 +123,9 @@ class Topology:
         return self.generation.chip_link_bytes_per_s
 
     @property
-    def hbm_gib(self) -> float:
-        """HBM of one device, in GiB."""
-        return self.generation.chip_hbm_gib / self.generation.devices_per_chip
-
-    @property
     def usable_hbm_bytes(self) -> int:
         """What a program may use of one device's HBM, in bytes."""
         return round(self.generation.usable_hbm_gib * 2**30)
-
-
-def _product(sides: tuple[int, ...]) -> int:
-    product = 1
-    for side in sides:
-        product *= side
-    return product
 
 
 TOPOLOGIES: dict[str, Topology] = {
@@ -188,9 +154,6 @@ _ALIASES = {
 
 def find_topology(name: str) -> Topology:
     """Return the TPU with a name, in any case, with ``_`` or ``-``, and with or without ``tpu`` in front.
-
-    Args:
-        name: Such as ``v5e-8``, ``V3-8``, ``v5litepod-16`` or ``TPU v4-8``.
 
     Raises:
         ConsoleError: There is no such TPU; the nearest is named.

@@ -6,14 +6,15 @@ The text is the compiler's optimised HLO for one device: every device runs the s
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
-_BITS = {"pred": 8, "s4": 4, "u4": 4, "c64": 64, "c128": 128}
-_SHAPE = re.compile(r"\b(pred|bf16|c64|c128|[fsu]\d+\w*)\[([\d,]*)\](\{[^{}]*\})?")
-_LINE = re.compile(r"^\s*(?:ROOT )?%([\w.-]+) = (.*)$")
-_OPERATION = re.compile(r" ([a-z][a-z0-9-]*)\(")
-_OPERAND = re.compile(r"%([\w.-]+)")
+_SHAPE = re.compile(r"\b(?:(pred)|bf(16)|c(64|128)|[fsu](\d+)\w*)\[([\d,]*)\](\{[^{}]*\})?")
+_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.+?) ([a-z][a-z0-9-]*)\((.*)$")
+_OPERANDS = re.compile(r"%([\w.-]+)")
+_END = re.compile(r"\)(?:,|$)")
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
 
 # Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n.
@@ -33,58 +34,72 @@ STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitca
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """One array of a program.
+    """One array of a program."""
 
-    Args:
-        size: Its bytes, without padding.
-        is_in_hbm: Whether it is in HBM instead of the chip's fast memory.
-    """
+    size: float  # its bytes, without padding
+    is_in_hbm: bool  # whether it is in HBM instead of the chip's fast memory
 
-    size: float
-    is_in_hbm: bool
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One line of a program: ``name = result operation(rest``."""
+
+    name: str
+    result: str
+    operation: str
+    rest: str
+
+    @property
+    def operands(self) -> set[str]:
+        """The names of the instructions whose results it reads."""
+        return set(_OPERANDS.findall(_END.split(self.rest, maxsplit=1)[0]))
+
+
+def read_program(hlo_text: str) -> tuple[str, dict[str, list[Instruction]]]:
+    """Split a program into its computations; return the name of the entry computation, and all of them."""
+    computations: dict[str, list[Instruction]] = {}
+    entry, current = "", ""
+    for line in hlo_text.splitlines():
+        if line[:1] not in {" ", "}"}:
+            if begins := _COMPUTATION.match(line):
+                current = begins[2]
+                computations[current] = []
+                entry = current if begins[1] else entry
+        elif current and (match := _INSTRUCTION.match(line)):
+            computations[current].append(Instruction(*match.groups()))
+    return entry, computations
 
 
 def arrays_in(text: str) -> list[Array]:
-    """Return the arrays whose shapes a text names.
-
-    Args:
-        text: Such as the type of an instruction's result.
-    """
+    """Return the arrays whose shapes a text names, such as the type of an instruction's result."""
     found = []
-    for kind, sides, layout in _SHAPE.findall(text):
-        count = 1
-        for side in filter(None, sides.split(",")):
-            count *= int(side)
-        found.append(Array(count * _bits(kind) / 8, "S(" not in layout))
+    for is_bool, bfloat, complex_bits, bits, sides, layout in _SHAPE.findall(text):
+        width = 8 if is_bool else int(bfloat or complex_bits or bits)
+        count = math.prod(int(side) for side in sides.split(",") if side)
+        found.append(Array(count * width / 8, "S(" not in layout))
     return found
 
 
 def exchanged_bytes(hlo_text: str, devices: int) -> float:
-    """Return the bytes that one device sends to others in a step, if each exchange goes round a ring.
-
-    Args:
-        hlo_text: The optimised program.
-        devices: Devices that take part.
-    """
+    """Return the bytes that one device sends to others in a step, if each exchange goes round a ring."""
     if devices == 1:
         return 0.0
     total = 0.0
     chains: set[tuple[str, ...]] = set()
-    for line in hlo_text.splitlines():
-        if (parts := _parts(line)) is None or parts[2] not in _EXCHANGES:
+    for one in (one for computation in read_program(hlo_text)[1].values() for one in computation):
+        if one.operation not in _EXCHANGES:
             continue
         # An exchange in the background is written once for its start, each of its steps and its end.
-        if chain := _CHAIN.search(line):
+        if chain := _CHAIN.search(one.rest):
             if chain.groups() in chains:
                 continue
             chains.add(chain.groups())
-        _, result, operation, _ = parts
-        sizes = [array.size for array in arrays_in(result)]
+        sizes = [array.size for array in arrays_in(one.result)]
         # The result of some starts names what goes in beside what comes out.
-        names_both = operation in {"all-gather-start", "collective-permute-start"}
+        names_both = one.operation in {"all-gather-start", "collective-permute-start"}
         size = max(sizes, default=0.0) if names_both else sum(sizes)
-        whole = size * devices if operation == "reduce-scatter" else size
-        total += _EXCHANGES[operation] * whole * (devices - 1) / devices
+        whole = size * devices if one.operation == "reduce-scatter" else size
+        total += _EXCHANGES[one.operation] * whole * (devices - 1) / devices
     return total
 
 
@@ -93,56 +108,20 @@ def hbm_bytes(hlo_text: str) -> float:
 
     The compiler's own "bytes accessed" also counts what stays in the chip's fast memory, which is most of a small
     model; loops are counted as if they went round once.
-
-    Args:
-        hlo_text: The optimised program.
     """
     known: dict[str, float] = {}
     total = 0.0
-    inside = False
-    for line in hlo_text.splitlines():
-        if line.startswith("ENTRY"):
-            inside = True
-        elif inside and line.startswith("}"):
-            break
-        if not inside or (parts := _parts(line)) is None:
+    entry, computations = read_program(hlo_text)
+    for one in computations.get(entry, ()):
+        known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
+        if one.operation in STILL or one.operation.endswith("-done"):
             continue
-        name, result, operation, operands = parts
-        known[name] = sum(array.size for array in arrays_in(result) if array.is_in_hbm)
-        if operation in STILL or operation.endswith("-done"):
-            continue
-        read = sum(known.get(operand, 0.0) for operand in set(operands))
-        if operation in {"while", "conditional", "call"}:
+        read = sum(known.get(operand, 0.0) for operand in one.operands)
+        if one.operation in {"while", "conditional", "call"}:
             total += read
-        elif operation.endswith("-start"):
+        elif one.operation.endswith("-start"):
             # Its result repeats what it was given: what it writes is the rest.
-            total += read + max(0.0, known[name] - read)
+            total += read + max(0.0, known[one.name] - read)
         else:
-            total += read + known[name]
+            total += read + known[one.name]
     return total
-
-
-def _parts(line: str) -> tuple[str, str, str, list[str]] | None:
-    """Split an instruction into its name, its result's type, its operation and its operands."""
-    if (match := _LINE.match(line)) is None:
-        return None
-    name, rest = match.groups()
-    # The type of a result may hold brackets of its own; the operation is the first word before one.
-    if (operation := _OPERATION.search(f" {_without_layouts(rest)}")) is None:
-        return None
-    word = operation[1]
-    place = rest.find(f" {word}(")
-    behind = rest[place + len(word) + 2 :]
-    end = behind.find(")")
-    return name, rest[:place], word, _OPERAND.findall(behind[:end])
-
-
-def _without_layouts(text: str) -> str:
-    return re.sub(r"\{[^{}]*\}", "", text)
-
-
-def _bits(kind: str) -> int:
-    if kind in _BITS:
-        return _BITS[kind]
-    digits = re.match(r"[a-z]+(\d+)", kind)
-    return int(digits[1]) if digits else 32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from .result import Memory, Outcome
 from .search import LARGEST, largest_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..config.run_config import RunConfig
     from .choices import Choice
@@ -50,13 +51,7 @@ class _Subject:
 
 
 class _RefusedError(Exception):
-    """The model cannot be built, traced or compiled.
-
-    Args:
-        step: Which step.
-        cause: Why.
-        model: As far as it was built.
-    """
+    """The model, as far as it was built, cannot be built, traced or compiled."""
 
     def __init__(self, step: str, cause: Exception, model: Any = None) -> None:
         super().__init__(step)
@@ -66,12 +61,7 @@ class _RefusedError(Exception):
 
 
 def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool = False) -> Verdict:
-    """Compile the steps of a choice and return the verdict.
-
-    Args:
-        choice: The choice.
-        report: Called with each phase as it begins, such as ``compiling the training step``.
-        search: Whether to search for the largest batch that fits.
+    """Compile the steps of a choice and return the verdict; `report` is called with each phase as it begins.
 
     Raises:
         ConsoleError: The compiler cannot be started.
@@ -84,7 +74,8 @@ def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool
     compiler = _started(config, topology)
     try:
         report("building the model")
-        model = _built(config, batch, topology)
+        with _refusing("The model"):
+            model = build(config, batch, topology.devices)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         return _compiled(empty, _Subject(config, batch, model, compiler, report), topology, search=search)
@@ -110,11 +101,15 @@ def _started(config: RunConfig, topology: Topology) -> Compiler:
         ) from error
 
 
-def _built(config: RunConfig, batch: Batch, topology: Topology) -> Any:
+@contextmanager
+def _refusing(step: str, model: Any = None) -> Iterator[None]:
+    """Turn what custom layers and the compiler raise, which is anything, into a `_RefusedError`."""
     try:
-        return build(config, batch, topology.devices)
-    except Exception as error:  # custom models raise anything
-        raise _RefusedError("The model", error) from error
+        yield
+    except (DoesNotFitError, NotPossibleError):
+        raise
+    except Exception as error:
+        raise _RefusedError(step, error, model) from error
 
 
 def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: bool) -> Verdict:
@@ -173,23 +168,15 @@ def _too_large(
 def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> Any:
     subject.report(f"tracing the {step} step")
     size = replica_batch or subject.config.batch_size
-    try:
+    with _refusing(f"The {step} step", subject.model):
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
-    except NotPossibleError:
-        raise
-    except Exception as error:  # custom layers raise anything
-        raise _RefusedError(f"The {step} step", error, subject.model) from error
 
 
 def _program(subject: _Subject, lowered: Any, step: str, replica_batch: int | None = None) -> Program:
     subject.report(f"compiling the {step} step")
     size = replica_batch or subject.config.batch_size
-    try:
+    with _refusing(f"The {step} step", subject.model):
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
-    except (DoesNotFitError, NotPossibleError):
-        raise
-    except Exception as error:  # the compiler has no error class
-        raise _RefusedError(f"The {step} step", error, subject.model) from error
 
 
 def _search(subject: _Subject, memory: Memory, topology: Topology, *, fits: bool) -> int:

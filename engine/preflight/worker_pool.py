@@ -60,12 +60,8 @@ def reach_verdicts(
 ) -> list[Verdict]:
     """Return the verdicts on choices, in their order.
 
-    Args:
-        choices: The choices.
-        report: Called about twice per second with what is being done and for how many seconds.
-        search: Whether to search for the largest batches that fit.
-        use_cache: Whether to use cached verdicts.
-        limit_s: Seconds that one phase may take before its process is killed.
+    `report` is called about twice per second with what is being done and for how many seconds. A process is killed if
+    one phase takes longer than the limit.
 
     Raises:
         ConsoleError: The compiler cannot be started.
@@ -80,7 +76,8 @@ def reach_verdicts(
     working: list[_Worker] = []
     try:
         while waiting or working:
-            while waiting and len(working) < _most_workers(len(working)):
+            # Compiling keeps one core busy.
+            while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
                 number = waiting.pop(0)
                 working.append(_start(number, choices[number], search=search))
             _read_messages(working)
@@ -104,11 +101,6 @@ def _why_not_buildable(config: RunConfig) -> str:
         f"The SavedModel {path} has to be downloaded first, which a preflight does not do. "
         "Download and unpack it, and set model_options.path to its folder."
     )
-
-
-def _most_workers(working: int) -> int:
-    """Return how many workers may run in parallel; compiling keeps one core busy."""
-    return max(1, min(usable_cores(), working + int(free_memory_bytes() // USUAL)))
 
 
 def _start(number: int, choice: Choice, *, search: bool) -> _Worker:

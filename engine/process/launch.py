@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
 
 
+class RunningError(ConsoleError):
+    """Another process trains the run."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        super().__init__(
+            f"{run.run_id} is still training.",
+            remedy=f"Watch it: tpu-console attach {run.run_id}, or stop it: tpu-console stop {run.run_id}",
+        )
+
+
 def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     """Create the run directory of a configuration.
 
@@ -36,30 +47,61 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     return run
 
 
-def start_host(run: RunDirectory) -> subprocess.Popen[bytes]:
+def start_host(run: RunDirectory, resumes: str | None = None, lock: int | None = None) -> subprocess.Popen[bytes]:
     """Start the process that trains a prepared run.
 
     It has no terminal and its own session, and its output goes to ``console.log``. `-P` keeps the current folder off
     the import path, where a user's file could hide a module.
 
+    Args:
+        run: The run.
+        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
+        lock: The run's lock from `lock_run`, which the process then holds; taken here by default.
+
     Raises:
         ConsoleError: It cannot be started.
     """
+    lock = lock_run(run) if lock is None else lock
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
+    command = [sys.executable, "-P", "-m", "tpu_console.engine.process.main"]
     try:
         with open(run.log, "ab", opener=open_private) as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "tpu_console.engine.process.main", str(run.path)],
+                [*command, str(run.path), *([] if resumes is None else [resumes])],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                pass_fds=(lock,),
                 env=environment,
             )
     except OSError as error:
         raise ConsoleError(f"The training process cannot be started: {error.strerror}.") from error
+    finally:
+        os.close(lock)
     # Written here too, so that a process that dies immediately is seen to be dead. On a disk that has just become full
     # only the process itself can write it, because it has the reserve.
     with suppress(OSError):
         write_heartbeat(run, process.pid)
     return process
+
+
+def lock_run(run: RunDirectory) -> int:
+    """Lock a run's folder for one training process, until the returned descriptor is closed everywhere.
+
+    Raises:
+        RunningError: Another process holds the lock.
+        ConsoleError: The folder cannot be written.
+    """
+    try:
+        descriptor = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise cannot_begin(run.path, error) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise RunningError(run) from error
+    except OSError:
+        pass  # a file system without locks: the heartbeat must do
+    return descriptor

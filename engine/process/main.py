@@ -1,8 +1,10 @@
-"""The process that trains a run: ``python -P -m tpu_console.engine.process.main RUN_DIRECTORY``.
+"""The process that trains a run: ``python -P -m tpu_console.engine.process.main RUN_DIRECTORY [CHECKPOINT]``.
+
+With a checkpoint's name, or an empty one, it goes on with a run that was interrupted.
 
 The main thread writes the heartbeat and handles signals and requests; the engine thread trains. SIGHUP is ignored, so
 that closing the terminal does not end the run. The first SIGINT or SIGTERM asks the run to stop and save; the second
-ends the process immediately.
+ends the process immediately. A process that SIGTERM asked ends after 20 seconds, because its machine may soon be gone.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 OK, FAILED = 0, 1
 _LONGEST_EXIT_S = 5.0
+_LONGEST_STOP_S = 18.0
 _NICENESS = 10
 
 
@@ -39,7 +42,8 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     _give_way()
     run = RunDirectory(Path(arguments[0]))
-    remove_drafts(run.path)
+    for folder in (run.path, run.checkpoints):
+        remove_drafts(folder)
     journal = JournalWriter(run.journal)
     try:
         config = load_config(run.config)
@@ -47,9 +51,10 @@ def main(arguments: list[str]) -> int:
         journal.write(RunFailed(str(error), "", "Correct the configuration and start again.", run.log.name))
         journal.close()
         return FAILED
-    engine = EngineThread(run, config, journal, source=RunSource.PROCESS)
+    resumes = arguments[1] if len(arguments) > 1 else None
+    engine = EngineThread(run, config, journal, RunSource.PROCESS, resumes)
     try:
-        heartbeat = Heartbeat(run, journal, engine.request_stop)
+        heartbeat = Heartbeat(run, journal, engine.request_stop, engine.stop_token)
     except OSError as error:
         journal.write(explain(error, run.log.name))
         journal.close()
@@ -63,9 +68,12 @@ def main(arguments: list[str]) -> int:
         except OSError as error:
             with suppress(OSError):  # the log may be on the same full disk
                 print(f"heartbeat: {error}", file=sys.stderr, flush=True)
+        if asked := engine.stop_token.inbox.end_now:
+            ended_by.append(f"A request to end it now ({asked})")
     if engine.is_alive() and not journal.has_ended:
         what = f"{ended_by[0]} ended the run before it could be saved."
-        journal.write(RunFailed(what, "", "The best checkpoint so far is kept.", run.log.name))
+        remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
+        journal.write(RunFailed(what, "", remedy, run.log.name))
     journal.close()
     return OK if engine.succeeded else FAILED
 
@@ -106,10 +114,14 @@ def _handle_signals(engine: EngineThread) -> list[str]:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if engine.stop_token.reason is None:
-            engine.request_stop(f"asked by {name}")
-        else:
+        if engine.stop_token.reason is not None:
             ended_by.append(name)
+            return
+        engine.request_stop(f"asked by {name}")
+        if number == signal.SIGTERM:
+            limit = threading.Timer(_LONGEST_STOP_S, ended_by.append, [name])
+            limit.daemon = True
+            limit.start()
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, stop)

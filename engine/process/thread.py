@@ -22,12 +22,20 @@ class EngineThread(threading.Thread):
         config: What to train.
         journal: Where events go.
         source: What trains.
+        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
 
     Attributes:
         succeeded: Whether the run finished; False until it has.
     """
 
-    def __init__(self, run: RunDirectory, config: RunConfig, journal: JournalWriter, source: RunSource) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        config: RunConfig,
+        journal: JournalWriter,
+        source: RunSource,
+        resumes: str | None = None,
+    ) -> None:
         super().__init__(name="tpu-console-engine", daemon=True)
         from ..runs.stop_token import StopToken
 
@@ -37,13 +45,16 @@ class EngineThread(threading.Thread):
         self._config = config
         self._journal = journal
         self._source = source
+        self._resumes = resumes
 
     def run(self) -> None:
         """Train; never raises."""
         # Imported here, in the thread, because it loads TensorFlow and Keras.
         from ..training.train import train_and_report
 
-        self.succeeded = train_and_report(self._run, self._config, self._journal, self.stop_token, source=self._source)
+        self.succeeded = train_and_report(
+            self._run, self._config, self._journal, self.stop_token, source=self._source, resumes=self._resumes
+        )
 
     def request_stop(self, reason: str) -> None:
         """Ask it to stop after the current execution and save, without waiting."""

@@ -70,6 +70,27 @@ class Curves:
         places = self.step.extended(step), self.epoch.extended(epoch), self.elapsed_s.extended(elapsed_s)
         return Curves(*places, metrics, running)
 
+    def until(self, step: int) -> Curves:
+        """Return the curves without the points after a step."""
+        count = int(np.searchsorted(self.step.values, step, side="right"))
+
+        def cut(column: Series) -> Series:
+            return Series(column.values[:count])
+
+        metrics = {name: cut(column) for name, column in self.metrics.items()}
+        return Curves(cut(self.step), cut(self.epoch), cut(self.elapsed_s), metrics, self.running)
+
+    def means_since(self, step: int) -> dict[str, float]:
+        """Return the mean of each metric over the steps after a step; the newest value where the column is running."""
+        begin = int(np.searchsorted(self.step.values, step, side="right"))
+        steps = np.diff(self.step.values[begin:], prepend=step)
+        means = {}
+        for name, column in self.metrics.items():
+            values = column.values[begin:]
+            if len(values):
+                means[name] = float(values[-1] if name in self.running else values @ steps / steps.sum())
+        return means
+
 
 def _matrix(
     names: tuple[str, ...], logs: Sequence[Mapping[str, float]], sorts: Mapping[tuple[str, ...], None]

@@ -22,6 +22,7 @@ class Phase(StrEnum):
     TRAINING = "training"
     VALIDATING = "validating"
     CHECKPOINTING = "checkpointing"
+    PAUSED = "paused"
     SAVING = "saving"
 
 
@@ -51,6 +52,35 @@ class RunOutcome(StrEnum):
     COMPLETED = "completed"
     EARLY = "early"
     STOPPED = "stopped"
+
+
+class StopAfter(StrEnum):
+    """What a run finishes before it stops."""
+
+    STEP = "step"
+    EPOCH = "epoch"
+
+
+class Steering(StrEnum):
+    """How a run can be steered while it trains."""
+
+    PAUSE = "pause"
+    CONTINUE = "continue"
+    EPOCHS = "epochs"
+    LEARNING_RATE = "learning_rate"
+    CHECKPOINT = "checkpoint"
+
+
+class AlertKind(StrEnum):
+    """What an alert is about."""
+
+    NAN = "nan"
+    SPIKE = "spike"
+    PLATEAU = "plateau"
+    OVERFITTING = "overfitting"
+    SLOW_EPOCH = "slow_epoch"
+    INPUT = "input"
+    DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +158,29 @@ class RunStarted:
 
     label: str
     source: str
+    pid: int
+    host: str
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunResumed:
+    """The run goes on from a checkpoint, in a new process; what it did after that checkpoint is repeated.
+
+    Args:
+        epoch: Epochs that had ended.
+        epoch_step: Steps done in the epoch after them.
+        step: Steps done in the run; 0 if there was no checkpoint.
+        elapsed_s: Seconds since `fit` began, without the time in which nothing trained.
+        pid: Process that trains.
+        host: Machine it trains on.
+        config: The run's configuration as plain values.
+    """
+
+    epoch: int
+    epoch_step: int
+    step: int
+    elapsed_s: float
     pid: int
     host: str
     config: dict[str, Any] = field(default_factory=dict)
@@ -244,7 +297,7 @@ class Progress:
         epoch: Current epoch, from 1.
         epoch_step: Steps done in this epoch.
         step: Steps done in the run.
-        elapsed_s: Seconds since `fit` began.
+        elapsed_s: Seconds since `fit` began, without pauses.
         logs: Metrics as Keras reports them: means over the epoch so far.
     """
 
@@ -278,8 +331,8 @@ class EpochEnded:
         epoch: The epoch, from 1.
         step: Steps done in the run.
         epoch_steps: Steps of this epoch.
-        elapsed_s: Seconds since `fit` began.
-        seconds: Wall time of the whole epoch.
+        elapsed_s: Seconds since `fit` began, without pauses.
+        seconds: Wall time of the whole epoch, without pauses.
         compile_s: Seconds of it until the first execution returned, in the first epoch; else 0.
         validation_s: Seconds of it spent validating.
         step_ms: Milliseconds per step, without compilation and validation; None if no step could be timed.
@@ -420,13 +473,76 @@ class Noticed:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Someone asked the run to stop; it ends after the current execution and is saved.
+    """Someone asked the run to stop; it ends after the current execution or epoch and is saved.
 
     Args:
         reason: Who asked and how, such as ``asked from the console``.
+        after: What it finishes first: ``step`` or ``epoch``.
     """
 
     reason: str
+    after: str = StopAfter.STEP
+
+
+@dataclass(frozen=True, slots=True)
+class Steered:
+    """The answer to a request to steer the run.
+
+    Args:
+        action: ``pause``, ``continue``, ``epochs``, ``learning_rate`` or ``checkpoint``.
+        by: Who asked and how, such as ``requested with tpu-console pause``.
+        epoch: Current epoch, from 1; 0 before the first.
+        step: Steps done in the run when it took effect.
+        elapsed_s: Seconds since `fit` began, without pauses.
+        before: The value before; None if there is none.
+        after: The new value; None if there is none.
+        refused: Why nothing was changed; empty if it was done.
+        request: The request's number.
+    """
+
+    action: str
+    by: str
+    epoch: int
+    step: int
+    elapsed_s: float
+    before: float | None = None
+    after: float | None = None
+    refused: str = ""
+    request: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alerted:
+    """Something about the run needs attention.
+
+    Args:
+        kind: ``nan``, ``spike``, ``plateau``, ``overfitting``, ``slow_epoch``, ``input`` or ``disk``.
+        message: What happened and what to do, in one or two sentences.
+        epoch: Current epoch, from 1; 0 before the first.
+        step: Steps done in the run.
+        stops: Whether the run stops because of it.
+    """
+
+    kind: str
+    message: str
+    epoch: int
+    step: int
+    stops: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """The run has a time budget, counted from its start; it stops and saves before the budget ends.
+
+    Args:
+        seconds: The budget.
+        ends_at: Unix time at which it ends.
+        limit: The configuration's `budget`, such as ``8h30m`` or ``kaggle``.
+    """
+
+    seconds: float
+    ends_at: float
+    limit: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,6 +579,7 @@ class RunFailed:
 
 Event = (
     RunStarted
+    | RunResumed
     | PhaseStarted
     | AcceleratorReady
     | DataReady
@@ -479,6 +596,9 @@ Event = (
     | CheckpointSaved
     | Noticed
     | StopRequested
+    | Steered
+    | Alerted
+    | BudgetSet
     | RunFinished
     | RunFailed
 )

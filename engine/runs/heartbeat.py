@@ -1,4 +1,4 @@
-"""The heartbeat of a run: shows that it is alive, and reads requests to stop.
+"""The heartbeat of a run: shows that it is alive, and reads requests.
 
 Whatever trains owns one `Heartbeat`. The main thread of a training process calls it; a notebook and the console run
 it in a `HeartbeatThread`.
@@ -10,11 +10,13 @@ import json
 import os
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..machine.process_identity import identify
 from ..sanitize import printable
 from ..storage.files import is_disk_full, read_bytes, write_whole
+from .requests import LARGEST_REQUEST, Action, take_requests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +24,12 @@ if TYPE_CHECKING:
 
     from .journal import JournalWriter
     from .run_directory import RunDirectory
+    from .stop_token import StopToken
 
 BEAT_S = 1.0
 TICK_S = 0.1
 _DIGITS = 9
 _HEARTBEAT_ROOM = 16 << 10  # its draft, and a block for the folder
-_LARGEST_REQUEST = 64 << 10
 
 
 def request_stop(run: RunDirectory, reason: str) -> None:
@@ -75,12 +77,21 @@ class Heartbeat:
         run: The run.
         journal: Its journal; flushed at every tick.
         on_stop: Called with the reason of each request to stop.
+        token: Gets the other requests, and announces a stop in the journal as soon as it is requested, even while
+            nothing else can be written, such as during a compilation; None if the run cannot be steered.
     """
 
-    def __init__(self, run: RunDirectory, journal: JournalWriter, on_stop: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        journal: JournalWriter,
+        on_stop: Callable[[str], None],
+        token: StopToken | None = None,
+    ) -> None:
         self._run = run
         self._journal = journal
         self._on_stop = on_stop
+        self._token = token
         self._next_beat = 0.0
         run.control.mkdir(mode=0o700, exist_ok=True)
         self._waiting: int | None = None
@@ -104,8 +115,18 @@ class Heartbeat:
         request = self._run.stop_request
         if request.exists():
             self._on_stop(_reason(request))
-            request.unlink(missing_ok=True)
+            with suppress(OSError):  # not a file; it asks again, which changes nothing
+                request.unlink()
+        if self._token is not None and not self._journal.has_ended:
+            self._pass_on(self._token)
         self._journal.flush()
+
+    def _pass_on(self, token: StopToken) -> None:
+        for request in take_requests(self._run):
+            if request.action != Action.STOP_AFTER_EPOCH or not token.request_after_epoch(request.by):
+                token.inbox.put(request)
+        for news in token.news():
+            self._journal.write(news)
 
     def _write_waiting(self) -> None:
         """Write into the heartbeat how many events wait for space on a full disk, if the number changed."""
@@ -122,7 +143,7 @@ class Heartbeat:
 
 def _reason(request: Path) -> str:
     try:
-        return printable(str(json.loads(read_bytes(request, _LARGEST_REQUEST))["reason"]))
+        return printable(str(json.loads(read_bytes(request, LARGEST_REQUEST))["reason"]))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return "asked by a control file"
 

@@ -192,6 +192,8 @@ class JournalWriter:
         self.is_full = False
         self.dropped = 0
         if stat.S_ISREG(os.fstat(self._fd).st_mode):
+            if _is_torn(path):  # by a process that was killed: its last line must not swallow the next one
+                self._waiting.append(_Line(b"\n", Noticed))
             self._reserve = Reserve(path.with_name(RESERVE_NAME))
             self._replenish()
 
@@ -328,6 +330,13 @@ class JournalWriter:
         dropped, self.dropped = self.dropped, 0
         lost = f"; {dropped:,} measurements between epoch ends were not recorded" if dropped else ""
         return Noticed(f"The disk was full and has room again. Every epoch is recorded{lost}.")
+
+
+def _is_torn(path: Path) -> bool:
+    with open_regular(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) not in {b"", b"\n"}
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:

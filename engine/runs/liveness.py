@@ -45,7 +45,7 @@ CLOCK_TRUST_S = 86_400.0
 """Age in seconds from which a single look trusts the clocks without watching. Clocks differ by less than a day, even
 with wrong time zones, and a list of runs that died weeks ago must not wait for each of them."""
 
-_LARGEST_HEARTBEAT = 64 << 10
+LARGEST_HEARTBEAT = 64 << 10
 
 
 class Liveness(StrEnum):
@@ -202,7 +202,7 @@ def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
     """Return a heartbeat's modification time in nanoseconds and its content; empty if damaged."""
     # Opening the file, not only reading its status, makes a network file system ask its server.
     with open_regular(run.heartbeat) as file:
-        content = file.read(_LARGEST_HEARTBEAT)
+        content = file.read(LARGEST_HEARTBEAT)
         beat_ns = os.fstat(file.fileno()).st_mtime_ns
     try:
         beat = json.loads(content)

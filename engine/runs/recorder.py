@@ -6,12 +6,13 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .events import Noticed, PhaseStarted, StopRequested
+from .events import Noticed, PhaseStarted
 from .stop_token import StopToken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from .deadline import Deadline
     from .events import Event, Phase, RunFailed
     from .journal import JournalWriter
     from .run_directory import RunDirectory
@@ -25,6 +26,9 @@ class Team(Protocol):
 
     def attach(self, model: Any) -> None:
         """Count the steps of a compiled model, before `fit` is called."""
+
+    def request_stop(self, reason: str) -> None:
+        """Ask all hosts to stop after the same step."""
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""
@@ -43,6 +47,7 @@ class Recorder:
         stop_token: How the run is asked to stop.
         leaves_out: Events that only listeners get: of several hosts, one writes the progress of training.
         team: The hosts of the run, once they have joined; None for a single host.
+        deadline: When the run has to stop; None without a time budget.
     """
 
     run: RunDirectory
@@ -50,8 +55,8 @@ class Recorder:
     stop_token: StopToken = field(default_factory=StopToken)
     leaves_out: tuple[type[Event], ...] = ()
     team: Team | None = None
+    deadline: Deadline | None = None
     _phase: Phase | None = None
-    _stop_written: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _listeners: tuple[Callable[[Event], object], ...] = ()
 
@@ -79,13 +84,26 @@ class Recorder:
         """Write a message for the user."""
         self.emit(Noticed(message))
 
+    def keep_to(self, deadline: Deadline) -> None:
+        """Stop in time for a deadline."""
+        self.deadline = deadline
+        self.listen(deadline.hear)
+        self.emit(deadline.event)
+
+    def request_stop(self, reason: str) -> None:
+        """Ask the run, on all its hosts, to stop after the current execution."""
+        if self.team is not None:
+            self.team.request_stop(reason)
+        else:
+            self.stop_token.request(reason)
+
     def should_stop(self) -> bool:
         """Return whether the run was asked to stop; writes the request to the journal once."""
-        reason = self.stop_token.reason
-        if reason is None:
-            return False
-        with self._lock:
-            was_written, self._stop_written = self._stop_written, True
-        if not was_written:
-            self.emit(StopRequested(reason))
-        return True
+        for news in self.stop_token.news():
+            self.emit(news)
+        return self.stop_token.reason is not None
+
+    @property
+    def phase(self) -> Phase | None:
+        """The current phase; None before the first."""
+        return self._phase

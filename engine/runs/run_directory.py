@@ -7,7 +7,8 @@
 ``heartbeat.json``     who trains, written once and touched every second while it does
 ``reserved-space``     space for the last events on a full disk; removed when the run ends
 ``control/``           requests from consoles, one file each
-``checkpoints/``       ``best.keras``
+``lock``               locked by the process that trains
+``checkpoints/``       ``best.keras``, and ``state-*.ckpt`` to resume from
 ``tensorboard/``       event files
 ``cache/``             decoded examples while training, if they do not fit in memory
 ``model.keras``        the saved model

@@ -51,8 +51,14 @@ class PastRun:
             steps_per_epoch: Steps of each.
             batch: Examples per replica and step.
         """
-        step_s = self.step_ms / 1e3 * batch / self.batch
-        return self.rest_s + epochs * (steps_per_epoch * step_s + self.epoch_s)
+        return self.rest_s + epochs * self._of_epoch(steps_per_epoch, batch)
+
+    def epochs(self, seconds: float, steps_per_epoch: int, batch: int) -> int:
+        """Return how many epochs fit into a time at this pace; the arguments are those of `seconds`."""
+        return max(0, int((seconds - self.rest_s) / max(1e-9, self._of_epoch(steps_per_epoch, batch))))
+
+    def _of_epoch(self, steps_per_epoch: int, batch: int) -> float:
+        return steps_per_epoch * self.step_ms / 1e3 * batch / self.batch + self.epoch_s
 
 
 _PACES = KeyedStore[dict[str, PastRun]]("paces.json", dict[str, PastRun])
@@ -88,7 +94,7 @@ class Stopwatch:
         took = PastRun(
             step_ms=step_ms,
             epoch_s=max(0.0, (epochs_s - state.epochs[-1].step * step_ms / 1e3) / len(state.epochs)),
-            rest_s=max(0.0, state.last_at - state.started_at - epochs_s),
+            rest_s=max(0.0, state.took_s - epochs_s - state.phase_s.get(Phase.PAUSED, 0.0)),
             batch=self._batch,
             day=today(),
         )

@@ -36,7 +36,7 @@ class Series:
 
     __slots__ = ("_buffer", "_length")
 
-    def __init__(self, values: Sequence[float] = ()) -> None:
+    def __init__(self, values: Sequence[float] | NDArray[Any] = ()) -> None:
         self._buffer = _Buffer(max(16, len(values)))
         self._buffer.data[: len(values)] = values
         self._buffer.used = self._length = len(values)

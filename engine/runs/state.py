@@ -16,6 +16,8 @@ import numpy as np
 from .curves import Curves
 from .events import (
     AcceleratorReady,
+    Alerted,
+    BudgetSet,
     CheckpointSaved,
     DataReady,
     EpochEnded,
@@ -32,7 +34,10 @@ from .events import (
     ReplicaMemory,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunStarted,
+    Steered,
+    Steering,
     StopRequested,
     Translated,
     ValidationProgress,
@@ -85,10 +90,15 @@ class RunState:
         lost: The hosts that are gone.
         checkpoint: The newest checkpoint.
         notices: Messages to the user, oldest first; the newest 2000.
-        stop: The request to stop, if there was one.
+        stop: The newest request to stop, if there was one.
+        steered: The answers to requests to steer the run, oldest first; the newest 2000.
+        alerts: What needs attention, oldest first; the newest 2000.
+        budget: The run's time budget, if it has one.
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
         skipped: Journal records that were not understood.
+        resumed: Where the run was resumed, oldest first.
+        away_s: Seconds in which nothing trained, between an interruption and its `resume`.
     """
 
     started: RunStarted | None = None
@@ -118,9 +128,19 @@ class RunState:
     checkpoint: CheckpointSaved | None = None
     notices: tuple[str, ...] = ()
     stop: StopRequested | None = None
+    steered: tuple[Steered, ...] = ()
+    alerts: tuple[Alerted, ...] = ()
+    budget: BudgetSet | None = None
     end: RunFinished | RunFailed | None = None
     last_at: float = 0.0
     skipped: int = 0
+    resumed: tuple[RunResumed, ...] = ()
+    away_s: float = 0.0
+
+    @property
+    def took_s(self) -> float:
+        """Seconds from the first event to the newest, without those in which nothing trained."""
+        return self.last_at - self.started_at - self.away_s
 
     @property
     def monitor(self) -> str:
@@ -157,6 +177,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
         event: What happened.
         at: When, as Unix time in seconds.
     """
+    if isinstance(event, RunResumed):
+        return _resumed(state, event, at)
     state = replace(state, last_at=at)
     match event:
         case Progress():
@@ -195,6 +217,12 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return replace(state, notices=(*state.notices[1 - _MOST_NOTICES :], event.message))
         case StopRequested():
             return replace(state, stop=event)
+        case Steered():
+            return _with_steering(state, event)
+        case Alerted():
+            return replace(state, alerts=(*state.alerts[1 - _MOST_NOTICES :], event))
+        case BudgetSet():
+            return replace(state, budget=event)
         case RunFinished() | RunFailed():
             return replace(_phase_closed(state, at), end=event)
 
@@ -273,6 +301,40 @@ def _intervals(
     return Intervals(epoch, epoch_step, (last.epoch, last.epoch_step, last.logs) if last is not None else None)
 
 
+def epochs_until(epochs: Sequence[EpochEnded], resumed: RunResumed) -> list[EpochEnded]:
+    """Return the epochs that a resumed run does not repeat."""
+    return [epoch for epoch in epochs if epoch.epoch <= resumed.epoch]
+
+
+def _resumed(state: RunState, event: RunResumed, at: float) -> RunState:
+    """Drop what the run did after its checkpoint: it is repeated."""
+    state = _phase_closed(state, state.last_at)
+    train = state.train.until(event.step)
+    logs = train.means_since(event.step - event.epoch_step)
+    last = int(train.step.last or event.step)
+    done = event.epoch_step - (event.step - last)
+    progress = Progress(event.epoch + 1, max(done, 0), last, event.elapsed_s, logs) if event.step else None
+    started = state.started
+    return replace(
+        state,
+        started=started and replace(started, pid=event.pid, host=event.host, config=event.config),
+        progress=progress,
+        progress_at=at,
+        train=train,
+        validation=state.validation.until(event.step),
+        epochs=GrowingSequence(epochs_until(state.epochs, event)),
+        host_curves={process: curves.until(event.step) for process, curves in state.host_curves.items()},
+        input_curve=state.input_curve.until(event.step),
+        speed=state.speed.until(event.step),
+        lost=(),
+        stop=None,
+        end=None,
+        last_at=at,
+        resumed=(*state.resumed[1 - _MOST_NOTICES :], event),
+        away_s=state.away_s + max(0.0, at - state.last_at),
+    )
+
+
 def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     logs = {name.removeprefix("val_"): value for name, value in event.logs.items() if name.startswith("val_")}
     validation = state.validation
@@ -289,6 +351,13 @@ def _with_epoch(state: RunState, event: EpochEnded) -> RunState:
     speed = state.speed.extended([event.step], [float(event.epoch)], [event.elapsed_s], [values])
     epochs = state.epochs if isinstance(state.epochs, GrowingSequence) else GrowingSequence(state.epochs)
     return replace(state, epochs=epochs.appended(event), validation=validation, speed=speed)
+
+
+def _with_steering(state: RunState, event: Steered) -> RunState:
+    state = replace(state, steered=(*state.steered[1 - _MOST_NOTICES :], event))
+    if event.action != Steering.EPOCHS or event.refused or not event.after or state.fit is None:
+        return state
+    return replace(state, fit=replace(state.fit, epochs=int(event.after)))
 
 
 def _with_host(state: RunState, event: HostSampled) -> RunState:

@@ -23,11 +23,7 @@ _WITHOUT_FALLOCATE = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS}
 
 
 class Reserve:
-    """Disk space reserved in a file, to be released when the disk is full.
-
-    Args:
-        path: The file; readable by the user only.
-    """
+    """Disk space reserved in a private file, to be released when the disk is full."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -99,11 +95,7 @@ def free_bytes(folder: Path) -> int | None:
 def disk_full(folder: Path, what: str, needed: int | None = None, remedy: str = "") -> DiskFullError:
     """Return the error that says which disk is full and how much space is needed.
 
-    Args:
-        folder: The folder that could not be written to.
-        what: What was not written, as the subject of a sentence: ``the model``.
-        needed: Its size in bytes; None if unknown.
-        remedy: What to do next.
+    `what` was not written, as the subject of a sentence: ``the model``; `needed` is its size in bytes.
     """
     free = free_bytes(folder)
     sizes = [f"{size_text(free)} are free there"] if free is not None else []

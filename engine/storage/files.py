@@ -34,10 +34,7 @@ class TooLargeError(OSError):
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Return whether an error means that the disk or the user's quota is full.
-
-    TensorFlow and HDF5 raise errors of other classes, with the system's message in their text.
-    """
+    """Return whether an error, also of TensorFlow or HDF5, means that the disk or the user's quota is full."""
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno in _FULL
     return any(os.strerror(number) in str(error) for number in _FULL)
@@ -76,10 +73,6 @@ def _require_regular(mode: int, path: str | Path) -> None:
 def read_bytes(path: str | Path, limit: int) -> bytes:
     """Read a small regular file.
 
-    Args:
-        path: The file.
-        limit: The largest size that is accepted, in bytes.
-
     Raises:
         NotAFileError: The path is not a regular file.
         TooLargeError: The file is larger than `limit`.
@@ -93,22 +86,12 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
 
 
 def read_text(path: str | Path, limit: int) -> str:
-    """Read a small regular file of UTF-8 text.
-
-    Raises:
-        NotAFileError, TooLargeError, OSError: As `read_bytes`.
-        UnicodeDecodeError: It is not UTF-8.
-    """
+    """Read a small regular file of UTF-8 text; raises the errors of `read_bytes`, or `UnicodeDecodeError`."""
     return read_bytes(path, limit).decode("utf-8")
 
 
 def read_json(path: str | Path, limit: int) -> Any:
-    """Read a small regular file of JSON.
-
-    Raises:
-        NotAFileError, TooLargeError, OSError: As `read_bytes`.
-        ValueError: It is not JSON, or is nested too deeply to be read.
-    """
+    """Read a small regular file of JSON; raises the errors of `read_bytes`, or `ValueError`."""
     try:
         return json.loads(read_bytes(path, limit))
     except RecursionError:
@@ -118,10 +101,7 @@ def read_json(path: str | Path, limit: int) -> Any:
 def make_private_folder(path: Path) -> None:
     """Create a folder and its missing parents, each for the user only (0700), whatever the umask is.
 
-    Folders that exist keep their permissions.
-
-    Raises:
-        OSError: One of them cannot be created, or is not a folder.
+    Folders that exist keep their permissions. Raises an `OSError` if one cannot be created.
     """
     missing = []
     folder = path
@@ -141,14 +121,8 @@ def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
     """Write a file whole or not at all: the body writes a draft, which then replaces the file.
 
     The draft is synced before it is renamed, so that after a power failure the file is the old or the new one. It has
-    the file's extension, because Keras requires it.
-
-    Args:
-        path: The file.
-        private: Make it readable by the user only (0600), whatever the umask is.
-
-    Raises:
-        OSError: It cannot be written; what was there before is untouched.
+    the file's extension, because Keras requires it. A private file is readable by the user only (0600), whatever the
+    umask is. Raises an `OSError` if it cannot be written; what was there before is untouched.
     """
     draft = path.with_name(f"{_DRAFT}{os.getpid()}-{path.name}")
     try:
@@ -165,11 +139,7 @@ def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a small file whole or not at all, readable by the user only.
-
-    Raises:
-        OSError: It cannot be written; what was there before is untouched.
-    """
+    """Write a small file whole or not at all, for the user only; raises `OSError` if it cannot be written."""
     data = content.encode("utf-8") if isinstance(content, str) else content
     with whole_file(path) as draft, open(draft, "wb", opener=open_private) as file:
         file.write(data)
@@ -202,30 +172,18 @@ def remove_drafts(folder: Path) -> None:
     Drafts of running processes stay, and so do drafts of the last minute: they may belong to another machine that
     shares the folder.
     """
+    import psutil
+
     for draft in drafts_in(folder):
         pid = draft.name.removeprefix(_DRAFT).partition("-")[0]
-        with suppress(OSError):
+        with suppress(OSError, OverflowError):  # a number that is no process ID
             is_old = time.time() - draft.lstat().st_mtime > _LONGEST_DRAFT_S
-            if is_old and not (pid.isdecimal() and _is_running(int(pid))):
+            if is_old and not (pid.isdecimal() and psutil.pid_exists(int(pid))):
                 draft.unlink()
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
 def sync(path: str | Path) -> None:
-    """Wait until a file's content, or a folder's list of files, is on disk.
-
-    Raises:
-        OSError: It cannot be opened or written.
-    """
+    """Wait until a file's content, or a folder's list of files, is on disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

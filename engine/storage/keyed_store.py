@@ -30,11 +30,7 @@ def today() -> str:
 
 
 def key_of(values: Any) -> str:
-    """Return a key made of everything that a value depends on.
-
-    Args:
-        values: Plain values; anything else counts by its text.
-    """
+    """Return a key made of everything that a value depends on; what is no plain value counts by its text."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -43,12 +39,9 @@ def _beside_runs() -> Path:
 
 
 class KeyedStore(Generic[Value]):
-    """The newest 200 values of one kind.
+    """The newest 200 values of one kind, in a file beside the runs by default.
 
-    Args:
-        name: The file's name.
-        kind: Type of a value: a dataclass, or a dictionary of dataclasses. Entries of another type count as missing.
-        folder: Returns the file's folder; by default the one with the runs in it.
+    `kind` is a dataclass, or a dictionary of dataclasses; entries of another type count as missing.
     """
 
     def __init__(self, name: str, kind: Any, folder: Callable[[], Path] = _beside_runs) -> None:

@@ -14,30 +14,21 @@ HOME_VARIABLE = "TPU_CONSOLE_HOME"
 
 
 def runs_folder() -> Path:
-    """Return the folder with one folder per run; it need not exist yet.
-
-    ``$TPU_CONSOLE_HOME/runs`` when that variable is set, else under the user data directory.
-    """
+    """Return the folder with one folder per run; it need not exist yet."""
     home = os.environ.get(HOME_VARIABLE)
     base = Path(home).expanduser() if home else Path(platformdirs.user_data_dir(APP_NAME))
     return base / "runs"
 
 
 def user_presets_folder() -> Path:
-    """Return the folder with the user's presets; it need not exist.
-
-    ``$TPU_CONSOLE_HOME/presets`` when that variable is set, else under the user configuration directory.
-    """
+    """Return the folder with the user's presets; it need not exist."""
     home = os.environ.get(HOME_VARIABLE)
     base = Path(home).expanduser() if home else Path(platformdirs.user_config_dir(APP_NAME))
     return base / "presets"
 
 
 def cache_folder() -> Path:
-    """Return the folder for values that can be computed again; it need not exist.
-
-    ``$TPU_CONSOLE_HOME/cache`` when that variable is set, else the user cache directory.
-    """
+    """Return the folder for values that can be computed again; it need not exist."""
     home = os.environ.get(HOME_VARIABLE)
     return Path(home).expanduser() / "cache" if home else Path(platformdirs.user_cache_dir(APP_NAME))
 

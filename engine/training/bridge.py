@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -25,7 +26,9 @@ from ..runs.recorder import Recorder
 from .notebook import NotebookRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ..runs.checkpoint import Header
 
 PROGRESS_S = 0.1
 """Shortest time between two progress events."""
@@ -44,7 +47,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         replica_batch: Examples per step and replica; None if unknown.
         execution_reason: Why `steps_per_execution` has its value.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
-        epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`.
+        epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`. May be
+            changed between them.
+        resumed: Where the run was when it was interrupted; None if it begins.
         clock: Monotonic seconds.
 
     Example::
@@ -64,6 +69,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         execution_reason: str = "",
         monitor: str = "",
         epochs: int | None = None,
+        resumed: Header | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__()
@@ -72,7 +78,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._replica_batch = replica_batch
         self.execution_reason = execution_reason
         self._monitor = monitor
-        self._epochs = epochs
+        self.epochs = epochs
+        self._resumed = resumed
         self._clock = clock
         self._notebook: NotebookRun | None = None
         self._lock = threading.Lock()
@@ -87,11 +94,40 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         """Epochs that ended, over every `fit` of the run."""
         return self._epoch
 
+    def where(self) -> tuple[int, int, float]:
+        """Return the current epoch, from 1, the steps done in the run, and the seconds of training."""
+        with self._lock:
+            return self._epoch, self._step + self._epoch_step, self._clock() - self._began
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Leave the time of the block, in which training is paused, out of every time."""
+        if self._held is not None:
+            self._held.wait()
+        began = self._clock()
+        try:
+            yield
+        finally:
+            with self._lock:
+                paused_s = self._clock() - began
+                self._began += paused_s
+                self._epoch_began += paused_s
+                if self._test_began is not None:
+                    self._test_began += paused_s
+
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds since the run's first `fit` began, and those of the current epoch."""
+        now = self._clock()
+        return now - self._began, now - self._epoch_began
+
     def _reset(self) -> None:
-        self._began = self._clock()
-        self._step = 0  # steps of the epochs that ended
-        self._epoch = 0
+        at = self._resumed
+        self._began = self._clock() - (at.elapsed_s if at else 0.0)
+        self._step = at.step - at.epoch_step if at else 0  # steps of the epochs that ended
+        self._epoch = at.epoch if at else 0
         self._epoch_step = 0
+        # Of an epoch that was begun before: its steps and seconds until then.
+        self._earlier_steps, self._earlier_s = (at.epoch_step, at.epoch_s) if at else (0, 0.0)
         self._epoch_began = self._began
         self._next_progress = 0.0
         self._first_execution_s: float | None = None
@@ -125,7 +161,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         params = self.params or {}
         self._recorder.emit(
             FitStarted(
-                epochs=self._epochs or int(params.get("epochs") or 1),
+                epochs=self.epochs or int(params.get("epochs") or 1),
                 steps_per_epoch=_positive(params.get("steps")),
                 global_batch=self._global_batch,
                 replica_batch=self._replica_batch,
@@ -141,10 +177,10 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if self._held is not None:
             self._held.wait()
         self._epoch = epoch + 1
-        self._epoch_step = 0
-        self._epoch_began = self._clock()
-        self._untimed_s = self._validation_s = self._compile_s = 0.0
-        self._untimed_steps = 0
+        self._epoch_step = self._untimed_steps = self._earlier_steps
+        self._epoch_began = self._clock() - self._earlier_s
+        self._validation_s = self._compile_s = 0.0
+        self._untimed_s = self._earlier_s
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report progress; called once per execution, possibly from several threads in parallel."""
@@ -154,12 +190,12 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             if first and batch == 0:
                 # Before 3.11 Keras names an execution by its first step, since then by its last.
                 self._steps_behind = int(getattr(self._trained, "steps_per_execution", 1) or 1)
-            epoch_step = batch + self._steps_behind
+            epoch_step = self._earlier_steps + batch + self._steps_behind
             if epoch_step <= self._epoch_step:
                 return  # an older execution whose report came late
             self._epoch_step = epoch_step
             if first:
-                self._compile_s = self._first_execution_s = now - self._epoch_began
+                self._compile_s = self._first_execution_s = now - self._epoch_began - self._earlier_s
                 self._untimed_s += self._compile_s
                 self._untimed_steps = self._epoch_step
             due = now >= self._next_progress
@@ -212,6 +248,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         now = self._clock()
         seconds = now - self._epoch_began
         self._step += self._epoch_step
+        self._earlier_steps, self._earlier_s = 0, 0.0
         timed_steps = self._epoch_step - self._untimed_steps
         timed_s = seconds - self._untimed_s - self._validation_s
         step_s = timed_s / timed_steps if timed_steps > 0 and timed_s > 0 else None
@@ -231,7 +268,9 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 logs=_numbers(logs),
             )
         )
-        if not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
+        self._epoch_step = 0  # they are counted in the run's steps now
+        # The engine's runs have alerts instead.
+        if self._notebook is not None and not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
             self._has_warned = True
             self._recorder.notice(
                 f"The loss became NaN or infinite in epoch {epoch + 1}. Stop the run to save quota, then lower the "

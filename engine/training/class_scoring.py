@@ -100,7 +100,9 @@ def _is_in_a_hurry(recorder: Recorder) -> bool:
         return True  # validation times differ between hosts, and all hosts must decide the same
     from .summary import state_of
 
-    measured = [epoch.validation_s for epoch in state_of(recorder).epochs if epoch.validation_s]
+    # A validation that was cut short by the stop has no metrics, and does not say how long one takes.
+    ended = state_of(recorder).epochs
+    measured = [epoch.validation_s for epoch in ended if any(name.startswith("val_") for name in epoch.logs)]
     return not measured or measured[-1] > _LONGEST_AFTER_STOP_S
 
 

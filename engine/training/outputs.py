@@ -85,14 +85,14 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         super().__init__()
         self._recorder = recorder
         self._monitor = monitor
-        self._best = math.inf
+        self.value: float | None = None  # of the best epoch so far
         self._is_failing = False
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Save the model if its metric is the best so far."""
         value = (logs or {}).get(self._monitor, math.nan)
-        if not self._sign * value < self._best:
+        if not self._sign * value < (math.inf if self.value is None else self._sign * self.value):
             return  # also if it is NaN, or was not measured in this epoch
         path = self._recorder.run.checkpoints / "best.keras"
         self._recorder.enter(Phase.CHECKPOINTING)
@@ -104,9 +104,9 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             self._is_failing = True
         else:
             self._is_failing = False
-            self._best = self._sign * value
+            self.value = float(value)
             relative = str(path.relative_to(self._recorder.run.path))
-            self._recorder.emit(CheckpointSaved(epoch + 1, relative, self._monitor, float(value)))
+            self._recorder.emit(CheckpointSaved(epoch + 1, relative, self._monitor, self.value))
         self._recorder.enter(Phase.TRAINING)
 
 

@@ -59,7 +59,7 @@ def summary_of(state: RunState, outcome: RunOutcome, reason: str, classes: Class
         "parameters": state.model.parameters if state.model else 0,
         "epochs": len(state.epochs),
         "steps": state.epochs[-1].step if state.epochs else 0,
-        "seconds": state.last_at - state.started_at,
+        "seconds": state.took_s,
         "phase_seconds": dict(state.phase_s),
         "median_step_ms": timed[len(timed) // 2] if timed else None,
         "median_examples_per_s": rates[len(rates) // 2] if rates else None,

@@ -8,17 +8,23 @@ from __future__ import annotations
 import json
 import os
 import socket
-from contextlib import suppress
+import time
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
+from ..config.accelerator import parse_accelerator
+from ..config.budget import budget_seconds
+from ..config.run_config import journal_values
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
+from ..runs.checkpoint import read_checkpoint
+from ..runs.deadline import Deadline
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -27,6 +33,7 @@ from ..runs.events import (
     Progress,
     RunFinished,
     RunOutcome,
+    RunResumed,
     RunStarted,
     ValidationProgress,
 )
@@ -39,22 +46,33 @@ from ..storage.files import open_private, write_whole
 from .summary import state_of, summarise
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from ..accelerators.accelerator import Accelerator
     from ..accelerators.backend import BackendChoice
     from ..accelerators.hosts.membership import Membership
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
+    from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
     from ..runs.journal import JournalWriter
     from ..runs.run_directory import RunDirectory
     from ..runs.stop_token import StopToken
     from .bridge import BridgeCallback
+    from .checkpoints import Arrays, Checkpoints
+    from .steering import SteeringCallback
 
 
 def train_and_report(
-    run: RunDirectory, config: RunConfig, journal: JournalWriter, stop_token: StopToken, *, source: RunSource
+    run: RunDirectory,
+    config: RunConfig,
+    journal: JournalWriter,
+    stop_token: StopToken,
+    *,
+    source: RunSource,
+    resumes: str | None = None,
 ) -> bool:
     """Train, and write how it ended as the run's last event.
 
@@ -64,15 +82,17 @@ def train_and_report(
         journal: Its journal.
         stop_token: How the run is asked to stop.
         source: What trains.
+        resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
 
     Returns:
         Whether the run finished; False when it failed.
     """
     recorder = Recorder(run, journal, stop_token)
-    values = config.model_dump(mode="json")
-    recorder.emit(RunStarted(config.name, source, os.getpid(), socket.gethostname(), values))
+    values = journal_values(config)
+    started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
     try:
-        recorder.emit(_train(recorder, config, source))
+        saved = _begin(recorder, started, resumes)
+        recorder.emit(_train(recorder, config, source, saved))
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
         recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
@@ -89,16 +109,41 @@ def train_and_report(
     return True
 
 
+def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
+    """Write the first event of a run or of its continuation; return the checkpoint, if there is one."""
+    if resumes is None:
+        recorder.emit(started)
+        return None
+    saved = read_checkpoint(recorder.run.checkpoints / resumes) if resumes else None
+    at = saved[0] if saved else None
+    recorder.emit(
+        RunResumed(
+            epoch=at.epoch if at else 0,
+            epoch_step=at.epoch_step if at else 0,
+            step=at.step if at else 0,
+            elapsed_s=at.elapsed_s if at else 0.0,
+            pid=started.pid,
+            host=started.host,
+            config=started.config,
+        )
+    )
+    return saved
+
+
 def _log_traceback(run: RunDirectory, error: BaseException) -> None:
     # On a full disk the traceback is lost, and the last event still says what happened.
     with suppress(OSError), open(run.log, "a", encoding="utf-8", opener=open_private) as log:
         log.write(log_text(error))
 
 
-def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinished:
+def _train(
+    recorder: Recorder, config: RunConfig, source: RunSource, saved: tuple[Header, Arrays] | None
+) -> RunFinished:
     hardware = detect_hardware()
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
+    if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
+        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
@@ -108,26 +153,40 @@ def _train(recorder: Recorder, config: RunConfig, source: RunSource) -> RunFinis
 
     from ..monitoring.sampler import Sampler
 
-    accelerator = _connect(recorder, config, backend_choice, membership)
+    start = f"at step {saved[0].step:,}" if saved is not None else ""
+    accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
-    with Sampler(recorder, accelerator), accelerator.scope():
-        finished = _fit_and_save(recorder, config, accelerator, data, stopwatch)
+    with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
+        finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
 
 
+def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
+    """Watch for what needs attention; of several hosts, one does."""
+    from ..monitoring.alerts import AlertWatch
+    from ..monitoring.webhook import Webhook
+
+    if recorder.team is not None and not recorder.team.is_leader:
+        return nullcontext()
+    options, webhook = config.alerts, None
+    if options.webhook:
+        webhook = Webhook(options.webhook, recorder.run.run_id, options.webhook_per_minute, recorder.notice)
+    return AlertWatch(recorder, options, webhook)
+
+
 def _connect(
-    recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None
+    recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None, start: str
 ) -> Accelerator:
     """Join the other hosts, if any, and connect the devices."""
     from ..accelerators import connect as accelerators
 
     _enter(recorder, Phase.CONNECTING)
     if membership is not None:
-        _join(recorder, config, membership)
+        _join(recorder, config, membership, start)
     accelerator = accelerators.connect(config, backend_choice)
     if recorder.team is not None:
         accelerator = accelerator.with_hosts(recorder.team.names)
@@ -183,22 +242,27 @@ def _data_ready(data: Pipeline) -> DataReady:
     )
 
 
-def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None:
+def _join(recorder: Recorder, config: RunConfig, membership: Membership, start: str) -> None:
     from ..accelerators.hosts.team import join
 
     if membership.index:
         recorder.leaves_out = (Progress, ValidationProgress, EpochEnded, InputMeasured)
-    recorder.team = join(membership, config, recorder)
+    recorder.team = join(membership, config, recorder, start)
 
 
 def _fit_and_save(
-    recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, stopwatch: Stopwatch
+    recorder: Recorder,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    stopwatch: Stopwatch,
+    saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping)
+    _fit(recorder, config, accelerator, data, model, stopping, saved)
     outcome, reason = _how_it_ended(recorder, stopping)
     if recorder.team is not None and not recorder.team.is_leader:
         report_classes(recorder, model, data.validation, data.examples, config)  # a pass that all hosts make together
@@ -209,52 +273,69 @@ def _fit_and_save(
 
 
 def _fit(
-    recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline, model: Any, stopping: Any
+    recorder: Recorder,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    model: Any,
+    stopping: Any,
+    saved: tuple[Header, Arrays] | None,
 ) -> None:
     """Train the model, in two phases if it is fine-tuned."""
     from ..models.fine_tuning import training_phases, unfreeze
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+    from .checkpoints import placed
 
-    train = _with_input_meter(recorder, config, accelerator, data)
-    bridge, callbacks = _callbacks(recorder, config, data, stopping)
-    for phase in training_phases(config):
+    if saved is not None:
+        saved = placed(saved[0], data), saved[1]
+    bridge, checkpoints, steering, callbacks = _callbacks(recorder, config, data, stopping, saved)
+    _, meter = metered(data.train)
+    if meter is not None:
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    begun_phase = saved[0].phase if saved is not None else 0
+    phases = training_phases(config)
+    for number, phase in enumerate(phases):
         if phase.is_fine_tuning:
             if recorder.should_stop():
                 break
             recorder.notice(unfreeze(model, config))
-        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data)
+        if number < begun_phase:
+            continue
+        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data, saved and saved[0])
         if recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
+        checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
-        model.fit(
-            train,
-            initial_epoch=bridge.epochs_done,
-            epochs=phase.last_epoch,
-            steps_per_epoch=data.steps_per_epoch,
-            validation_data=data.validation,
-            validation_freq=config.validation_freq,
-            callbacks=callbacks,
-            shuffle=False,
-            verbose=0,
-        )
-
-
-def _with_input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
-    """Return the training batches, with a meter for the time that training waits for them if there can be one."""
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
-
-    train, meter = metered(data.train)
-    if meter is not None:
-        InputRate(recorder, meter, partial(input_remedy, input_facts(config, data, accelerator)))
-    return train
+        is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
+        goes_on = True
+        while goes_on:
+            last_epoch = steering.epochs if phase is phases[-1] else phase.last_epoch
+            train = data.train_from(checkpoints.batches)
+            model.fit(
+                train if meter is None else metered(train, meter)[0],
+                initial_epoch=checkpoints.epoch,
+                epochs=checkpoints.epoch if is_over else last_epoch,
+                steps_per_epoch=data.steps_per_epoch,
+                validation_data=data.validation,
+                validation_freq=checkpoints.validated_epochs(config.validation_freq),
+                callbacks=callbacks,
+                shuffle=False,
+                verbose=0,
+            )
+            goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
+    steering.close()
 
 
 def _callbacks(
-    recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any
-) -> tuple[BridgeCallback, list[Any]]:
-    """Return the callback that reports training, and all callbacks in the order in which they act."""
+    recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
+) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
+    """Return the callbacks that report, save and steer training, and all in the order in which they act."""
     from .bridge import BridgeCallback
+    from .checkpoints import Checkpoints
+    from .steering import SteeringCallback
 
     monitor = _monitor(config, has_validation=data.validation is not None)
     bridge = BridgeCallback(
@@ -263,9 +344,14 @@ def _callbacks(
         replica_batch=config.batch_size,
         monitor=monitor,
         epochs=config.epochs,
+        resumed=saved[0] if saved is not None else None,
     )
     saving = _epoch_end_callbacks(recorder, config, monitor, data.examples)
-    return bridge, [bridge, *([stopping] if stopping else []), *saving]
+    checkpoints = Checkpoints(recorder, config, data, bridge, stopping, saved)
+    checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
+    steering = SteeringCallback(recorder, bridge, checkpoints, config)
+    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving]
+    return bridge, checkpoints, steering, callbacks
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
@@ -281,8 +367,19 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     return model
 
 
-def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> str:
-    """Compile the model and choose `steps_per_execution`; return the reason for it."""
+def _compile(
+    recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline, saved: Header | None
+) -> str:
+    """Compile the model and choose `steps_per_execution`; return the reason for it.
+
+    Args:
+        recorder: The run.
+        model: The model.
+        config: The configuration of the phase.
+        accelerator: Where it trains.
+        data: Its input.
+        saved: The checkpoint that is resumed; None if the run begins.
+    """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
 
@@ -295,18 +392,19 @@ def _compile(recorder: Recorder, model: Any, config: RunConfig, accelerator: Acc
         data.steps_per_epoch,
         uses_strategy=accelerator.uses_strategy,
     )
-    if accelerator.uses_strategy or accelerator.backend == JAX:
+    if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
         build_ahead(model, data.train.element_spec, config.batch_size)
+    is_known = saved is not None and saved.steps_per_execution > 1 and config.steps_per_execution == "auto"
     chosen = execution.choose_execution(
         model,
-        config.steps_per_execution,
+        saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
         len(accelerator.replicas),
         data.steps_per_epoch,
         data.calibration,
         accelerator.backend,
     )
     model.steps_per_execution = chosen.steps
-    return chosen.reason
+    return "auto: as before the run was resumed" if is_known else chosen.reason
 
 
 def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:

@@ -10,7 +10,10 @@ from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.bench.long_run import EVENTS, make_long_run, progress, read_screen, redraw
+from textual.app import App, ComposeResult
+from textual.containers import VerticalScroll
+
+from tests.bench.long_run import EVENTS, make_long_run, progress, redraw
 from tests.bench.report import Section, limit_row, percentile
 from tests.bench.terminal import COLUMNS, ROWS
 from tpu_console.engine.runs.follower import RunFollower
@@ -44,7 +47,7 @@ def measure(bench: Bench) -> Section:
         with bench.open(bench.console("attach", run.run_id)) as terminal:
             opened.append(terminal.wait_for(b"Finished") - terminal.started_at)
     redraws, looks = asyncio.run(redraw(run, state, _METRICS))
-    first = asyncio.run(_first_pictures(run, state))
+    first = asyncio.run(_first_pictures(state))
     del state
     cursor = _cursor(bench, run)
     return Section(
@@ -64,21 +67,29 @@ def measure(bench: Bench) -> Section:
     )
 
 
-async def _first_pictures(run: RunDirectory, state: RunState) -> float:
+async def _first_pictures(state: RunState) -> float:
     """Return the seconds in which every metric's chart is drawn for the first time."""
-    from tpu_console.tui.app import ConsoleApp
-
-    app = ConsoleApp(run=run)
-    async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
-        screen = await read_screen(pilot)
-        charts = [MetricChart(title) for title in _METRICS]
-        await screen.mount_all(charts)
+    charts = [MetricChart(title) for title in _METRICS]
+    async with _Charts(charts).run_test(size=(COLUMNS, ROWS)) as pilot:
+        await pilot.pause()
         began = time.perf_counter()
         for chart in charts:
-            chart._size = screen.grid.on_page[0].size
             chart.show(curves_of(state, chart.title))
-            chart.render_lines(chart.size.region)
+            chart.refresh()
+            drawn = chart.render_lines(chart.size.region)
+            assert "train" in "".join(segment.text for strip in drawn for segment in strip)
         return time.perf_counter() - began
+
+
+class _Charts(App[None]):
+    CSS = f"MetricChart {{ width: {COLUMNS // 2}; height: {ROWS // 2}; }}"
+
+    def __init__(self, charts: Sequence[MetricChart]) -> None:
+        super().__init__()
+        self._charts = charts
+
+    def compose(self) -> ComposeResult:
+        yield VerticalScroll(*self._charts)
 
 
 def _cursor(bench: Bench, run: RunDirectory) -> list[float]:

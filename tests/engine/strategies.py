@@ -158,6 +158,7 @@ def of_type(hint: Any) -> st.SearchStrategy[Any]:
     plain: dict[Any, st.SearchStrategy[Any]] = {
         int: st.integers(0, 2**53),
         float: st.floats(-1e15, 1e15),
+        bool: st.booleans(),
         str: texts(20),
         Any: json_values,
         type(None): st.none(),

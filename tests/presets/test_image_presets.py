@@ -1,11 +1,9 @@
-"""The image presets, each trained at a reduced size on made data of its format, on one device and on eight replicas."""
+"""The image presets, each trained at a reduced size on made data of its format, on one device and on two replicas."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,19 +11,18 @@ import pytest
 from tests import saved_models
 from tests.base_weights import fitted_efficientnet
 from tests.cifar import ACCEPT, write_cifar
-from tests.helpers import LIMIT_S, all_of, run_python
+from tests.helpers import LIMIT_S, all_of, fork_host
 from tests.images import write_plant_pathology
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import Noticed
-from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PROGRAM = [sys.executable, "-c", "import sys; from tpu_console.tui.cli import main; sys.exit(main())"]
-HOST = ACCEPT + "import sys; from tpu_console.engine.process.main import main; sys.exit(main(sys.argv[1:]))"
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
 PLANTS = ("plant-pathology-cnn", "plant-pathology-augmented", "plant-pathology-hub", "plant-pathology-efficientnet")
 
 # Training takes most of it: nearly all of these train a small network for some seconds.
@@ -48,69 +45,51 @@ def orchard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def train_cifar(name: str, home: Path, folder: Path, *changes: tuple[str, Any]) -> dict[str, Any]:
-    """Train a CIFAR preset, changed, in the process that `tpu-console run` starts; return its summary."""
-    run = prepare_run(with_changes(find_preset(name).config, changes), folder)
-    run_python(HOST, str(run.path), cwd=folder, env={"KERAS_HOME": str(home)})
+def train(name: str, folder: Path, runs: Path, changes: dict[str, Any], **env: str) -> RunDirectory:
+    """Train a preset, changed, in a folder, in a fork; return its run, which completed."""
+    run = prepare_run(with_changes(find_preset(name).config, [*changes.items()]), runs)
+    process = fork_host(run, ACCEPT, cwd=folder, env=os.environ | env)
+    try:
+        process.wait(3 * LIMIT_S)
+    finally:
+        process.kill()
     assert run.summary.is_file(), run.log.read_text()[-2000:] if run.log.is_file() else run.journal.read_text()[-2000:]
+    assert summary_of(run)["outcome"] == "completed"
+    return run
+
+
+def summary_of(run: RunDirectory) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads(run.summary.read_text(encoding="utf-8"))
     return summary
 
 
-def tpu_console_run(
-    name: str, orchard: Path, home: Path, *arguments: str, limit_s: float = 2 * LIMIT_S
-) -> dict[str, Any]:
-    """Do `tpu-console run`; return the summary of the run."""
-    done = subprocess.run(
-        [*PROGRAM, "run", name, *arguments],
-        cwd=orchard,
-        env=os.environ | {"TPU_CONSOLE_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=limit_s,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    (run,) = list_runs(home / "runs")
-    summary: dict[str, Any] = json.loads(run.summary.read_text(encoding="utf-8"))
-    return summary
-
-
-def sets(**values: object) -> list[str]:
-    """Write ``--set`` options, with ``__`` for the dots."""
-    return [word for key, value in values.items() for word in ("--set", f"{key.replace('__', '.')}={value}")]
-
-
-@pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 64), ("sim:8", 8)])
+@pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 64), ("sim:2", 32)])
 @pytest.mark.parametrize("name", ["cifar10-cnn", "cifar10-vgg-augmented"])
 def test_cifar_presets_learn_made_photos(
     name: str, accelerator: str, batch: int, cifar_home: Path, tmp_path: Path
 ) -> None:
-    small: list[tuple[str, Any]] = [
-        ("accelerator", accelerator),
-        ("batch_size", batch),
-        ("epochs", 2),
-        ("steps_per_epoch", 30),
-        ("validation_freq", 2),
-        ("model_options.filters", [8, 16]),
-        ("model_options.hidden", 64 if name == "cifar10-vgg-augmented" else [64]),
-        ("optimizer.learning_rate", 0.004),
-        ("data.train_limit", 4000),
-    ]
-    summary = train_cifar(name, cifar_home, tmp_path, *small)
-    assert summary["outcome"] == "completed"
-    assert summary["replicas"] == (1 if accelerator == "cpu" else 8)
+    small = {
+        "accelerator": accelerator,
+        "batch_size": batch,
+        "epochs": 2,
+        "steps_per_epoch": 30,
+        "validation_freq": 2,
+        "model_options.filters": [8, 16],
+        "model_options.hidden": 64 if name == "cifar10-vgg-augmented" else [64],
+        "optimizer.learning_rate": 0.004,
+        "data.train_limit": 4000,
+    }
+    summary = summary_of(train(name, tmp_path, tmp_path, small, KERAS_HOME=str(cifar_home)))
+    assert summary["replicas"] == (1 if accelerator == "cpu" else 2)
     assert summary["final"]["val_accuracy"] > 0.3
 
 
-SMALL: dict[str, list[str]] = {
-    "plant-pathology-cnn": sets(
-        epochs=10, data__options__image_size=[48, 48], model_options__filters=[16, 32], optimizer__learning_rate=0.003
-    ),
-    "plant-pathology-augmented": sets(
-        epochs=8, data__options__image_size=[48, 48], model_options__filters=[16, 32], optimizer__learning_rate=0.003
-    ),
-    "plant-pathology-hub": sets(epochs=25, data__options__image_size=[48, 48], optimizer__learning_rate=0.01),
+SMALL_IMAGES = {"data.options.image_size": [48, 48]}
+SMALL_CNN = {**SMALL_IMAGES, "model_options.filters": [16, 32], "optimizer.learning_rate": 0.003}
+SMALL: dict[str, dict[str, Any]] = {
+    "plant-pathology-cnn": SMALL_CNN | {"epochs": 10},
+    "plant-pathology-augmented": SMALL_CNN | {"epochs": 8},
+    "plant-pathology-hub": SMALL_IMAGES | {"epochs": 25, "optimizer.learning_rate": 0.01},
 }
 """Reduced as far as each still shows that it learns."""
 
@@ -120,11 +99,10 @@ SMALL: dict[str, list[str]] = {
 def test_plant_pathology_presets_run_on_made_leaves(
     name: str, accelerator: str, batch: int, orchard: Path, tmp_path: Path
 ) -> None:
-    arguments = [*SMALL[name], "--accelerator", accelerator, "--batch-size", str(batch)]
+    changes = SMALL[name] | {"accelerator": accelerator, "batch_size": batch}
     if name == "plant-pathology-hub":
-        arguments += sets(model_options__path=saved_models.exported(tmp_path / "saved"))
-    summary = tpu_console_run(name, orchard, tmp_path / "home", *arguments)
-    assert summary["outcome"] == "completed"
+        changes["model_options.path"] = str(saved_models.exported(tmp_path / "saved"))
+    summary = summary_of(train(name, orchard, tmp_path, changes))
     assert summary["replicas"] == (1 if accelerator == "cpu" else 2)
     assert summary["best"]["val_accuracy"] > 0.6
 
@@ -137,51 +115,48 @@ def fitted(orchard: Path) -> str:
 
 
 # Two replicas and not more: TensorFlow traces the model once per replica for each phase, for validation and for the
-# class report. On eight replicas that takes 90 of 100 seconds on two cores.
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 16), ("sim:2", 8)])
-def test_an_efficientnet_learns_made_leaves_in_two_phases(
-    accelerator: str, batch: int, orchard: Path, fitted: str, tmp_path: Path
-) -> None:
-    arguments = sets(
-        epochs=11,
-        data__options__image_size=[32, 32],
-        model_options__weights=fitted,
-        optimizer__learning_rate=0.01,
-        fine_tuning__after_epochs=10,
-        early_stopping__patience=0,
-        validation_freq=11,
-        steps_per_epoch=6,
-    )
-    arguments += ["--accelerator", accelerator, "--batch-size", str(batch)]
-    summary = tpu_console_run("plant-pathology-efficientnet", orchard, tmp_path / "home", *arguments, limit_s=840)
-    assert summary["outcome"] == "completed"
-    assert summary["replicas"] == (1 if accelerator == "cpu" else 2)
+# class report. Two phases on one device are in tests/engine/models/test_fine_tuning.py.
+def test_an_efficientnet_learns_made_leaves_in_two_phases(orchard: Path, fitted: str, tmp_path: Path) -> None:
+    changes = {
+        "epochs": 7,
+        "data.options.image_size": [32, 32],
+        "model_options.weights": fitted,
+        "optimizer.learning_rate": 0.01,
+        "fine_tuning.after_epochs": 6,
+        "early_stopping.patience": 0,
+        "validation_freq": 7,
+        "steps_per_execution": 1,
+        "steps_per_epoch": 6,
+        "accelerator": "sim:2",
+        "batch_size": 8,
+    }
+    run = train("plant-pathology-efficientnet", orchard, tmp_path, changes)
+    summary = summary_of(run)
+    assert summary["replicas"] == 2
     assert summary["final"]["accuracy"] > 0.5
     assert summary["final"]["val_accuracy"] > 0.4
-    (run,) = list_runs(tmp_path / "home" / "runs")
     (begun,) = (notice.message for notice in all_of(run, Noticed) if "Fine-tuning begins" in notice.message)
     assert "60 of the 238 layers of efficientnetb0 are now trained too" in begun
 
 
 def test_a_smaller_base_is_trained_whole_from_random_weights(orchard: Path, tmp_path: Path) -> None:
-    arguments = sets(
-        model_options__name="MobileNet",
-        model_options__weights="none",
-        model_options__trainable="all",
-        fine_tuning__after_epochs=0,
-        data__options__image_size=[48, 48],
-        augmentation__rotation=0.0,
-        augmentation__flip="none",
-        epochs=20,
-        early_stopping__patience=0,
-        checkpoint__enabled="false",
-    )
-    summary = tpu_console_run(
-        "plant-pathology-efficientnet", orchard, tmp_path / "home", *arguments, "--batch-size", "16"
-    )
+    changes = {
+        "model_options.name": "MobileNet",
+        "model_options.weights": "none",
+        "model_options.trainable": "all",
+        "fine_tuning.after_epochs": 0,
+        "data.options.image_size": [32, 32],
+        "augmentation.rotation": 0.0,
+        "augmentation.flip": "none",
+        "epochs": 6,
+        "steps_per_execution": 1,
+        "early_stopping.patience": 0,
+        "checkpoint.enabled": False,
+        "batch_size": 16,
+    }
+    run = train("plant-pathology-efficientnet", orchard, tmp_path, changes)
     # In training only: so few steps leave the running means of batch normalisation, which validation uses, behind.
-    assert summary["final"]["accuracy"] > 0.6
+    assert summary_of(run)["final"]["accuracy"] > 0.6
 
 
 def test_they_are_the_published_examples() -> None:

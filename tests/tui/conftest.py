@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+import os
+from typing import IO, TYPE_CHECKING, Any
 
 import pytest
 
+from tests.forks import Forked, fork
+from tpu_console.engine.storage.files import make_private_folder
 from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -20,3 +25,33 @@ def call(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, st
         return code, captured.out, captured.err
 
     return run
+
+
+class _ForkedJob(Forked):
+    """The fork of a job, whose standard output is read through a pipe."""
+
+    def __init__(self, name: str, options: Mapping[str, Any], log: Path, pipe: Path) -> None:
+        os.mkfifo(pipe)
+        reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # nobody writes yet
+        os.set_blocking(reading, True)
+        make_private_folder(log.parent)
+        log.write_bytes(b"")
+        job = "from runpy import run_module; run_module('tpu_console.engine.jobs.job', None, '__main__', True)"
+        started = fork(job, name, json.dumps(options), output=pipe, errors=log)
+        super().__init__(started._server, started.pid)
+        self.stdout: IO[bytes] = os.fdopen(reading, "rb", buffering=0)
+
+
+@pytest.fixture
+def forked_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs begin with TensorFlow imported, in tests of what they do and say.
+
+    Jobs that start as the program starts them are in ``test_inspect_interrupted.py`` and ``test_job.py``, and in the
+    tests that drive a terminal.
+    """
+    pipes = iter(tmp_path / f"job-{number}" for number in range(100))
+
+    def start(name: str, options: Mapping[str, Any], log: Path) -> _ForkedJob:
+        return _ForkedJob(name, options, log, next(pipes))
+
+    monkeypatch.setattr("tpu_console.tui.jobs.job_process.start_job", start)

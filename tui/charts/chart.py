@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.style import Style
 from rich.text import Text
@@ -18,11 +18,11 @@ from .crosshair import with_crosshair
 from .edges import Stretch
 from .gate import RedrawGate
 from .legend import Entry, legend_line, style_of, title_line
-from .marks import MarkKind
+from .marks import MarkKind, MarkTable
 from .mouse import HEADER_ROWS, PointedPlot
 from .pens import Pen, alarm_color, pen_for, slot_of, tone_of
 from .raster import Marker
-from .scene import Scene, Trace, View, build_scene, column_of
+from .scene import Scene, Trace, View, build_scene
 from .series import Series
 from .window import Mode, resolved
 from .y_range import YRange, is_log_fit
@@ -30,6 +30,7 @@ from .y_range import YRange, is_log_fit
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from textual.geometry import Region
     from textual.timer import Timer
 
     from .curve import Curve
@@ -95,7 +96,7 @@ class MetricChart(PointedPlot):
         self._cost_clock = cost_clock
         self._gate = RedrawGate(clock, max_share=max_share)
         self._timer: Timer | None = None
-        self._marks: tuple[Mark, ...] = ()
+        self._marks = MarkTable(())
         self._series: dict[str, Series] = {}
         self._slots: dict[str, int] = {}
         self._picture = Text()
@@ -103,16 +104,19 @@ class MetricChart(PointedPlot):
         self._strips_style: object = None
         self._fixed: Extent | None = None
         self._drawn_look: tuple[object, ...] | None = None
+        self._is_due = True
 
     def show(self, curves: Sequence[Curve], *, marks: Sequence[Mark] = (), ruler: Sequence[Curve] = ()) -> None:
         """Set the curves; they are drawn when the next redraw is due.
 
         Args:
-            curves: Each has the earlier curve of its name as a prefix, unless `reset` came in between.
-            marks: What to mark on the horizontal axis.
+            curves: Each nearly always has the earlier curve of its name as a prefix; then only new samples are read.
+            marks: What to mark on the horizontal axis; another sequence object if they change.
             ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
         """
-        self._marks, self._ruler = tuple(marks), tuple(ruler)
+        if marks is not self._marks.marks:
+            self._marks = MarkTable(marks)
+        self._ruler = tuple(ruler)
         was_empty = not self._has_samples
         self._curves = tuple(curves)
         self._gate.mark()
@@ -143,7 +147,8 @@ class MetricChart(PointedPlot):
     def render(self) -> Text:
         """Return the picture without the crosshair; redraw it if its look has changed or a redraw is due."""
         look = self._look()
-        if self._gate.ready(force=look != self._drawn_look):
+        is_due, self._is_due = self._is_due or look != self._drawn_look, False
+        if is_due and self._gate.ready(force=look != self._drawn_look):
             began_s = self._cost_clock()
             self._picture = self._draw()
             self._drawn_look = look
@@ -159,21 +164,16 @@ class MetricChart(PointedPlot):
             self._strips = Visual.to_strips(self, visualize(self, picture), *self.size, self.visual_style)
         if y >= len(self._strips):
             return Strip.blank(self.size.width, self.visual_style.rich_style)
-        column = self._crosshair_column
+        column = self._column_of(self.cursor)
         plot_row = y - HEADER_ROWS
         if column is None or self._scene is None or not 0 <= plot_row <= self._scene.height:
             return self._strips[y]
         return with_crosshair(self._strips[y], column, is_axis=plot_row == self._scene.height)
 
-    @property
-    def _crosshair_column(self) -> int | None:
-        """The column of the widget in which the crosshair stands."""
-        if self.cursor is None or self._scene is None:
-            return None
-        left, right = self._scene.ends
-        if not left <= self.cursor.x <= right:
-            return None
-        return self._margin + column_of(self.cursor.x, self._scene)
+    def refresh(self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False) -> Self:
+        """Repaint regions of the picture as it is, or all of it, with the newest samples if a redraw is due."""
+        self._is_due = self._is_due or not regions
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def _look(self) -> tuple[object, ...]:
         """Return everything except the samples that decides how the picture looks."""
@@ -219,7 +219,7 @@ class MetricChart(PointedPlot):
         kept: dict[str, Series] = {}
         for curve in self._curves:
             series = self._series.get(curve.name)
-            if series is None or len(curve.value) < series.count:
+            if series is None or not series.continues_in(curve):
                 series = Series(curve)
             series.update(curve, self.smoothing)
             kept[curve.name] = series
@@ -304,7 +304,8 @@ class MetricChart(PointedPlot):
     def _stretches(self, ends: Extent) -> list[Stretch]:
         """Return the marks of the run and of NaN on this axis."""
         axis = self.axis
-        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in self._marks]
+        visible = self._marks.visible(axis, ends, least=(ends[1] - ends[0]) / self.size.width / 2)
+        marks = [Stretch(m.kind, m.begin.along(axis), m.end.along(axis), m.label) for m in visible]
         nan_x = [x for series in self._started() for x in series.nan_positions(axis, ends).tolist()]
         return marks + [Stretch(MarkKind.NAN, x, x) for x in nan_x]
 

@@ -7,10 +7,11 @@ from textual.strip import Strip
 
 _LINE, _FOOT = "┊", "┴"
 _EMPTY = frozenset(" ·")
+_AXIS = frozenset("─┬└")
 
 
 def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
-    """Return a row of a chart with the crosshair in a column; curves stay visible below it.
+    """Return a row of a chart with the crosshair in a column; curves and marks stay visible.
 
     Args:
         strip: The row.
@@ -20,7 +21,7 @@ def with_crosshair(strip: Strip, column: int, *, is_axis: bool) -> Strip:
     before, here, after = strip.divide([column, column + 1, strip.cell_length])
     glyph = here.text
     if is_axis:
-        glyph = _FOOT
+        glyph = _FOOT if glyph in _AXIS else glyph
     elif glyph in _EMPTY:
         glyph = _LINE
     style = next(iter(here)).style

@@ -28,8 +28,8 @@ class Axis(enum.Enum):
 class Curve:
     """One metric of a run, from its first sample to the latest.
 
-    The arrays only ever grow: a later curve of the same name has the earlier one as its prefix, which lets a chart
-    process only the new samples. The chart never writes to them.
+    The arrays only ever grow, unless a run goes back to a checkpoint: a later curve of the same name has the earlier
+    one as its prefix, which lets a chart process only the new samples. The chart never writes to them.
 
     Attributes:
         name: The metric's name as Keras gives it, for instance `val_loss`.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .canvas import Canvas, Layer
-from .marks import MarkKind
+from .marks import STRETCHES, MarkKind
 from .raster import scale
 from .ticks import format_value
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from .series import Line
 
 ABOVE, BELOW = "▲", "▼"
-_STRETCHES = frozenset({MarkKind.VALIDATION, MarkKind.COMPILE})
 _MARKS = {
     MarkKind.VALIDATION: "━",
     MarkKind.COMPILE: "═",
@@ -72,14 +72,17 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
 
 
 def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:
-    """Return the characters of a row by column: glyphs, with their label on the right or left where that is empty."""
+    """Return the characters of a row by column: glyphs, with their labels on the right or left.
+
+    Labels stand where the row is empty or else, once there are no others in the way, over the curve next to the spike.
+    """
     row = dict.fromkeys(labels, glyph)
     for column, label in labels.items():
-        right, left = f" {label}", f"{label} "
-        for begin, text in ((column + 1, right), (column - len(left), left)):
+        right, left = (column + 1, f" {label}"), (column - len(label) - 1, f"{label} ")
+        for taken, (begin, text) in itertools.product((busy, set[int]()), (right, left)):
             places = range(begin, begin + len(text))
             around = {begin - 1, *places, places[-1] + 1} - {column}
-            if begin >= 0 and places[-1] < width and not (busy | row.keys()) & around:
+            if begin >= 0 and places[-1] < width and not (taken | row.keys()) & around:
                 row |= dict(zip(places, text, strict=True))
                 break
     return row
@@ -96,26 +99,25 @@ def _neighbours(columns: Sequence[int]) -> list[list[int]]:
     return groups
 
 
-def axis_marks(stretches: Sequence[Stretch], canvas: Canvas, ticks: set[int]) -> dict[int, str]:
+def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:
     """Return what stands on the horizontal axis by column: stretches that can be seen, and moments with their labels.
 
     Args:
         stretches: What is marked.
         canvas: What lies above the axis.
-        ticks: Columns of the axis's own labels.
     """
     marks: dict[int, str] = {}
     order = [*MarkKind]
     a_cell = (canvas.right - canvas.left) / canvas.width
     for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
-        if stretch.end < canvas.left or stretch.begin > canvas.right:
+        if not (stretch.end >= canvas.left and stretch.begin <= canvas.right):
             continue
-        is_moment = stretch.kind not in _STRETCHES
+        is_moment = stretch.kind not in STRETCHES
         if not is_moment and stretch.end - stretch.begin < a_cell / 2:
             continue
         ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
         marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
         places = range(ends[1] + 1, ends[1] + 1 + len(stretch.label))
-        if is_moment and places and places[-1] < canvas.width and not (marks.keys() | ticks) & {*places}:
+        if is_moment and places and places[-1] < canvas.width and not marks.keys() & {*places}:
             marks |= dict(zip(places, stretch.label, strict=True))
     return marks

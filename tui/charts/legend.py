@@ -55,7 +55,7 @@ def legend_line(entries: Sequence[Entry], title: str, width: int) -> Text:
         title: The chart's title; a curve of that name is `train`, its validation curve `val`.
         width: Width in columns.
     """
-    wordings = (_in_full, _best_in_full, _best_starred, _best_rounded, _best_alone, _best_epoch, _latest_rounded)
+    wordings = (_in_full, _best_in_full, _best_starred, _best_rounded, _best_latest, _best_epoch, _latest_rounded)
     lines = (_assemble(entries, wording, title) for wording in wordings)
     line, fits = next(
         ((line, True) for line in lines if line.cell_len <= width),
@@ -122,10 +122,10 @@ def _best_rounded(entry: Entry, title: str) -> str:
     return _latest_rounded(entry, title) + best
 
 
-def _best_alone(entry: Entry, title: str) -> str:
-    if entry.best is None:
-        return _latest_rounded(entry, title)
-    return f"{_marked_name(entry, title)} ★{format_value(entry.best, 3)} ep{entry.best_epoch:g}"
+def _best_latest(entry: Entry, title: str) -> str:
+    """Write the latest value, which shows overfitting beside that of training, and the best epoch."""
+    best = "" if entry.best is None else f" ★ep{entry.best_epoch:g}"
+    return _latest_rounded(entry, title) + best
 
 
 def _best_epoch(entry: Entry, title: str) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from textual.geometry import Region
 from textual.message import Message
 from textual.reactive import reactive
 from textual_plotext import PlotextPlot
 
 from .cursor import snapped
 from .curve import Axis
+from .scene import column_of
 from .window import Window, extent_of, panned, zoomed
 
 if TYPE_CHECKING:
@@ -82,14 +84,23 @@ class PointedPlot(PlotextPlot):
         """Both ends of the run on the axis."""
         return extent_of([*self._curves, *self._ruler], self.axis)
 
+    def _column_of(self, cursor: Cursor | None) -> int | None:
+        """The column of the widget in which the crosshair stands."""
+        if cursor is None or self._scene is None:
+            return None
+        left, right = self._scene.ends
+        return self._margin + column_of(cursor.x, self._scene) if left <= cursor.x <= right else None
+
     @property
     def _margin(self) -> int:
         """Columns left of the canvas."""
         return self.size.width - self._scene.width if self._scene is not None else 0
 
-    def watch_cursor(self) -> None:
-        """Move the crosshair, which needs no new picture."""
-        self.refresh()
+    def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
+        """Move the crosshair, which needs no new picture but two columns of it."""
+        columns = [column for cursor in (old, new) if (column := self._column_of(cursor)) is not None]
+        if self._scene is not None and columns:
+            self.refresh(*(Region(column, HEADER_ROWS, 1, self._scene.height + 1) for column in columns))
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""

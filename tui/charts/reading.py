@@ -13,9 +13,10 @@ from .pens import pen_for
 from .ticks import format_value
 
 if TYPE_CHECKING:
-    from .cursor import Reading, ReadValue
+    from .cursor import Reading
     from .pens import Tone
 
+_DIM = Style(dim=True)
 _SHORT = {"learning_rate": "lr", "accuracy": "acc"}
 
 
@@ -27,21 +28,29 @@ def reading_line(reading: Reading, width: int, tone: Tone | None = None) -> Text
         width: Width in columns.
         tone: The kind of theme, for values in the colours of their curves; None for no colours.
     """
-    line = Text()
+    parts: list[tuple[str, Style]] = []
     for digits, is_short in ((4, False), (4, True), (3, True)):
-        line = _line(reading, tone, digits, is_short=is_short)
-        if line.cell_len <= width:
-            return line
+        parts = _parts(reading, tone, digits, is_short=is_short)
+        if sum(len(text) for text, _ in parts) <= width:
+            break
+    line = Text(no_wrap=True)
+    for part in parts:
+        if line.cell_len > width:
+            break
+        line.append(*part)
     line.truncate(width, overflow="ellipsis")
     return line
 
 
-def _line(reading: Reading, tone: Tone | None, digits: int, *, is_short: bool) -> Text:
-    if is_short:
-        line = Text(f"{reading.step:,.0f} ep {reading.epoch:.4g} {clock(reading.elapsed_s)}", no_wrap=True)
-    else:
+def _parts(reading: Reading, tone: Tone | None, digits: int, *, is_short: bool) -> list[tuple[str, Style]]:
+    place = f"{reading.step:,.0f} ep {reading.epoch:.4g} {clock(reading.elapsed_s)}"
+    if not is_short:
         place = f"step {reading.step:,.0f} · epoch {reading.epoch:.4g} · {clock(reading.elapsed_s)}"
-        line = Text(place, no_wrap=True)
+    parts = [(place, Style())]
+    colors = [
+        Style() if tone is None else style_of(pen_for(0, "braille", tone, is_validation=bool(held)).color)
+        for held in (0, 1)
+    ]
     before = ""
     for value in reading.values:
         bare = value.name.removeprefix("val_")
@@ -50,12 +59,7 @@ def _line(reading: Reading, tone: Tone | None, digits: int, *, is_short: bool) -
             name = "val" if bare == before else f"val {name}"
         # Both values of a metric are close together, and metrics apart.
         gap = "  " if bare == before or is_short else "    "
-        line.append(gap).append(_written(value, name, tone, digits))
+        number = "n/a" if value.value is None else format_value(value.value, digits)
+        parts += [(f"{gap}{name}{'~' if value.running else ''} ", _DIM), (number, colors[value.is_validation])]
         before = bare
-    return line
-
-
-def _written(value: ReadValue, name: str, tone: Tone | None, digits: int) -> Text:
-    number = "n/a" if value.value is None else format_value(value.value, digits)
-    color = Style() if tone is None else style_of(pen_for(0, "braille", tone, is_validation=value.is_validation).color)
-    return Text.assemble((f"{name}{'~' if value.running else ''}", Style(dim=True)), " ", (number, color))
+    return parts

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Less than this, as a share of the values themselves, is rounding and not a curve worth a whole pane.
 _FLAT = 1e-5
-_CELLS_BETWEEN_BEADS = 12
+_CELLS_BETWEEN_BEADS = 8
 _CELLS_BETWEEN_GRID_DOTS = 4
 _CELLS_A_POINT = 4
 _CELLS_A_TURN = 2
@@ -135,7 +135,7 @@ def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch
         [_grid(y_ticks, width), *curves, *spikes],
         x_ticks,
         y_ticks,
-        axis_marks(stretches, canvas, {column for column, _ in x_ticks}),
+        axis_marks(stretches, canvas),
         (left, right),
         (10.0**low, 10.0**high) if view.log_scale else (low, high),
         {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in (ABOVE, BELOW) if glyph in layer.glyphs},
@@ -269,14 +269,15 @@ def _line_layer(trace: Trace, dots: DotGrid, shown: DotGrid, canvas: Canvas) -> 
 
 
 def _bead(columns: list[int], glyphs: list[str], bead: str) -> list[str]:
-    """`glyphs` with a bead in every twelfth column and in the last one."""
-    last = max(columns, default=0)
+    """`glyphs` with a bead in the first cell of every few columns and in the last one."""
     strung = list(glyphs)
     done: set[int] = set()
-    for i, column in enumerate(columns):
-        if column not in done and (column == last or column % _CELLS_BETWEEN_BEADS == 0):
+    for i in sorted(range(len(columns)), key=columns.__getitem__):
+        if columns[i] // _CELLS_BETWEEN_BEADS not in done:
             strung[i] = bead
-            done.add(column)
+            done.add(columns[i] // _CELLS_BETWEEN_BEADS)
+    if columns:
+        strung[columns.index(max(columns))] = bead
     return strung
 
 

@@ -74,6 +74,16 @@ class Series:
         """The newest sample, NaN included; NaN before the first one."""
         return float(self._curve.value[-1]) if len(self._curve.value) else math.nan
 
+    def continues_in(self, curve: Curve) -> bool:
+        """Return whether a curve begins with the samples seen so far; not if the run went back to a checkpoint."""
+        last = self.count - 1
+        if last < 0:
+            return True
+        if last >= len(curve.value):
+            return False
+        pairs = ((self._curve.elapsed_s, curve.elapsed_s), (self._curve.value, curve.value))
+        return all(np.array_equal(old[last : last + 1], new[last : last + 1], equal_nan=True) for old, new in pairs)
+
     def update(self, curve: Curve, smoothing: float) -> None:
         """Take in the samples of `curve` that are new.
 

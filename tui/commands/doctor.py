@@ -57,19 +57,19 @@ def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[s
     Args:
         report: The doctor's report.
         width: Width of a line in cells; None for no limit.
-        coloured: Whether to colour the verdicts.
+        coloured: Whether to colour the severities.
     """
     lines = [line for name, value in report.header for line in _row(name, value, width)]
     for group in report.groups:
         lines += ["", group.name]
-        for finding in group.findings:
-            lines += _finding(finding, width, coloured=coloured)
+        for result in group.results:
+            lines += _lines_of(result, width, coloured=coloured)
     return [*lines, "", report.summary]
 
 
-def verdict_label(finding: CheckResult) -> str:
-    """Return a verdict in at most seven letters."""
-    return "unknown" if finding.verdict == "unknown" else finding.word
+def severity_label(result: CheckResult) -> str:
+    """Return a severity in at most seven letters."""
+    return "unknown" if result.severity == "unknown" else result.word
 
 
 def _row(name: str, value: str, width: int | None) -> list[str]:
@@ -77,20 +77,20 @@ def _row(name: str, value: str, width: int | None) -> list[str]:
     return fields([(f"{name:<11}", wrapped)], indent="")
 
 
-def _finding(finding: CheckResult, width: int | None, *, coloured: bool) -> Iterator[str]:
-    label = verdict_label(finding)
-    is_ok = finding.verdict == "ok"
-    read = "; ".join(finding.evidence)
+def _lines_of(result: CheckResult, width: int | None, *, coloured: bool) -> Iterator[str]:
+    label = severity_label(result)
+    is_ok = result.severity == "ok"
+    read = "; ".join(result.evidence)
     aside = f" ({read})" if is_ok and read else ""
-    first, *others = _wrapped(f"{finding.title}: {finding.text}{aside}", width)
-    colour = _COLOURS.get(finding.word)
+    first, *others = _wrapped(f"{result.title}: {result.text}{aside}", width)
+    colour = _COLOURS.get(result.word)
     painted = click.style(label, fg=colour, bold=True) if coloured and colour else label
     yield f"{painted}{' ' * (len(_INDENT) - len(label))}{first}"
     yield from (_INDENT + line for line in others)
     if read and not is_ok:
         yield from (_INDENT + line for line in _wrapped(f"found: {read}", width))
-    if finding.command:  # never wrapped, so that it can be copied
-        yield f"{_INDENT}run: {finding.command}"
+    if result.command:  # never wrapped, so that it can be copied
+        yield f"{_INDENT}run: {result.command}"
 
 
 def _wrapped(text: str, width: int | None) -> list[str]:

@@ -55,6 +55,8 @@ def show(name: str | None, as_json: bool) -> int:
 
 
 def _sections(overview: Details, config: RunConfig | None) -> list[str]:
+    from ..text.steering import steered_text
+
     sections = {
         "": _headline(overview),
         "Settings": _settings(config),
@@ -62,6 +64,8 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
         "Time": _times(overview),
         "Epochs": _epochs(overview),
         "Classes": _classes(overview),
+        "Steering": [f"  {steered_text(event)}" for event in overview.state.steered],
+        "Alerts": [f"  epoch {alert.epoch}: {alert.message}" for alert in overview.state.alerts],
         "Notes": [f"  {notice}" for notice in overview.state.notices],
         "Files": _files(overview),
         "Failure": _failure(overview),
@@ -291,6 +295,7 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
         "model": state.model,
         "fit": state.fit,
         "input": state.input,
+        "budget": state.budget,
         "end": state.end,
     }
     return {
@@ -298,6 +303,8 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
         "config": config.model_dump(mode="json") if config is not None else None,
         **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
         "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
+        "steered": [_plain(asdict(event)) for event in state.steered],
+        "alerts": [_plain(asdict(alert)) for alert in state.alerts],
         "lost": [_plain(asdict(event)) for event in state.lost],
         "phase_seconds": dict(state.phase_s),
         "efficiency": _plain(asdict(efficiency)) if (efficiency := efficiency_of(state)) else None,

@@ -1,4 +1,4 @@
-"""`tpu-console run` and `tpu-console stop`."""
+"""`tpu-console run`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpu_console.engine.errors import ConfigError, Problem, RunNotFoundError
+from tpu_console.engine.errors import ConfigError, Problem
 
 from ..terminal.output import complain, say
 from .options import (
@@ -19,7 +19,6 @@ from .options import (
     json_option,
     preset_argument,
     preset_file_option,
-    run_argument,
 )
 from .preset_choice import chosen_preset, parsed
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.presets.catalog import Preset
 
-    from ..following.overview import Details
-
 _LIFE_S = 15.0
 
 
@@ -44,7 +41,9 @@ _LIFE_S = 15.0
         "tpu-console run ./mine.toml --accelerator sim:8",
         "tpu-console run ./mine.toml --accelerator tpu",
         "tpu-console run fashion-mnist-cnn --detach",
+        "tpu-console run ./mine.toml --budget kaggle",
         "tpu-console run digits-cnn --json > events.jsonl",
+        "tpu-console run digits-cnn --resume-if-exists my-run",
         "",
         "On two machines, the first at 10.0.0.1:",
         "tpu-console run mine.toml --hosts 2 --host-index 0 --coordinator 10.0.0.1",
@@ -70,7 +69,14 @@ _LIFE_S = 15.0
 )
 @backend_option
 @hosts_options
+@click.option("--budget", metavar="T", help="Longest time, such as 8h30m, colab or kaggle; stops in time to be saved.")
 @preset_file_option
+@click.option(
+    "--resume-if-exists",
+    "resumed_name",
+    metavar="NAME",
+    help="Name the run; if a run of that name is there, resume it, or watch it if it is training.",
+)
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def run(
@@ -83,7 +89,9 @@ def run(
     hosts: int | None,
     host_index: int | None,
     coordinator: str | None,
+    budget: str | None,
     preset_files: tuple[Path, ...],
+    resumed_name: str | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -102,8 +110,17 @@ def run(
         "hosts.count": hosts,
         "hosts.index": host_index,
         "hosts.coordinator": coordinator,
+        "budget": budget,
     }
     given = [(key, value) for key, value in options.items() if value is not None]
+    if resumed_name is not None:
+        from tpu_console.engine.process.resume import newest_run_named
+
+        from .resume import resume_or_watch
+
+        if (existing := newest_run_named(resumed_name)) is not None:
+            return resume_or_watch(existing, detach=detach, as_json=as_json)
+        given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
     plan = _checked_plan(config, chosen)
@@ -116,7 +133,7 @@ def run(
     directory = prepare_run(config)
     process = start_host(directory)
     if detach:
-        return _detached(directory, process, as_json=as_json)
+        return detached(directory, process, as_json=as_json)
     return follow(directory, as_json=as_json, process=process)
 
 
@@ -167,8 +184,15 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     return plan_lines(config, plan)
 
 
-def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool) -> int:
-    """Wait until a run has started, then print how to attach to it."""
+def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
+    """Wait until a run has started, then print how to attach to it.
+
+    Args:
+        run: The run.
+        process: Its process.
+        as_json: Print JSON.
+        resumed: How often the run has been resumed, now included.
+    """
     from tpu_console.engine.runs.follower import LogTail
     from tpu_console.engine.runs.liveness import Liveness
 
@@ -176,14 +200,15 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
     from ..text.run_lines import crashed_lines
     from ..text.tables import labelled
 
-    life = wait_for_life(run, _LIFE_S)
+    life = wait_for_life(run, _LIFE_S, resumed=resumed)
     if life is Liveness.DEAD:
         complain(crashed_lines(run, LogTail(run).read()))
         return FAILED
     if as_json:
         say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
         return 0
-    started = "Started" if life is Liveness.ALIVE else "Started; waiting for the first heartbeat:"
+    started = "Resumed" if resumed else "Started"
+    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
     say(
         [
             f"{started} {run.run_id}",
@@ -192,55 +217,3 @@ def _detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: b
         ]
     )
     return 0
-
-
-@click.command(epilog=examples("tpu-console stop", "tpu-console stop 20261120-133100-digits-cnn"))
-@run_argument
-def stop(name: str | None) -> int:
-    """Stop RUN and save its model; by default the running one.
-
-    The run stops after its current steps. This command does not wait for that.
-    """
-    from tpu_console.engine.runs.heartbeat import request_stop
-    from tpu_console.engine.runs.run_directory import find_run
-
-    from ..following.overview import Status, read_details, read_overview
-
-    directory = find_run(name) if name else _the_live_run()
-    overview = read_overview(directory)
-    if not overview.status.is_live:
-        say([f"{directory.run_id} is not training: {overview.status}."])
-        return 0
-    request_stop(directory, "requested with tpu-console stop")
-    if overview.status is Status.SILENT:
-        say(_asked_in_silence(read_details(directory)))
-        return 0
-    say([f"Stopping {directory.run_id} after its current steps; the model will be saved."])
-    return 0
-
-
-def _asked_in_silence(overview: Details) -> list[str]:
-    from ..text.silence import STOP_PENDING, silent_text
-
-    lines = [f"{overview.run.run_id} is {silent_text(overview.life.silent_s)}; {STOP_PENDING}."]
-    if overview.state.started is not None:
-        process = f"process {overview.state.started.pid} on {overview.state.started.host}"
-        lines.append(f"If it never responds, kill {process}; unsaved work is lost.")
-    return lines
-
-
-def _the_live_run() -> RunDirectory:
-    from tpu_console.engine.runs.liveness import Liveness, watch_once
-    from tpu_console.engine.runs.run_directory import list_runs
-
-    from ..following.overview import read_overviews
-
-    # Check processes first: this avoids reading the journals of the many runs that have ended.
-    candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]
-    live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
-    if not live:
-        raise RunNotFoundError("No run is training.", remedy="To list your runs: tpu-console runs")
-    if len(live) > 1:
-        names = ", ".join(run.run_id for run in live)
-        raise RunNotFoundError("Several runs are training.", remedy=f"Name one: {names}")
-    return live[0]

@@ -15,12 +15,13 @@ from tpu_console.engine.runs.events import (
     FitStarted,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunStarted,
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.series import Series
-from tpu_console.engine.runs.state import RunState, best_epoch
+from tpu_console.engine.runs.state import RunState, best_epoch, epochs_until
 
 from .run_facts import LATEST, Facts
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 # A list shows nothing from other events. Decoding them took half of the time.
-_NEEDED = {kind.__name__ for kind in (RunStarted, FitStarted, EpochEnded, StopRequested, RunFinished, RunFailed)}
+_NEEDED = {
+    kind.__name__ for kind in (RunStarted, RunResumed, FitStarted, EpochEnded, StopRequested, RunFinished, RunFailed)
+}
 
 
 def read_facts(journal: Path) -> Facts:
@@ -53,6 +56,7 @@ def facts_of(state: RunState) -> Facts:
         has_started=state.started is not None,
         started_at=_moment(state.started_at),
         last_at=_moment(state.last_at),
+        away_s=_moment(state.away_s),
         epochs=state.fit.epochs if state.fit is not None else None,
         epochs_done=len(state.epochs),
         monitor=state.monitor if best is not None else "",
@@ -79,12 +83,14 @@ class _Notes:
     def __init__(self) -> None:
         self._state = RunState()
         self._epochs: list[EpochEnded] = []
+        self._newest = 0.0
 
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Note what some records say."""
         for record in records:
             if record.get("type") in _NEEDED and (event := decode(record)) is not None:
                 self._note(event, record["t"])
+            self._newest = record["t"]
         newest = next((record["t"] for record in reversed(records) if decode(record) is not None), None)
         if newest is not None:
             self._state = replace(self._state, last_at=newest)
@@ -93,6 +99,10 @@ class _Notes:
         match event:
             case RunStarted():
                 self._state = replace(self._state, started=event, started_at=at)
+            case RunResumed():
+                away_s = self._state.away_s + max(0.0, at - self._newest)
+                self._state = replace(self._state, stop=None, end=None, away_s=away_s)
+                self._epochs = epochs_until(self._epochs, event)
             case FitStarted():
                 self._state = replace(self._state, fit=event)
             case EpochEnded():

@@ -22,6 +22,7 @@ from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
 
 from ..terminal.output import complain, say
 from ..text.numbers import plural
+from ..text.outcome import resume_command
 from ..text.run_lines import crashed_lines, failed_lines
 from .plain import PlainPrinter
 
@@ -69,7 +70,7 @@ class Interrupts:
         elif number == signal.SIGINT:
             self.leaves = True
             _end_at_once(self._process)
-            complain([f"Killed {self._run.run_id}; unsaved work is lost."])
+            complain([f"Killed {self._run.run_id}. To continue: {resume_command(self._run)}"])
 
     def _ask(self) -> None:
         try:
@@ -106,6 +107,7 @@ def follow(
     *,
     as_json: bool = False,
     process: subprocess.Popen[bytes] | None = None,
+    resumed: int = 0,
     wait: Callable[[float], None] = time.sleep,
 ) -> int:
     """Print a run's progress to standard output until it ends.
@@ -114,6 +116,7 @@ def follow(
         run: The run.
         as_json: Write the journal's lines as they are, and nothing else.
         process: The host process when this command started it.
+        resumed: How often the run has been resumed; what it did before the last time is not printed.
         wait: Called with the seconds between two looks.
 
     Returns:
@@ -129,18 +132,20 @@ def follow(
     reader = JournalReader(run.journal)
     heartbeat = HeartbeatWatch(run)
     with interrupts.heard():
-        while end is None and not interrupts.leaves:
+        while not interrupts.leaves:
             # Liveness first: whatever was written until its death is then in the journal read after it.
             life = heartbeat.look()
-            records = reader.read()
+            read = reader.read()
+            earlier, records, resumed = _since_resumed(read, resumed)
+            printer.feed(earlier)
             if as_json:
                 _write_json(records)
-            else:
+            elif not resumed:
                 say([*printer.feed(records), *printer.disk(life.waiting), *printer.idle(life)])
-            end = _end_of(records)
-            if records:
+            end = _end_of(records, end)
+            if read:
                 continue
-            if life.liveness is Liveness.DEAD:
+            if end is not None or life.liveness is Liveness.DEAD:
                 break
             wait(POLL_S)
     if interrupts.leaves:
@@ -164,13 +169,27 @@ def _json_line(record: Mapping[str, Any]) -> bytes:
         return b""  # nested more deeply than any event: the reader accepts it, the writer does not
 
 
-def _end_of(records: Sequence[Mapping[str, Any]]) -> RunFinished | RunFailed | None:
+def _since_resumed(records: Records, times: int) -> tuple[Records, Records, int]:
+    """Split records where the run was resumed so many times; return the rest of `times` too."""
+    for place, record in enumerate(records if times else ()):
+        times -= record["type"] == "RunResumed"
+        if not times:
+            return records[:place], records[place:], 0
+    return (records, [], times) if times else ([], records, 0)
+
+
+def _end_of(
+    records: Sequence[Mapping[str, Any]], before: RunFinished | RunFailed | None
+) -> RunFinished | RunFailed | None:
+    """Return the last event of a run that ended and was not resumed since."""
     for record in reversed(records):
-        if record.get("type") in {"RunFinished", "RunFailed"}:
+        if record["type"] == "RunResumed":
+            return None
+        if record["type"] in {"RunFinished", "RunFailed"}:
             event = decode(record)
             if isinstance(event, RunFinished | RunFailed):
                 return event
-    return None
+    return before
 
 
 def _conclude(run: RunDirectory, end: RunFinished | RunFailed | None) -> int:
@@ -193,13 +212,16 @@ def _tell_of_damage(reader: JournalReader) -> None:
         complain([f"Note: {plural(reader.skipped, 'line')} of the journal could not be read."])
 
 
-def wait_for_life(run: RunDirectory, limit_s: float, wait: Callable[[float], None] = time.sleep) -> Liveness:
+def wait_for_life(
+    run: RunDirectory, limit_s: float, wait: Callable[[float], None] = time.sleep, resumed: int = 0
+) -> Liveness:
     """Wait until a run that was just started has written its first event, or died.
 
     Args:
         run: The run.
         limit_s: The longest to wait.
         wait: Called with the seconds between two looks.
+        resumed: How often the run has been resumed, now included.
 
     Returns:
         ``ALIVE`` once it has written, ``DEAD`` when it died before, ``STARTING`` when neither happened.
@@ -209,8 +231,10 @@ def wait_for_life(run: RunDirectory, limit_s: float, wait: Callable[[float], Non
     heartbeat = HeartbeatWatch(run)
     while True:
         liveness = heartbeat.look().liveness
-        if reader.read():
-            return Liveness.ALIVE
+        while records := reader.read():
+            resumed = _since_resumed(records, resumed)[2]
+            if not resumed:
+                return Liveness.ALIVE
         if liveness is Liveness.DEAD or time.monotonic() >= deadline:
             return Liveness.DEAD if liveness is Liveness.DEAD else Liveness.STARTING
         wait(POLL_S)

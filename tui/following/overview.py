@@ -135,7 +135,7 @@ class Overview:
             until = now or time.time()
         elif self.status is Status.CRASHED:
             until = max(until, self.last_beat_at)
-        return max(0.0, until - self.facts.started_at)
+        return max(0.0, until - self.facts.started_at - self.facts.away_s)
 
     @property
     def started(self) -> datetime | None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tpu_console.engine.runs.events import (
     PREPARATION,
     AcceleratorReady,
+    Alerted,
+    BudgetSet,
     EpochEnded,
     HostLost,
     InputMeasured,
@@ -20,7 +22,9 @@ from tpu_console.engine.runs.events import (
     Phase,
     PhaseStarted,
     RunFinished,
+    RunResumed,
     RunStarted,
+    Steered,
     StopRequested,
     Translated,
 )
@@ -38,11 +42,13 @@ from ..text.run_lines import (
     finished_lines,
     phase_line,
     progress_line,
+    resumed_text,
     sample_line,
     settled,
     waiting_line,
 )
 from ..text.silence import STOP_PENDING, WHY_SILENT, silent_text, stall_text
+from ..text.steering import budget_text, steered_text, stop_text
 from ..text.tables import labelled
 
 if TYPE_CHECKING:
@@ -75,6 +81,7 @@ class PlainPrinter:
         self._quiet_since = clock()
         self._silence_s = FIRST_SILENCE_S
         self._training_said = False
+        self._earlier_s: Mapping[str, float] = {}  # in each phase before the run was resumed
         self._told_step = -1
         self._best: EpochEnded | None = None
         self._wait_s = self._span_s = 0.0  # of the current epoch
@@ -166,6 +173,11 @@ class PlainPrinter:
         match event:
             case RunStarted():
                 return [labelled("run", f"{self._run.run_id} in {user_path(self._run.path)}")]
+            case RunResumed():
+                self._training_said = False
+                self._earlier_s = self.state.phase_s
+                self._best = best_epoch(self.state.epochs, self.state.monitor)
+                return [labelled("resumed", resumed_text(event))]
             case PhaseStarted():
                 ended = self._phase_ended(before) if event.phase != before.phase else []
                 return [*ended, *self._training_begins(event)]
@@ -182,7 +194,13 @@ class PlainPrinter:
             case Noticed():
                 return [labelled("note", event.message)]
             case StopRequested():
-                return [labelled("stopping", event.reason)]
+                return [labelled("stopping", stop_text(event))]
+            case Steered():
+                return [labelled("steered", steered_text(event))]
+            case Alerted():
+                return [labelled("alert", event.message)]
+            case BudgetSet():
+                return [labelled("budget", budget_text(event))]
             case RunFinished():
                 ended = self._phase_ended(before)
                 return [*ended, *finished_lines(self.state, self._run, event.outcome, event.reason)]
@@ -192,7 +210,8 @@ class PlainPrinter:
     def _phase_ended(self, before: RunState) -> list[str]:
         if before.phase not in (*PREPARATION, Phase.SAVING):
             return []
-        return [phase_line(before.phase, self.state.phase_s[before.phase], self.state)]
+        seconds = self.state.phase_s[before.phase] - self._earlier_s.get(before.phase, 0.0)
+        return [phase_line(before.phase, seconds, self.state)]
 
     def _training_begins(self, event: PhaseStarted) -> list[str]:
         if self._training_said or event.phase != Phase.TRAINING or self.state.fit is None:

@@ -19,6 +19,7 @@ class Facts:
         has_started: Whether the journal has a first event.
         started_at: Unix time of the first event.
         last_at: Unix time of the newest event.
+        away_s: Seconds of them in which nothing trained, before the run was resumed.
         epochs: Epochs to train; None before training began.
         epochs_done: Epochs that ended.
         monitor: The metric that decides which epoch is best; empty when no epoch has it.
@@ -31,6 +32,7 @@ class Facts:
     has_started: bool = False
     started_at: float = 0.0
     last_at: float = 0.0
+    away_s: float = 0.0
     epochs: int | None = None
     epochs_done: int = 0
     monitor: str = ""

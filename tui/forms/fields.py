@@ -154,6 +154,7 @@ _GROUPS = {
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "tensorboard": "TensorBoard",
+    "alerts": "Alerts",
     "hosts": "Several hosts",
     "seed": "Seed and name",
     "name": "Seed and name",

@@ -123,7 +123,7 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
             send_native_output_to(run.log)
             journal = JournalWriter(run.journal)
             engine = EngineThread(run, config, journal, RunSource.IN_PROCESS)
-            heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.request_stop))
+            heartbeat = HeartbeatThread(Heartbeat(run, journal, engine.request_stop, engine.stop_token))
     except OSError as error:
         raise cannot_begin(run.path.parent, error) from error
     umask = os.umask(0o077)

@@ -98,7 +98,7 @@ class DoctorScreen(Screen[None]):
         rows: list[Static | Horizontal] = [_header_row(name, value) for name, value in report.header]
         for group in report.groups:
             rows.append(Static(Content.styled(group.name, "bold $text-accent"), classes="group"))
-            rows += [_row(finding) for finding in group.findings]
+            rows += [_row(result) for result in group.results]
         box.mount_all(rows)
         self.call_after_refresh(self._say, report.summary)
 
@@ -111,17 +111,17 @@ def _header_row(name: str, value: str) -> Horizontal:
     return Horizontal(label, Static(Content(value), classes="body"), classes="row")
 
 
-def _row(finding: CheckResult) -> Horizontal:
-    mark, style = _STYLES[finding.word]
-    read, is_ok = "; ".join(finding.evidence), finding.verdict == "ok"
+def _row(result: CheckResult) -> Horizontal:
+    mark, style = _STYLES[result.word]
+    read, is_ok = "; ".join(result.evidence), result.severity == "ok"
     aside = (f" ({read})" if is_ok and read else "", "$foreground 60%")
-    lines = [Content.assemble((finding.title, f"bold {style}"), f": {finding.text}", aside)]
+    lines = [Content.assemble((result.title, f"bold {style}"), f": {result.text}", aside)]
     if read and not is_ok:
         lines.append(Content.styled(f"found: {read}", "$foreground 60%"))
-    if finding.command:
-        lines.append(Content.assemble(("run: ", "$foreground 60%"), (finding.command, "bold")))
+    if result.command:
+        lines.append(Content.assemble(("run: ", "$foreground 60%"), (result.command, "bold")))
     return Horizontal(
         Static(Content.styled(mark, style), classes="mark"),
         Static(Content("\n").join(lines), classes="body"),
-        classes=f"row finding -{finding.word.replace(' ', '-')}",
+        classes=f"row finding -{result.word.replace(' ', '-')}",
     )

@@ -322,7 +322,7 @@ class LiveScreen(PanedScreen):
         """Ask, then ask the run to stop."""
         question = Question(
             "Stop training?",
-            "The current steps finish and the model is saved. A stopped run cannot be continued.",
+            "The current steps finish and the model is saved. To continue later: tpu-console resume",
             yes="Stop",
             no="Keep training",
         )

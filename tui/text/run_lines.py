@@ -16,7 +16,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
-from .outcome import best_text, crash_of, efficiency_text
+from .outcome import best_text, crash_of, efficiency_text, resume_command
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -24,7 +24,15 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.planning.plan import Plan
-    from tpu_console.engine.runs.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, RunFailed, Sample
+    from tpu_console.engine.runs.events import (
+        AcceleratorReady,
+        DataReady,
+        EpochEnded,
+        FitStarted,
+        RunFailed,
+        RunResumed,
+        Sample,
+    )
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
@@ -59,7 +67,12 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
-        *(labelled(item.severity, item.text) for item in plan.advice if item.severity is Severity.WARNING),
+        *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
+        *(
+            labelled(item.severity, item.text)
+            for item in plan.advice
+            if item.severity is Severity.WARNING and item.key != "budget"
+        ),
     ]
 
 
@@ -232,9 +245,19 @@ def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
     return [(name, user_path(path)) for name, path in output_places(run).items()]
 
 
+def resumed_text(event: RunResumed) -> str:
+    """Say where a run goes on."""
+    if not event.step:
+        return "from the beginning: it had no checkpoint"
+    where = f"after epoch {event.epoch}" if event.epoch else "in epoch 1"
+    within = f", step {event.epoch_step} of the next one" if event.epoch_step and event.epoch else ""
+    within = within or (f" at step {event.epoch_step}" if event.epoch_step else "")
+    return f"{where}{within} ({duration(event.elapsed_s)} of training so far)"
+
+
 def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str) -> list[str]:
     """Describe how a saved run ended, its result, and what to do next."""
-    took = duration(state.last_at - state.started_at)
+    took = duration(state.took_s)
     best = best_text(state)
     return [
         labelled("stopped" if outcome == RunOutcome.STOPPED else "finished", f"{reason or outcome} (total {took})"),
@@ -244,6 +267,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
         labelled("", f"tpu-console show {run.run_id}  (all details)"),
+        *([labelled("", f"{resume_command(run)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
     ]
 
 

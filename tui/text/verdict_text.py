@@ -9,7 +9,7 @@ from .numbers import duration, flop, gib, milliseconds, plural, size
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.input_throughput import InputThroughput
-    from tpu_console.engine.preflight.quota import Share
+    from tpu_console.engine.preflight.quota import QuotaShare
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
 _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the gradient exchange"}
@@ -46,7 +46,7 @@ def headroom(memory: Memory) -> str:
     return f"{percent}%" if percent >= 0 else f"{-percent}% over"
 
 
-def share_text(share: Share) -> str:
+def share_text(share: QuotaShare) -> str:
     """Write a share of Kaggle's weekly quota."""
     percent = 100 * share.week
     if percent < 0.05:
@@ -91,7 +91,7 @@ def largest_text(verdict: Verdict) -> str:
     return "; ".join([f"{largest:,} per replica fits, {largest * verdict.devices:,} in total", *multiples])
 
 
-def quota_text(share: Share) -> str:
+def quota_text(share: QuotaShare) -> str:
     """Say what share of Kaggle's free quota the run takes."""
     text = f"at best {share_text(share)} of Kaggle's 20 free hours per week"
     if share.session <= 1:

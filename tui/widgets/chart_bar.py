@@ -44,4 +44,4 @@ class ChartBar(Static):
         if line != self._drawn:
             self._drawn = line
             self.set_class(not line.plain, "-blank")
-            self.update(line)
+            self.update(line, layout=False)  # one line, whatever it says

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from textual.containers import Container
 from textual.message import Message
 
-from ..charts.marks import marks_of
+from ..charts.marks import marks_of, sources_of
 from .chart_pane import ChartPane, curves_of, titles_of
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ChartGrid(Container):
     def __init__(self, dress: Callable[[ChartPane], None]) -> None:
         super().__init__(id="charts")
         self._dress = dress
-        self._marked: tuple[object, list[Mark]] = (None, [])
+        self._marked: tuple[tuple[object, ...], list[Mark]] = ((), [])
         self._state: RunState | None = None
         self._titles: list[str] = []
         self._charts: dict[str, ChartPane] = {}
@@ -181,8 +182,9 @@ class ChartGrid(Container):
     def _feed(self) -> None:
         if (state := self._state) is None or not self._titles:
             return
-        if self._marked[0] is not state.epochs:
-            self._marked = (state.epochs, marks_of(state))
+        sources = sources_of(state)
+        if any(one is not other for one, other in zip_longest(self._marked[0], sources)):
+            self._marked = (sources, marks_of(state))
         ruler = curves_of(state, self._titles[0])
         for title in self._page():
             self._charts[title].show(curves_of(state, title), marks=self._marked[1], ruler=ruler)

@@ -45,7 +45,8 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, 
             f"{update.damaged:,} record{'' if one else 's'} of the journal could not be read and "
             f"{'was' if one else 'were'} left out; everything else is shown."
         )
-    return (*notices, *reversed(update.snapshot.state.notices))
+    alerts = (alert.message for alert in reversed(snapshot.state.alerts))
+    return (*notices, *alerts, *reversed(snapshot.state.notices))
 
 
 class NoticeBar(Static):

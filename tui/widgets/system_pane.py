@@ -166,7 +166,7 @@ class SystemPane(RowsPane):
         place = (curves.step.values, curves.epoch.values, curves.elapsed_s.values) if len(value) else (_NOTHING,) * 3
         curve = Curve(gauge.name, *place, value, is_validation=False)
         series = self._series.get(key)
-        if series is None or len(value) < series.count:
+        if series is None or not series.continues_in(curve):
             series = self._series[key] = Series(curve)
         series.update(curve, 0.0)
         return series

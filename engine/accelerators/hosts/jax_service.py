@@ -7,11 +7,14 @@ calls of JAX are in `engine.compat.jax`.
 
 from __future__ import annotations
 
+import json
+import math
 import socket
-import threading
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -19,11 +22,13 @@ from ...compat.jax import coordination_client, make_coordination_client, start_c
 from ...errors import AcceleratorError, one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from _typeshed import DataclassInstance
 
     from .membership import Membership
 
-T = TypeVar("T")
+T = TypeVar("T", bound="DataclassInstance")
 
 _SEATS = 64  # places at the meeting, taken by the hosts' numbers; two hosts in one place do no harm
 _SECONDS = 60
@@ -52,38 +57,61 @@ class Board:
         return {key.rpartition("/")[2]: text for key, text in found}
 
 
-@dataclass(slots=True)
-class Meeting:
+class Notes(Generic[T]):
+    """A note of each host in a folder of the board, written again and again as a sign of life.
+
+    A note is a dataclass of one kind; other texts are passed over, because anyone in the network may have written them.
+    """
+
+    def __init__(self, board: Board, folder: str, kind: type[T], clock: Callable[[], float] = time.monotonic) -> None:
+        self._board, self._folder, self._adapter, self._clock = board, folder, TypeAdapter(kind), clock
+        self._seen: dict[int, tuple[str, float]] = {}  # each host's newest text, and since when
+
+    def write(self, index: int, note: T) -> None:
+        """Write the note of a host; the text differs from all before, even if the note is the same."""
+        self._board.put(f"{self._folder}/{index}", f"{time.monotonic_ns()} {json.dumps(asdict(note))}")
+
+    def read(self, longest_s: float = math.inf) -> dict[int, T]:
+        """Return the notes by the host's number, without those that have not changed for too long."""
+        found = {}
+        for key, text in self._board.read(self._folder).items():
+            if not key.isdecimal():
+                continue
+            index = int(key)
+            if index not in self._seen or self._seen[index][0] != text:
+                self._seen[index] = (text, self._clock())
+            with suppress(ValueError):
+                if self.silent_s(index) < longest_s:
+                    found[index] = self._adapter.validate_json(text.partition(" ")[2])
+        return dict(sorted(found.items()))
+
+    def silent_s(self, index: int) -> float:
+        """Return the seconds since a host's note was seen to change, or since the first call if it has none."""
+        now = self._clock()
+        return now - self._seen.setdefault(index, ("", now))[1]
+
+
+class Meeting(ExitStack):
     """A coordination service where hosts meet before JAX starts; any host can join at any time.
 
     Host 0 has the service, and a beacon: a second service that nobody joins. If it answers, the first one is ready.
+    When host 0 closes the meeting, JAX aborts every process that has not left it.
     """
 
-    client: Any
-    service: Any = None
-    beacon: Any = None
-    _is_closed: bool = False
-
-    @property
-    def board(self) -> Board:
-        """The texts that the hosts exchange here."""
-        return Board(self.client)
+    def __init__(self, client: Any, service: Any = None, beacon: Any = None) -> None:
+        super().__init__()
+        self.board = Board(client)
+        self._beacon = beacon
+        if service is not None:
+            self.callback(service.shutdown)
+        self.callback(client.shutdown)
+        self.callback(self.free_next_port)
 
     def free_next_port(self) -> None:
         """Stop the beacon, whose port JAX takes next."""
-        if self.beacon is not None:
-            self.beacon.shutdown()
-            self.beacon = None
-
-    def close(self) -> None:
-        """Leave; host 0 also ends the meeting, which aborts every process that has not left."""
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self.free_next_port()
-        self.client.shutdown()
-        if self.service is not None:
-            self.service.shutdown()
+        if self._beacon is not None:
+            self._beacon.shutdown()
+            self._beacon = None
 
 
 def host_meeting(membership: Membership) -> Meeting:
@@ -91,11 +119,8 @@ def host_meeting(membership: Membership) -> Meeting:
     try:
         service = start_coordination_service(membership.where, _SEATS)
         clients = [make_coordination_client(membership.where, seat, _SECONDS) for seat in range(_SEATS)]
-        joining = [threading.Thread(target=client.connect) for client in clients]
-        for thread in joining:
-            thread.start()
-        for thread in joining:
-            thread.join()
+        with ThreadPoolExecutor(_SEATS) as pool:  # each waits for all the others
+            list(pool.map(lambda client: client.connect(), clients))
         for client in clients[1:]:
             client.shutdown()
         return Meeting(clients[0], service, start_coordination_service(membership.at(membership.port + 1), 1))
@@ -141,34 +166,3 @@ def connect_jax(membership: Membership) -> Board:
             remedy="Check that every host can reach that port.",
         ) from error
     return Board(coordination_client())
-
-
-def disconnect_jax() -> None:
-    """Disconnect JAX from the other hosts; wait until all do."""
-    import jax
-
-    jax.distributed.shutdown()
-
-
-class Freshness:
-    """Measures for how long texts have not changed."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._seen: dict[str, tuple[str, float]] = {}
-
-    def look(self, texts: Mapping[str, str]) -> dict[str, float]:
-        """Return the seconds since each text was seen to change."""
-        now = self._clock()
-        for key, text in texts.items():
-            if key not in self._seen or self._seen[key][0] != text:
-                self._seen[key] = (text, now)
-        return {key: now - self._seen[key][1] for key in texts}
-
-
-def parse(cls: type[T], text: str) -> T | None:
-    """Make a dataclass from JSON; None for anything else, because anyone in the network may have written it."""
-    try:
-        return TypeAdapter(cls).validate_json(text)
-    except ValueError:
-        return None

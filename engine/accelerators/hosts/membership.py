@@ -19,25 +19,15 @@ if TYPE_CHECKING:
     from ...machine.tpu import Tpu
     from ..backend import BackendChoice
 
-PORT = 8482
-"""The coordinator's port if the address has none; JAX uses the same on TPU pods."""
+PORT = 8482  # the coordinator's port if the address has none; JAX uses the same on TPU pods
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """This machine's place among the hosts that train together.
-
-    Args:
-        count: Number of hosts.
-        index: This host's number, from 0.
-        address: Host 0's address.
-        port: Its port.
-        wait_s: Longest time to wait for the other hosts.
-        why: Where this comes from.
-    """
+    """This machine's place among the hosts that train together."""
 
     count: int
-    index: int
+    index: int  # this host's number, from 0
     address: str
     port: int
     wait_s: float

@@ -6,20 +6,18 @@ there, host 0 lets all begin, or says what is wrong.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import math
 import socket
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import AcceleratorError
+from ...machine.sources import installed_versions
 from ...runs.stop_token import StoppedError
-from .jax_service import Freshness, Meeting, host_meeting, join_meeting, parse
+from .jax_service import Meeting, Notes, host_meeting, join_meeting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,28 +34,28 @@ _BEGIN, _STOPPED = "begin", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a host says about itself; `config` is a digest, and `shown_at` differs each time the card is shown."""
+    """What a host says about itself; `config` is a digest, and `start` is the step from which the run is resumed."""
 
     count: int
     host: str
     versions: dict[str, str]
     config: str
-    shown_at: float = 0.0
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Decision:
     """What host 0 decided: `what` is ``begin``, ``stopped``, or a sentence that says what is wrong."""
 
     what: str
     remedy: str = ""
 
 
-def make_card(membership: Membership, config: RunConfig, versions: Mapping[str, str] | None = None) -> Card:
+def make_card(membership: Membership, config: RunConfig, start: str = "") -> Card:
     """Describe this host; configurations that differ only in name and host number have the same digest."""
     values = config.model_dump(mode="json", exclude={"name", "hosts"})
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    return Card(membership.count, socket.gethostname(), dict(versions or _versions()), digest)
+    return Card(membership.count, socket.gethostname(), installed_versions(_PACKAGES), digest, start)
 
 
 def go_to_meeting(membership: Membership, should_stop: Callable[[], bool]) -> Meeting:
@@ -103,55 +101,52 @@ def answer_roll_call(
         roll.refuse_twin()
         return roll.wait(should_stop, report)
     except (AcceleratorError, StoppedError) as error:
-        roll.give_up(Verdict(error.what, error.remedy) if isinstance(error, AcceleratorError) else Verdict(_STOPPED))
+        roll.give_up(Decision(error.what, error.remedy) if isinstance(error, AcceleratorError) else Decision(_STOPPED))
         raise
     except RuntimeError as error:
         raise AcceleratorError(f"Host 0 left {membership.where}.", remedy="Host 0's own run says why.") from error
 
 
-@dataclass(slots=True)
 class _RollCall:
-    board: Board
-    membership: Membership
-    card: Card
-    _freshness: Freshness = field(default_factory=Freshness)
-    _is_shown: bool = False
+    def __init__(self, board: Board, membership: Membership, card: Card) -> None:
+        self._board, self._place, self._card = board, membership, card
+        self._cards, self._decisions = Notes(board, "cards", Card), Notes(board, "decisions", Decision)
+        self._is_shown = False
 
     def refuse_twin(self) -> None:
         """Refuse to take the place of another process; one that was killed does not renew its card."""
-        mine = str(self.membership.index)
-        if self.membership.index and _BEGIN in self.board.read("verdict").get("0", ""):
-            raise AcceleratorError(f"The hosts at {self.membership.where} have begun.", remedy="Choose another port.")
-        first = self.board.read("cards").get(mine)
+        mine = self._place.index
+        if mine and self._decisions.read().get(0) == Decision(_BEGIN):
+            raise AcceleratorError(
+                f"The hosts at {self._place.where} have already started.", remedy="Choose another port."
+            )
+        first = self._board.read("cards").get(str(mine))
         deadline = time.monotonic() + _GONE_S
         while first is not None and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
-            if (now := self.board.read("cards").get(mine)) not in {None, first}:
-                twin = parse(Card, now or "")
+            if self._board.read("cards").get(str(mine)) not in {None, first}:
+                twin = self._cards.read().get(mine)
                 raise AcceleratorError(
-                    f"Host {mine} is already here ({twin.host if twin else 'unknown'}).",
+                    f"Host {mine} has already joined ({twin.host if twin else 'unknown'}).",
                     remedy="Give each host its own --host-index.",
                 )
 
     def wait(self, should_stop: Callable[[], bool], report: Callable[[str], object]) -> dict[int, str]:
-        place, hosts = self.membership, range(self.membership.count)
+        place, hosts = self._place, range(self._place.count)
         deadline = time.monotonic() + place.wait_s
         reported = ""
-        while True:
-            shown = replace(self.card, shown_at=time.monotonic())
-            self.board.put(f"cards/{place.index}", json.dumps(asdict(shown)))
+        while not should_stop():
+            self._cards.write(place.index, self._card)
             self._is_shown = True
-            cards = self._cards()
+            cards = self._cards.read(_GONE_S)
             if self._decide(cards):
-                cards = self._cards(math.inf)  # host 0 may have seen cards that came after this host looked
+                cards = self._cards.read()  # host 0 may have seen cards that came after this host looked
                 return {index: cards[index].host for index in hosts}
-            if should_stop():
-                raise StoppedError
             missing = [str(index) for index in hosts if index not in cards]
             named = _named(missing)
             if missing and time.monotonic() > deadline:
                 raise AcceleratorError(
-                    f"{named.capitalize()} of {place.count} did not come within {place.wait_s:.0f} s.",
+                    f"{named.capitalize()} of {place.count} did not join within {place.wait_s:.0f} s.",
                     why=f"The others waited at {place.where}.",
                     remedy="Start the same command there with its own --host-index, and check that it can reach that "
                     "address.",
@@ -160,72 +155,66 @@ class _RollCall:
                 reported = named
                 report(f"waiting for {named} at {place.where}")
             time.sleep(_LOOK_S)
-
-    def _cards(self, longest_s: float = _GONE_S) -> dict[int, Card]:
-        texts = self.board.read("cards")
-        silent = self._freshness.look(texts)
-        fresh = {int(key): text for key, text in texts.items() if silent[key] < longest_s and key.isdecimal()}
-        return {index: card for index, text in sorted(fresh.items()) if (card := parse(Card, text)) is not None}
+        raise StoppedError
 
     def _decide(self, cards: Mapping[int, Card]) -> bool:
-        """Return whether all may begin: host 0 decides, and the others read its verdict."""
-        if self.membership.index == 0:
+        """Return whether all may begin: host 0 decides, and the others read its decision."""
+        if self._place.index == 0:
             for index, card in cards.items():
-                if (wrong := mismatch(index, card, self.card)) is not None:
-                    raise AcceleratorError(wrong.what, remedy=wrong.remedy)
-            are_all_here = cards.keys() >= set(range(self.membership.count))
+                if (wrong := mismatch(index, card, self._card)) is not None:
+                    raise wrong
+            are_all_here = cards.keys() >= set(range(self._place.count))
             if are_all_here:
-                self.board.put("verdict/0", json.dumps(asdict(Verdict(_BEGIN))))
+                self._decisions.write(0, Decision(_BEGIN))
             return are_all_here
-        verdict = parse(Verdict, self.board.read("verdict").get("0", ""))
-        if verdict is None or verdict.what == _BEGIN:
-            return verdict is not None
-        if verdict.what == _STOPPED:
+        decision = self._decisions.read().get(0)
+        if decision is None or decision.what == _BEGIN:
+            return decision is not None
+        if decision.what == _STOPPED:
             raise StoppedError("host 0 was asked to stop")
-        raise AcceleratorError(verdict.what, remedy=verdict.remedy)
+        raise AcceleratorError(decision.what, remedy=decision.remedy)
 
-    def give_up(self, verdict: Verdict) -> None:
+    def give_up(self, decision: Decision) -> None:
         """Remove the card; host 0 also says why, and waits until the others have read it."""
         with suppress(RuntimeError):
             if self._is_shown:
-                self.board.remove(f"cards/{self.membership.index}")
-            if self.membership.index == 0:
-                self.board.put("verdict/0", json.dumps(asdict(verdict)))
+                self._board.remove(f"cards/{self._place.index}")
+            if self._place.index == 0:
+                self._decisions.write(0, decision)
                 deadline = time.monotonic() + _GONE_S
-                while self._cards() and time.monotonic() < deadline:
+                while self._cards.read(_GONE_S) and time.monotonic() < deadline:
                     time.sleep(_LOOK_S)
                 time.sleep(_LOOK_S)  # a host that removed its card disconnects right after
 
 
-def mismatch(index: int, card: Card, own: Card) -> Verdict | None:
+def mismatch(index: int, card: Card, own: Card) -> AcceleratorError | None:
     """Return what keeps a host from training with host 0, whose card is `own`; None if nothing does."""
     who = f"Host {index} ({card.host})"
     if card.count != own.count:
         what = f"{who} expects {card.count} hosts, host 0 ({own.host}) expects {own.count}."
-        return Verdict(what, "Give all hosts the same --hosts.")
+        return AcceleratorError(what, remedy="Give all hosts the same --hosts.")
     differing = [
         f"{name} {card.versions.get(name, 'missing')} there, {own.versions.get(name, 'missing')} at host 0"
         for name in sorted(own.versions.keys() | card.versions.keys())
         if card.versions.get(name) != own.versions.get(name)
     ]
     if differing:
-        return Verdict(f"{who} has other versions: {'; '.join(differing)}.", "Install the same versions on all hosts.")
+        what = f"{who} has other versions: {'; '.join(differing)}."
+        return AcceleratorError(what, remedy="Install the same versions on all hosts.")
     if card.config != own.config:
-        return Verdict(f"{who} has another configuration than host 0.", "Start the same command on all hosts.")
+        what = f"{who} has another configuration than host 0."
+        return AcceleratorError(what, remedy="Start the same command on all hosts.")
+    if card.start != own.start:
+        what = f"{who} begins {card.start or 'a new run'}, and host 0 {own.start or 'a new run'}."
+        return AcceleratorError(
+            what, remedy="Resume on all hosts; where it is ahead, first remove its newest checkpoints/state-*.ckpt."
+        )
     return None
 
 
 def _named(numbers: list[str]) -> str:
     *others, last = numbers or [""]
     return f"hosts {', '.join(others)} and {last}" if others else f"host {last}"
-
-
-def _versions() -> dict[str, str]:
-    found = {}
-    for name in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def _check_can_listen(membership: Membership) -> None:
@@ -235,11 +224,7 @@ def _check_can_listen(membership: Membership) -> None:
         try:
             socket.create_server((membership.address, port), family=family).close()
         except OSError as error:
-            where = membership.at(port)
-            what, remedy = f"Host 0 cannot listen at {where}: {error.strerror or error}.", "Check --coordinator."
-            if error.errno == errno.EADDRINUSE:
-                what, remedy = f"{where} is already in use.", "Is another host 0 running? If not, choose another port."
-            elif error.errno == errno.EADDRNOTAVAIL:
-                what = f"{membership.address} is not an address of this machine, {socket.gethostname()}."
-                remedy = "Use --host-index 0 only on the machine that --coordinator names."
-            raise AcceleratorError(what, remedy=remedy) from error
+            raise AcceleratorError(
+                f"Host 0 cannot listen at {membership.at(port)}: {error.strerror or error}.",
+                remedy=f"--coordinator must name a free port of this machine, {socket.gethostname()}.",
+            ) from error

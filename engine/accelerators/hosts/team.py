@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ from ...runs.journal import decode, encode
 from ...runs.leftovers import discard_cache
 from ...runs.stop_token import StopToken
 from .agreed_stop import AgreedStop
-from .jax_service import Freshness, connect_jax, disconnect_jax, parse
+from .jax_service import Notes, connect_jax
 from .roll_call import answer_roll_call, go_to_meeting, make_card
 from .watcher import Watcher
 
@@ -50,38 +50,25 @@ _LEAVE_S = 3.0
 
 @dataclass(slots=True)
 class Word:
-    """What a host says about itself.
+    """What a host says about itself."""
 
-    Args:
-        beat: Grows each time, as a sign of life.
-        asked: Why it was asked to stop; does not change once `held` is set.
-        held: Steps begun, once it holds training until all agree on a last step.
-        end: Why it ended the run.
-        lost: The host that it lost.
-        is_done: Whether it has saved everything.
-        has_left: Whether it has stopped reading.
-        figures: Its newest measurements: encoded events by their name.
-    """
-
-    beat: int = 0
-    asked: str = ""
-    held: int | None = None
-    end: str = ""
+    asked: str = ""  # why it was asked to stop; does not change once `held` is set
+    held: int | None = None  # steps begun, once it holds training until all agree on a last step
+    end: str = ""  # why it ended the run
     lost: int | None = None
     is_done: bool = False
-    has_left: bool = False
-    figures: dict[str, str] = field(default_factory=dict)
+    has_left: bool = False  # whether it has stopped reading
+    figures: dict[str, str] = field(default_factory=dict)  # its newest measurements: encoded events by their name
 
 
-def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
+def join(membership: Membership, config: RunConfig, recorder: Recorder, start: str = "") -> Team:
     """Meet the other hosts and connect JAX with them; raises the errors of `answer_roll_call`."""
     watcher = Watcher(recorder.run.path)
     watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
     if membership.index:
         recorder.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
-    meeting = go_to_meeting(membership, recorder.should_stop)
-    try:
-        card = make_card(membership, config)
+    with go_to_meeting(membership, recorder.should_stop) as meeting:
+        card = make_card(membership, config, start)
         names = answer_roll_call(
             meeting.board, membership, card, recorder.should_stop, partial(recorder.enter, Phase.CONNECTING)
         )
@@ -90,8 +77,6 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
         if membership.index:
             meeting.close()  # before host 0, which waits for all in the next line
         board = connect_jax(membership)
-    finally:
-        meeting.close()
     watcher.say(_without(f"Host 0 ({names[0]}) is gone." if membership.index else "JAX lost the other hosts."))
     team = Team(recorder, membership.index, names, board, partial(_leave, recorder))
     team.watcher = watcher
@@ -100,16 +85,10 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
 
 
 class Team:
-    """A run's hosts.
+    """A run's hosts, seen from the one with a number; `leave` writes the run's last event and ends this process.
 
-    Args:
-        recorder: The run.
-        index: This host's number.
-        names: The hosts' names by their number.
-        board: Where they write to each other.
-        leave: Writes the run's last event and ends this process.
-        silent_s: Seconds without a new word after which a host is lost; busy Python code may delay a word.
-        suspect_s: The same after a step failed here, because a lost host is the most likely cause.
+    A host is lost after `silent_s` seconds without a new word, which busy Python code may delay. After a step failed
+    here it is `suspect_s` seconds, because a lost host is the most likely cause.
     """
 
     def __init__(
@@ -128,14 +107,12 @@ class Team:
         self.is_leader = index == 0
         self._recorder = recorder
         self._index = index
-        self._board = board
         self._leave = leave
         self._silent_s = silent_s
         self._suspect_s = suspect_s
         self._stop = AgreedStop()
         self._word = Word()
-        self._freshness = Freshness()
-        self._silent: dict[str, float] = {}
+        self._words = Notes(board, "words", Word)
         self._asked = ""
         self._failure: tuple[float, RunFailed] | None = None
         self._passed_on: dict[tuple[int, str], str] = {}
@@ -146,7 +123,8 @@ class Team:
 
     def start(self) -> None:
         """Watch the other hosts; from now on this one stops only when they do."""
-        asked, self._recorder.stop_token = self._recorder.stop_token, StopToken()
+        asked = self._recorder.stop_token
+        self._recorder.stop_token = StopToken(asked.inbox)
         self._recorder.listen(self._keep_figures)
         self._thread.start()
         asked.listen(self.request_stop)
@@ -162,6 +140,8 @@ class Team:
 
     def finish(self) -> None:
         """Wait until host 0 has saved the run, and disconnect."""
+        import jax
+
         self._word.is_done = True
         self._changed.set()
         if not self.is_leader:
@@ -169,7 +149,7 @@ class Team:
         self.stop_watching()
         with suppress(RuntimeError):  # another host may have ended early; what this one made is saved
             self._say()
-            disconnect_jax()
+            jax.distributed.shutdown()  # waits for all
 
     def stop_watching(self) -> None:
         """Stop reading and writing."""
@@ -200,21 +180,19 @@ class Team:
             self._changed.clear()
 
     def _say(self) -> None:
-        self._word.beat += 1
         if self._word.held is None:
             self._word.asked = self._asked
-        self._board.put(f"words/{self._index}", json.dumps(asdict(self._word)))
+        self._words.write(self._index, self._word)
 
     def _hear(self) -> None:
-        texts = dict.fromkeys(map(str, self.names), "") | self._board.read("words")
-        self._silent = self._freshness.look(texts)
-        words = {index: parse(Word, texts[str(index)]) or Word() for index in self.names if index != self._index}
+        found = self._words.read()
+        words = {index: found.get(index, Word()) for index in self.names if index != self._index}
         for word in words.values():
             if word.end:
                 return self._end(word.end, lost=word.lost)
         limit_s = self._silent_s if self._failure is None else self._suspect_s
         for index in words:
-            if self._silent[str(index)] > limit_s:
+            if self._words.silent_s(index) > limit_s:
                 return self._lose(index)
         if self._failure is not None and time.monotonic() > self._failure[0]:
             what = self._failure[1].what
@@ -254,7 +232,7 @@ class Team:
         """End the run for all hosts; training may hang in a step that never ends."""
         self._word.end, self._word.lost = what, lost
         if lost is not None and lost in self.names:
-            self._recorder.emit(HostLost(lost, self.names[lost], round(self._silent.get(str(lost), 0.0), 1)))
+            self._recorder.emit(HostLost(lost, self.names[lost], round(self._words.silent_s(lost), 1)))
         remedy = "Host 0 has the checkpoints, once an epoch has ended."
         if self.is_leader and (self._recorder.run.checkpoints / "last.keras").exists():
             remedy = "checkpoints/last.keras has the model after the newest epoch."
@@ -269,8 +247,7 @@ class Team:
             self._say()
             deadline = time.monotonic() + _LEAVE_S
             while self.is_leader and time.monotonic() < deadline:
-                words = [parse(Word, text) for text in self._board.read("words").values()]
-                left = sum(word is not None and word.has_left for word in words)
+                left = sum(word.has_left for word in self._words.read().values())
                 if left + (self._word.lost is not None) >= len(self.names):
                     break
                 time.sleep(_LOOK_HELD_S)

@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,18 +48,16 @@ class Watcher:
 
 def main(run: RunDirectory, parent: int, pipe: BinaryIO) -> None:
     """Wait for the end of the parent process, and write the run's last event if JAX aborted it."""
-    said: deque[bytes] = deque(maxlen=1)
-    reading = threading.Thread(target=said.extend, args=(pipe,), daemon=True)
-    reading.start()
-    while os.getppid() == parent:  # the end of the pipe shows less: a forked process may keep it open
+    while os.getppid() == parent:
         time.sleep(_LOOK_S)
-    reading.join(_LOOK_S)
+    os.set_blocking(pipe.fileno(), False)  # a forked process may keep it open
+    said = (pipe.read() or b"").splitlines()
     log = _tail(run.log)
     if _ABORTED in log and said and not any(event in _tail(run.journal) for event in _LAST_EVENTS):
         why = log.rpartition(_ABORTED)[2].partition(b"absl::Status: ")[2].partition(b"\n")[0].decode(errors="replace")
         journal = JournalWriter(run.journal)
         remedy = "Host 0's own run may say more."
-        journal.write(RunFailed(said[0].decode().strip(), why[:300], remedy, run.log.name))
+        journal.write(RunFailed(said[-1].decode(), why[:300], remedy, run.log.name))
         journal.close()
 
 

@@ -32,52 +32,33 @@ MOST_PIXELS = 100_000_000
 warnings.simplefilter("ignore", Image.DecompressionBombWarning)
 
 _FORMATS = ("JPEG", "PNG", "GIF", "BMP", "WEBP")
-_ORIENTATION = 0x0112
-"""The EXIF tag that says how the camera was held, from 1 (upright) to 8."""
-
+_ORIENTATION = 0x0112  # the EXIF tag that says how the camera was held, from 1 (upright) to 8
 _PNG_CRITICAL = {b"IHDR", b"PLTE", b"IDAT", b"IEND"}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What is known about an image file.
-
-    Args:
-        path: The file.
-        problem: What is wrong with it, such as ``is empty``; empty if it can be used.
-        format: ``JPEG``, ``PNG``, ``GIF``, ``BMP``, ``WEBP`` or an unsupported format; empty if unknown.
-        width: Width in pixels after it is turned upright.
-        height: Height in pixels, likewise.
-        orientation: EXIF orientation; 1 is upright.
-        decoder: What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for
-            formats that not every version of TensorFlow reads.
-    """
+class ImageFacts:
+    """What is known about an image file."""
 
     path: str
-    problem: str = ""
-    format: str = ""
-    width: int = 0
-    height: int = 0
-    orientation: int = 1
+    problem: str = ""  # what is wrong with it, such as ``is empty``; empty if it can be used
+    format: str = ""  # ``JPEG``, ``PNG``, ``GIF``, ``BMP``, ``WEBP`` or an unsupported format; empty if unknown
+    width: int = 0  # width in pixels after it is turned upright
+    height: int = 0  # height in pixels, likewise
+    orientation: int = 1  # EXIF orientation; 1 is upright
+    # What decodes it: TensorFlow's ``jpeg`` or ``png``, ``png-alpha`` with transparency, or ``pillow`` for formats
+    # that not every version of TensorFlow reads.
     decoder: str = "pillow"
 
 
-def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[Facts]:
-    """Check image files in parallel.
-
-    Args:
-        paths: Files, local or on any of TensorFlow's file systems.
-        on_progress: Called with a sentence at the start and every few seconds.
-
-    Returns:
-        The facts about each file, in the same order.
-    """
+def check_images(paths: Sequence[str], on_progress: Callable[[str], None]) -> list[ImageFacts]:
+    """Check image files, local or remote, in parallel; the facts about them have the same order."""
     on_progress(f"checking {len(paths):,} images")
     reported_s = time.monotonic()
-    facts: list[Facts] = []
+    facts: list[ImageFacts] = []
     # Local files are mostly cached, so more threads only wait for Python's lock; a bucket answers slowly.
     with checkers(32 if paths and is_remote(paths[0]) else 2) as pool:
-        for fact in pool.map(examine, paths):
+        for fact in pool.map(check_image, paths):
             facts.append(fact)
             if time.monotonic() - reported_s > 2.0:
                 reported_s = time.monotonic()
@@ -96,23 +77,23 @@ def checkers(count: int) -> Iterator[ThreadPoolExecutor]:
             raise
 
 
-def examine(path: str) -> Facts:
+def check_image(path: str) -> ImageFacts:
     """Check one image file."""
     try:
         with open_file(path) as stream:
-            return _examined(path, stream)
+            return _check_open(path, stream)
     except (FileNotFoundError, tf.errors.NotFoundError):
-        return Facts(path, "is not there")
+        return ImageFacts(path, "is not there")
     except NotAFileError as error:
-        return Facts(path, str(error.strerror).removeprefix("it "))
+        return ImageFacts(path, str(error.strerror).removeprefix("it "))
     except UnidentifiedImageError:
-        return Facts(path, "is not an image of a known format")
+        return ImageFacts(path, "is not an image of a known format")
     except Image.DecompressionBombError:
-        return Facts(path, f"claims to have more than {MOST_PIXELS // 1_000_000} million pixels")
+        return ImageFacts(path, f"claims to have more than {MOST_PIXELS // 1_000_000} million pixels")
     except OSError as error:
-        return Facts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
+        return ImageFacts(path, f"cannot be read: {error.strerror or one_line(error, 100)}")
     except Exception as error:  # noqa: BLE001  Pillow's parsers raise what their code happens to raise on damaged bytes
-        return Facts(path, f"is damaged: {one_line(error, 100)}")
+        return ImageFacts(path, f"is damaged: {one_line(error, 100)}")
 
 
 def open_file(path: str) -> BinaryIO:
@@ -129,9 +110,9 @@ def pixels(path: str) -> Image.Image:
         return Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer).convert("RGB")
 
 
-def _examined(path: str, stream: BinaryIO) -> Facts:
+def _check_open(path: str, stream: BinaryIO) -> ImageFacts:
     if not stream.read(1):
-        return Facts(path, "is empty")
+        return ImageFacts(path, "is empty")
     stream.seek(0)
     with Image.open(stream) as image:
         # MPO, which phones write, is a JPEG followed by more JPEGs.
@@ -144,7 +125,7 @@ def _examined(path: str, stream: BinaryIO) -> Facts:
             problem = _damage(kind, stream)
     if orientation > 4:
         width, height = height, width
-    return Facts(path, problem, kind, width, height, orientation, decoder)
+    return ImageFacts(path, problem, kind, width, height, orientation, decoder)
 
 
 def _refusal(image: Image.Image, kind: str) -> str:

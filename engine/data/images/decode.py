@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,22 +21,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from .check import Facts
+    from .check import ImageFacts
 
-_RATIOS = (1, 2, 4, 8)
-"""The factors that JPEGs can be shrunk by while they are decoded."""
+_RATIOS = (1, 2, 4, 8)  # the factors that JPEGs can be shrunk by while they are decoded
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """The size of decoded images.
-
-    Args:
-        image_size: Height and width.
-        resize: ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders.
-    """
+    """The size of decoded images."""
 
     image_size: tuple[int, int]
+    # ``stretch`` changes the proportions, ``crop`` cuts off the edges, ``pad`` adds black borders.
     resize: Literal["stretch", "crop", "pad"] = "stretch"
 
     @property
@@ -51,15 +47,11 @@ class Decoding:
 
 
 class Reader:
-    """Makes datasets that read and decode image files in parallel and in order.
+    """Makes datasets that read and decode in parallel and in order image files whose check found no problem."""
 
-    Args:
-        facts: All files that will be read, from `check_images`; none with a problem.
-        decoding: The size, and how images are brought to it.
-    """
-
-    def __init__(self, facts: Sequence[Facts], decoding: Decoding) -> None:
-        branches = self._branches = _branches(facts, decoding)
+    def __init__(self, facts: Sequence[ImageFacts], decoding: Decoding) -> None:
+        # Only the ways that occur: a dataset of plain JPEGs has no other branches.
+        branches = self._branches = sorted({_way(fact, decoding) for fact in facts})
         turned = any(fact.orientation != 1 for fact in facts)
 
         def read(path: Any, way: Any, orientation: Any) -> Any:
@@ -72,15 +64,10 @@ class Reader:
         self._read = tf.function(read, input_signature=kinds)
         self._decoding = decoding
 
-    def decoded(self, facts: Sequence[Facts], labels: NDArray[Any] | None = None) -> Any:
+    def decoded(self, facts: Sequence[ImageFacts], labels: NDArray[Any] | None = None) -> Any:
         """Return a dataset that raises an error naming the file when a file is damaged.
 
-        Args:
-            facts: The files.
-            labels: The label of each file, shape ``(images, …)``.
-
-        Returns:
-            A `tf.data.Dataset` of uint8 images, shape ``(height, width, 3)``, or of (image, label) pairs.
+        Its elements are uint8 images, shape ``(height, width, 3)``, with labels as pairs.
         """
 
         def read(index: Any, *file: Any) -> Any:
@@ -92,16 +79,10 @@ class Reader:
             return images
         return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
 
-    def sifted(self, facts: Sequence[Facts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
-        """Return a dataset without the damaged files.
+    def sifted(self, facts: Sequence[ImageFacts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
+        """Return a dataset of (image, label) pairs without the damaged files.
 
-        Args:
-            facts: The files.
-            labels: The label of each file, shape ``(images, …)``.
-
-        Returns:
-            A `tf.data.Dataset` of (image, label) pairs, and a function that returns for each file whether it has been
-            decoded so far.
+        A function is returned with it that returns for each file whether it has been decoded so far.
         """
         # Outside the examples: removing an index from each example costs more than reading a cache.
         with tf.device("CPU:0"):
@@ -118,7 +99,7 @@ class Reader:
 
         return self._mapped(facts, read), marks.numpy
 
-    def _mapped(self, facts: Sequence[Facts], read: Callable[..., Any]) -> Any:
+    def _mapped(self, facts: Sequence[ImageFacts], read: Callable[..., Any]) -> Any:
         """Map a function over the index, path, way and orientation of each file; failures are dropped."""
         numbers, paths = np.arange(len(facts), dtype=np.int64), [fact.path for fact in facts]
         ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
@@ -127,21 +108,16 @@ class Reader:
         return files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
 
 
-def decoded(facts: Sequence[Facts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
+def decoded(facts: Sequence[ImageFacts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
     """Return `Reader.decoded` for files that are read only here."""
     return Reader(facts, decoding).decoded(facts, labels)
 
 
 def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any:
-    """Decode the contents of an image file inside a dataset's map.
+    """Decode an image file inside a dataset's map: uint8, shape ``(height, width, 3)``.
 
-    Args:
-        contents: A scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads.
-        decoding: The size, and how the image is brought to it.
-        orientation: EXIF orientation; a tensor if it differs between images.
-
-    Returns:
-        A uint8 image, shape ``(height, width, 3)``.
+    `contents` is a scalar string tensor: a JPEG, a PNG or another format that `tf.io.decode_image` reads. `orientation`
+    is that of EXIF, a tensor if it differs between images.
     """
     is_jpeg = tf.equal(tf.strings.substr(contents, 0, 2), b"\xff\xd8")
     way = tf.cond(is_jpeg, lambda: _jpeg_way(contents, decoding, orientation), lambda: tf.constant(len(_RATIOS)))
@@ -151,7 +127,7 @@ def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any
     return resized(image if needs_no_turn else _upright(image, orientation), decoding)
 
 
-def plain_contents(facts: Facts) -> bytes:
+def plain_contents(facts: ImageFacts) -> bytes:
     """Return the contents of an image file for `decode_bytes`: a JPEG or PNG as it is, anything else as a PNG."""
     if facts.decoder != "pillow":
         with open_file(facts.path) as stream:
@@ -162,15 +138,7 @@ def plain_contents(facts: Facts) -> bytes:
 
 
 def resized(image: Any, decoding: Decoding) -> Any:
-    """Resize an image.
-
-    Args:
-        image: Any size, shape ``(height, width, 3)``.
-        decoding: The size, and what happens to other proportions.
-
-    Returns:
-        A uint8 image of that size.
-    """
+    """Bring an image of shape ``(height, width, 3)`` to the configured size, as uint8."""
     size = tf.shape(image)[:2]
     target = tf.constant(decoding.image_size)
     image = tf.cond(tf.reduce_all(size == target), lambda: image, lambda: _fitted(image, size, target, decoding))
@@ -213,25 +181,21 @@ def _upright(image: Any, orientation: Any) -> Any:
     return tf.cond(upside_down, lambda: tf.reverse(image, [0]), lambda: image)
 
 
-def _way(fact: Facts, decoding: Decoding) -> tuple[str, int]:
+def _way(fact: ImageFacts, decoding: Decoding) -> tuple[str, int]:
     """Return the decoder and the ratio for a file."""
     return fact.decoder, decoding.ratio(fact.height, fact.width) if fact.decoder == "jpeg" else 1
-
-
-def _branches(facts: Sequence[Facts], decoding: Decoding) -> list[tuple[str, int]]:
-    """List the ways that occur, so that a dataset of plain JPEGs has no other branches."""
-    return sorted({_way(fact, decoding) for fact in facts})
 
 
 def _decoder(path: Any, decoder: str, ratio: int) -> Callable[[], Any]:
     """Return a function that reads and decodes a file, for use as a branch of the graph."""
     if decoder == "pillow":
-        return lambda: tf.ensure_shape(tf.numpy_function(_with_pillow, [path], tf.uint8), (None, None, 3))
+        read = partial(tf.numpy_function, lambda name: np.asarray(pixels(name.decode())), [path], tf.uint8)
+        return lambda: tf.ensure_shape(read(), (None, None, 3))
 
-    def read() -> Any:
-        return _native(tf.io.read_file(path), decoder, ratio)()
+    def read_and_decode() -> Any:
+        return _native(tf.io.read_file(path), decoder, ratio)()  # read inside of the branch
 
-    return read
+    return read_and_decode
 
 
 def _native(contents: Any, decoder: str, ratio: int) -> Callable[[], Any]:
@@ -256,10 +220,6 @@ def _on_white(image: Any) -> Any:
     """Lay an RGBA image over white, as a viewer does; transparent pixels can have any colour."""
     color, alpha = tf.cast(image[..., :3], tf.int32), tf.cast(image[..., 3:], tf.int32)
     return tf.cast((color * alpha + 255 * (255 - alpha) + 127) // 255, tf.uint8)
-
-
-def _with_pillow(path: bytes) -> NDArray[np.uint8]:
-    return np.asarray(pixels(path.decode()))
 
 
 def _jpeg_way(contents: Any, decoding: Decoding, orientation: Any) -> Any:

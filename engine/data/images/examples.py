@@ -23,26 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Labelled image files of the user, before they are checked.
-
-    Args:
-        place: The folder they are in.
-        names: Name of each image: from the table, or its path in `place`.
-        paths: The files.
-        labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
-            ``(images, classes)``.
-        class_names: Names of the classes in the order of their numbers.
-        record: What else is needed to read new images of the same kind.
-        notices: What the user should know about them.
-    """
+    """Labelled image files of the user, before they are checked."""
 
     place: str
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # name of each image: from the table, or its path in `place`
     paths: tuple[str, ...]
+    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
+    # classes)``.
     labels: NDArray[Any]
-    class_names: tuple[str, ...]
-    record: Mapping[str, Any] = field(default_factory=dict)
-    notices: tuple[str, ...] = ()
+    class_names: tuple[str, ...]  # names of the classes in the order of their numbers
+    record: Mapping[str, Any] = field(default_factory=dict)  # what else is needed to read new images of the same kind
+    notices: tuple[str, ...] = ()  # what the user should know about them
 
     @property
     def numbers(self) -> NDArray[Any]:
@@ -59,12 +50,7 @@ def make_examples(
 ) -> Examples:
     """Check all files and make training and validation examples from them.
 
-    Args:
-        config: The configuration.
-        options: The dataset's options.
-        source: The images.
-        validation: Validation images of the same classes; None holds out a part of `source`.
-        on_fetch: Called with a sentence while the files are being checked.
+    `validation` has images of the same classes; None holds out a part of `source`.
 
     Raises:
         DataError: Files cannot be used, and the options do not skip them.

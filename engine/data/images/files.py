@@ -49,13 +49,7 @@ def _walk(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
 
 
 def not_there(path: str, what: str, option: str) -> DataError:
-    """Return an error for a missing file or folder that says where it was looked for.
-
-    Args:
-        path: The path in the configuration.
-        what: What it is, such as ``folder``.
-        option: The key of `data.options` that names it.
-    """
+    """Return an error for a missing file or folder of an option that says where it was looked for."""
     looked = [] if is_remote(path) else list(candidates(path))
     where = f"It was looked for at {', '.join(user_path(place) for place in looked)}." if len(looked) > 1 else ""
     place = locate(path) if is_remote(path) else user_path(Path(locate(path)))

@@ -22,15 +22,9 @@ _SUM_TOLERANCE = 1e-3
 def class_labels(
     column: pd.Series[str], classes: Sequence[str], place: str
 ) -> tuple[NDArray[np.int32], tuple[str, ...]]:
-    """Number the labels of one column.
+    """Return the class number of each line of a column, indexed by line number, and the names of the classes.
 
-    Args:
-        column: The labels, indexed by line number.
-        classes: The classes in the order of their numbers; empty takes those that occur, in their usual order.
-        place: The table, for errors.
-
-    Returns:
-        The class number of each line and the names of the classes.
+    `classes` are in the order of their numbers; without them, those that occur are taken in their usual order.
 
     Raises:
         DataError: A label is missing or unknown, or there is only one class.
@@ -58,14 +52,7 @@ def class_labels(
 
 
 def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
-    """Read the probability of each class from one column per class.
-
-    Args:
-        table: One column per class, indexed by line number.
-        place: The table, for errors.
-
-    Returns:
-        Probabilities, shape ``(lines, classes)``.
+    """Read the probability of each class from one column per class, indexed by line number: ``(lines, classes)``.
 
     Raises:
         DataError: One is missing or not between 0 and 1, or a line does not add up to 1.
@@ -101,11 +88,7 @@ def share_labels(table: pd.DataFrame, place: str) -> NDArray[np.float32]:
 
 
 def refuse_sparse(loss: str, place: str) -> None:
-    """Refuse a sparse loss for labels that are a probability for each class.
-
-    Raises:
-        DataError: The loss is sparse.
-    """
+    """Raise a `DataError` if the loss is sparse, which cannot learn a probability for each class."""
     if loss.startswith("sparse_"):
         raise DataError(
             f"{place} gives some images a probability for each class, which loss = '{loss}' cannot learn.",
@@ -114,11 +97,7 @@ def refuse_sparse(loss: str, place: str) -> None:
 
 
 def for_loss(shares: NDArray[np.float32], loss: str, place: str) -> NDArray[Any]:
-    """Return labels in the form the loss needs: class numbers for a sparse one, else probabilities.
-
-    Raises:
-        DataError: The loss is sparse and an image has several classes.
-    """
+    """Return class numbers for a sparse loss, else probabilities; raise `DataError` if an image has several classes."""
     if not loss.startswith("sparse_"):
         return shares
     if not np.isin(shares, (0.0, 1.0)).all():

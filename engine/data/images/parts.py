@@ -12,7 +12,7 @@ from ...errors import DataError
 from ..examples import Examples, Input, Sifted, Signature, Task
 from ..plain_text import first_of
 from ..split import counts_by_class
-from .check import examine
+from .check import check_image
 from .decode import Decoding, Reader
 
 if TYPE_CHECKING:
@@ -21,30 +21,22 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ...config.data_options import ImageCsvOptions, ImageFolderOptions, TfrecordOptions
-    from .check import Facts
+    from .check import ImageFacts
 
-SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."
-"""Remedy for files that cannot be used."""
+SKIP_REMEDY = "Replace them, or leave them out with data.options.skip_bad=true."  # remedy for files that cannot be used
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Image files that passed the check; all lists have the same order.
-
-    Args:
-        place: The folder they are in.
-        names: Name of each.
-        facts: The facts about each.
-        labels: Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape
-            ``(images, classes)``.
-        numbers: Class numbers; with probabilities, that of the most probable class.
-    """
+    """Image files that passed the check; all lists have the same order."""
 
     place: str
     names: Sequence[str]
-    facts: Sequence[Facts]
+    facts: Sequence[ImageFacts]
+    # Class numbers, int32 of shape ``(images,)``; or a probability for each class, float32 of shape ``(images,
+    # classes)``.
     labels: NDArray[Any]
-    numbers: NDArray[Any]
+    numbers: NDArray[Any]  # class numbers; with probabilities, that of the most probable class
 
     def chosen(self, indices: NDArray[np.intp]) -> Files:
         """Return a selection, in the order of the indices."""
@@ -54,28 +46,16 @@ class Files:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Training and validation files.
-
-    Args:
-        train: Training files.
-        validation: Validation files; may be empty.
-        options: The dataset's options.
-        class_names: Names of the classes in the order of their numbers.
-        record: What else is needed to read new images of the same kind.
-    """
+    """Training and validation files."""
 
     train: Files
     validation: Files
     options: ImageCsvOptions | ImageFolderOptions
-    class_names: tuple[str, ...]
-    record: Mapping[str, Any]
+    class_names: tuple[str, ...]  # names of the classes in the order of their numbers
+    record: Mapping[str, Any]  # what else is needed to read new images of the same kind
 
     def examples(self, notices: Sequence[str]) -> Examples:
-        """Return examples that are decoded during the iteration; a damaged file ends it with an error.
-
-        Args:
-            notices: What the user should know about them.
-        """
+        """Return examples that are decoded during the iteration; a damaged file ends it with an error."""
         decoding = Decoding(self.options.image_size, self.options.resize)
         reader = Reader([*self.train.facts, *self.validation.facts], decoding)
         train, validation = (
@@ -153,17 +133,7 @@ def image_record(
 
 
 def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_bad: bool, remedy: str) -> str:
-    """Refuse images that cannot be used, unless they are skipped and others are left.
-
-    Args:
-        bad: Name and problem of each of them, such as ``("Train_3", "is empty")``; at least one.
-        total: How many images there are.
-        place: The folder they are in.
-        skip_bad: Whether they are skipped.
-        remedy: What to do if they are not.
-
-    Returns:
-        What to report about the skipped images.
+    """Refuse images that cannot be used, with their names and problems, or say that they are skipped.
 
     Raises:
         DataError: They may not be skipped, or no other image is left.
@@ -177,11 +147,7 @@ def refuse_bad(bad: Sequence[tuple[str, str]], total: int, place: str, *, skip_b
 
 
 def named(bad: Sequence[tuple[str, str]]) -> str:
-    """List the first bad files with their problems, and count the others.
-
-    Args:
-        bad: Name and problem of each file, such as ``("Train_3", "is empty")``.
-    """
+    """List the first bad files with their problems, such as ``("Train_3", "is empty")``, and count the others."""
     return first_of([" ".join(pair) for pair in bad], separator="; ")
 
 
@@ -194,11 +160,7 @@ def _counted_and_named(parts: Sequence[tuple[Files, NDArray[np.bool_]]]) -> list
         bad = [(part.names[index], part.facts[index].path) for part, index in lost]
         if bad:
             total = sum(len(part.facts) for part, _ in here)
-            problems = [(name, _why_not(path)) for name, path in sorted(bad)]
+            unknown = "is damaged: its header is valid, but it cannot be decoded"
+            problems = [(name, check_image(path).problem or unknown) for name, path in sorted(bad)]
             found.append((f"{len(bad):,} of {total:,} images in {place}", named(problems)))
     return found
-
-
-def _why_not(path: str) -> str:
-    """Return why a file that passed the check could not be decoded."""
-    return examine(path).problem or "is damaged: its header is valid, but it cannot be decoded"

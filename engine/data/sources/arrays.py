@@ -32,15 +32,7 @@ _Arrays = tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Load a built-in dataset.
-
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something is downloaded.
-
-    Raises:
-        DataError: It cannot be downloaded or is damaged.
-    """
+    """Load a built-in dataset; raise `DataError` if it cannot be downloaded or is damaged."""
     info = DATASETS[config.dataset]
     missing = info.missing_files()
     if missing:
@@ -120,11 +112,7 @@ def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
 
 
 def _check_file(file: CachedFile) -> None:
-    """Check for a truncated or damaged download, which Keras would read partly or fail on without a clear error.
-
-    Raises:
-        DataError: It is damaged.
-    """
+    """Raise a `DataError` for a damaged download, which Keras would read partly or fail on without a clear error."""
     try:
         if file.url.endswith(".tar.gz"):
             _check_archive(file)

@@ -30,10 +30,6 @@ _SETTINGS = {"skipinitialspace": True, "na_values": ["", "nan", "NaN"]}
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Read the table, find and check its images, and split them class by class.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence while the files are found and checked.
-
     Raises:
         DataError: The table or its images cannot be used.
     """
@@ -42,12 +38,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], None]) -> Source:
-    """Read the table and find the files of its images.
-
-    Args:
-        options: The dataset's options.
-        loss: The loss; a sparse one needs class numbers.
-        on_fetch: Called with a sentence before the table is read.
+    """Read the table and find the files of its images; a sparse loss needs class numbers.
 
     Raises:
         DataError: The table cannot be used, or there is no folder of images.
@@ -78,15 +69,9 @@ def read_source(options: ImageCsvOptions, loss: str, on_fetch: Callable[[str], N
 
 
 def read_ids(path: str, id_column: str) -> pd.DataFrame:
-    """Read a table of images, for training or prediction.
+    """Read a table of images, for training or prediction; without `id_column`, the first one has their names.
 
-    Args:
-        path: The CSV file.
-        id_column: The column of the image names; empty means the first one.
-
-    Returns:
-        The table as text: the column of image names first, then the other columns; indexed by line number, with the
-        header as line 1.
+    The result is text, the column of image names first, indexed by line number, with the header as line 1.
 
     Raises:
         DataError: It cannot be read, has no such column, or an image name is missing or repeated.
@@ -145,14 +130,8 @@ def image_folder(options: ImageCsvOptions) -> str:
 def find_images(folder: str, ids: Sequence[str], images: str) -> tuple[list[str], str]:
     """Find image files, given their names with or without the ending.
 
-    Args:
-        folder: The folder of the images.
-        ids: Their names, which may include subfolders.
-        images: The folder in the configuration, for errors.
-
-    Returns:
-        The path of each image, whether it exists or not, and the ending that most names lack; empty if they have
-        one.
+    Returns the path of each image, whether it exists or not, and the ending that most names lack, if any. `images` is
+    the folder in the configuration, for errors.
 
     Raises:
         DataError: There is no such folder.

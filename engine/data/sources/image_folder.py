@@ -27,10 +27,6 @@ _PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Load the images of a folder, split class by class unless there is a validation folder.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence while the files are found and checked.
-
     Raises:
         DataError: There is not one folder per class, or files cannot be used.
     """
@@ -41,15 +37,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def read_source(options: ImageFolderOptions, on_fetch: Callable[[str], None]) -> Source:
-    """List the images and their classes.
-
-    Args:
-        options: The dataset's options.
-        on_fetch: Called with a sentence before the folders are listed.
-
-    Raises:
-        DataError: There are not at least two folders of images.
-    """
+    """List the images and their classes; raise `DataError` if there are not at least two folders of images."""
     source = _listed(options.path, "path", on_fetch)
     if _PARTS.issuperset(name.lower() for name in source.class_names):
         raise DataError(

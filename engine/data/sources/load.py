@@ -26,11 +26,7 @@ _OWN = "user_function"
 
 
 def load_examples(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
-    """Load a configuration's dataset.
-
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something is downloaded or may take a while.
+    """Load a configuration's dataset; `on_fetch` is called with a sentence before something that may take a while.
 
     Raises:
         DataError: It cannot be downloaded, is damaged, or does not fit the configuration.

@@ -24,16 +24,11 @@ if TYPE_CHECKING:
 
 _LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _METRICS = ("root_mean_squared_error", "mean_absolute_error", "mean_squared_error")
-_UNKNOWN = 0
-"""The number of all users and items without a training rating."""
+_UNKNOWN = 0  # the number of all users and items without a training rating
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Read the ratings, hold some out, and number the users and items of the rest.
-
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something that may take a while.
 
     Raises:
         DataError: The file cannot be used, or the model or loss does not fit it.

@@ -29,10 +29,6 @@ _LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy")
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Read the table, split it class by class, and learn the vocabulary from the training texts.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something that may take a while.
-
     Raises:
         DataError: The file cannot be used, or the model or loss does not fit it.
     """

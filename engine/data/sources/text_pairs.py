@@ -32,10 +32,6 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     The model reads the source sentence and the target sentence so far; the label is the target shifted by one word.
     Padding in a label has the weight 0, so that metrics ignore it.
 
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something that may take a while.
-
     Raises:
         DataError: The file cannot be used, or the model or loss does not fit it.
     """
@@ -71,10 +67,6 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 def read_pairs(path: str, limit: int = 0) -> list[Pair]:
     """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
-
-    Args:
-        path: The file.
-        limit: Most lines to read; 0 means all.
 
     Raises:
         DataError: The file cannot be read, or has a line without two sentences.

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
     from ...config.run_config import RunConfig
     from ..tfrecord.schema import Shard
 
-_SIDE_BY_SIDE = 16
-"""Most shards that are read in parallel."""
-
+_SIDE_BY_SIDE = 16  # most shards that are read in parallel
 _READ_BYTES = 4 << 20
 _LARGEST_CHECKED = 4_000_000_000
 """Above this total, only the sizes of shards are checked; a damaged shard then ends the training with its name."""
@@ -41,10 +39,6 @@ _LARGEST_CHECKED = 4_000_000_000
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     """Load the shards of a folder.
-
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before the shards are checked.
 
     Raises:
         DataError: The schema or a shard is missing or damaged, or the loss does not fit the labels.
@@ -75,11 +69,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
 
 
 def open_schema(folder: str) -> Schema:
-    """Read the schema of a folder of shards.
-
-    Raises:
-        DataError: It is missing or cannot be used.
-    """
+    """Read the schema of a folder of shards; raise `DataError` if it is missing or cannot be used."""
     place = join(folder, SCHEMA_NAME)
     try:
         with open_file(place) as stream:
@@ -144,16 +134,9 @@ def _changed(folder: str, what: str) -> DataError:
 
 
 def records(folder: str, schema: Schema, decoding: Decoding, wanted: NDArray[np.intp]) -> Any:
-    """Return a dataset of selected records, decoded.
+    """Return a dataset of (image, label) pairs, with the records of these indices over all shards.
 
-    Args:
-        folder: The folder of the shards.
-        schema: Its schema.
-        decoding: The size, and how images are brought to it.
-        wanted: Indices of the records over all shards, in any order.
-
-    Returns:
-        A `tf.data.Dataset` of (uint8 image of shape ``(height, width, 3)``, label) pairs.
+    Images are uint8, shape ``(height, width, 3)``.
     """
     starts = np.cumsum([0, *(shard.examples for shard in schema.shards)], dtype=np.int64)
     is_wanted = np.zeros(schema.total, np.bool_)

@@ -20,15 +20,7 @@ if TYPE_CHECKING:
 
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
-    """Call the user's function.
-
-    Args:
-        config: The configuration.
-        on_fetch: Called with a sentence before something is downloaded.
-
-    Raises:
-        UserCodeError: It failed or returned the wrong thing.
-    """
+    """Call the user's function; raise `UserCodeError` if it failed or returned the wrong thing."""
     name = config.dataset
     returned = call_user_function(name, **config.data.options)
     pair = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)

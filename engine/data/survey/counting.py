@@ -13,7 +13,7 @@ from ...errors import DataError, Problem
 from ...storage.files import kind_of, read_bytes
 from ...storage.paths import user_path
 from ..places import is_image_name, is_remote, locate
-from ..plain_text import first_of, layout_of
+from ..plain_text import first_of, is_number, layout_of
 from ..tfrecord.schema import LARGEST_SCHEMA, SCHEMA_NAME, read_schema
 from .skimming import Survey, count_lines, deadline, in_time, nearest, shown, text_lines, trouble
 
@@ -22,15 +22,7 @@ if TYPE_CHECKING:
 
 
 def _columns(path: Path, wanted: Mapping[str, str]) -> tuple[list[str], Iterator[list[str]], tuple[Problem, ...]]:
-    """Start to read a table.
-
-    Args:
-        path: The CSV file.
-        wanted: Required columns, with the option that sets each.
-
-    Returns:
-        Its header, its rows, and a problem for each missing column.
-    """
+    """Start to read a table: return its header, its rows, and a problem for each missing column."""
     rows = csv.reader(text_lines(path))
     heading = [shown(name) for name in next(rows, [])]
     if not heading:
@@ -63,12 +55,7 @@ def _image_csv(path: Path, options: Any) -> Survey:
 
 def _largest(labels: list[str]) -> int:
     """Return the index of the largest probability; the loader reports cells that are not numbers."""
-    shares = []
-    for label in labels:
-        try:
-            shares.append(float(label))
-        except ValueError:
-            shares.append(0.0)
+    shares = [float(label) if is_number(label) else 0.0 for label in labels]
     return shares.index(max(shares))
 
 
@@ -214,11 +201,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def class_folders(path: Path) -> list[Path]:
-    """Return the sorted folders in a folder, without hidden ones.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """Return the sorted folders in a folder, without hidden ones; raise `OSError` if it cannot be read."""
     with os.scandir(path) as entries:
         return sorted(path / entry.name for entry in entries if not entry.name.startswith(".") and _is_folder(entry))
 

@@ -30,28 +30,14 @@ _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", 
 
 
 def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
-    """Return a configuration that loads a dataset, with a model and a loss that fit.
-
-    Args:
-        dataset: Its name.
-        options: Its options.
-
-    Raises:
-        ConfigError: The options do not fit.
-    """
+    """Return a configuration that loads a dataset; raise `ConfigError` if the options do not fit."""
     model, loss = _MODELS.get(dataset, ("cnn", "sparse_categorical_crossentropy"))
     values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
 
 
 def guess(path: str) -> tuple[str, dict[str, Any]]:
-    """Detect the format of a file or folder.
-
-    Args:
-        path: Its path; relative ones are found as in `engine.data.places`.
-
-    Returns:
-        The name of the dataset, and its options.
+    """Return the name of the dataset that fits a file or folder, and its options.
 
     Raises:
         DataError: It does not exist or has no known format.
@@ -100,14 +86,13 @@ def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:
     text, label = _named(heading, _TEXTS), _named(heading, _LABELS)
     if text and label:
         return "text-csv", path | {"text_column": text, "label_column": label}
-    folder = next((name for name in ("images", ".") if row and _has_image(file.parent / name, row[0])), None)
-    return None if folder is None else ("image-csv", path | {"images": folder})
+    names = [row[0] + ending for ending in ("", *sorted(IMAGE_ENDINGS))] if row and row[0] else []
+    for folder in ("images", "."):
+        if any((file.parent / folder / name).is_file() for name in names):
+            return "image-csv", path | {"images": folder}
+    return None
 
 
 def _named(heading: Sequence[str], names: Sequence[str]) -> str:
     """Return the first column with one of these names, or an empty string."""
     return next((column for name in names for column in heading if column.strip().lower() == name), "")
-
-
-def _has_image(folder: Path, name: str) -> bool:
-    return bool(name) and any((folder / f"{name}{ending}").is_file() for ending in ("", *sorted(IMAGE_ENDINGS)))

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-LONGEST_S = 0.5
-"""Longest time to count one dataset: a delay after a key press, once per file."""
-
+LONGEST_S = 0.5  # longest time to count one dataset: a delay after a key press, once per file
 _CHUNK = 1 << 20
 _LONGEST_LINE = 16 << 20  # a file of zeros is one line and would fill the memory
 _SHOWN = 200  # most characters of a file in a sentence
@@ -32,23 +30,16 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What is known about a dataset of files.
+    """What is known about a dataset of files."""
 
-    Args:
-        total: Number of examples before the split and any limit, without a separate validation set; None if unknown.
-        classes: Number of examples of each class, by name.
-        groups: If each group, such as one user's ratings, is split separately: the number of groups of each size.
-        validation: Number of examples in a separate validation set; None without one.
-        unknown: Why it was not counted, as the end of a sentence; empty if it was.
-        problems: What would make a run fail, by key of the configuration.
-    """
-
+    # Number of examples before the split and any limit, without a separate validation set; None if unknown.
     total: int | None = None
-    classes: Mapping[str, int] = field(default_factory=dict)
+    classes: Mapping[str, int] = field(default_factory=dict)  # number of examples of each class, by name
+    # If each group, such as one user's ratings, is split separately: the number of groups of each size.
     groups: Mapping[int, int] = field(default_factory=dict)
-    validation: int | None = None
-    unknown: str = ""
-    problems: tuple[Problem, ...] = ()
+    validation: int | None = None  # number of examples in a separate validation set; None without one
+    unknown: str = ""  # why it was not counted, as the end of a sentence; empty if it was
+    problems: tuple[Problem, ...] = ()  # what would make a run fail, by key of the configuration
 
     def held_out(self, fraction: float) -> int | None:
         """Return how many examples the split holds out for validation; None if unknown.
@@ -113,11 +104,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def count_lines(path: Path) -> int:
-    """Count the lines of a file, much faster than by reading each line.
-
-    Raises:
-        TooLargeError: It takes too long.
-    """
+    """Count the lines of a file, much faster than by reading each line; raise `TooLargeError` if it takes too long."""
     count, last, ends_at = 0, b"\n", deadline()
     with _opened(path) as file:
         while chunk := file.read(_CHUNK):
@@ -128,11 +115,7 @@ def count_lines(path: Path) -> int:
 
 
 def in_time(entries: Iterable[_T], ends_at: float) -> Iterator[_T]:
-    """Yield entries while there is time.
-
-    Raises:
-        TooLargeError: The time is over.
-    """
+    """Yield entries while there is time; raise `TooLargeError` if the time is over."""
     for number, entry in enumerate(entries):
         if number % _EACH == 0 and time.monotonic() > ends_at:
             raise TooLargeError

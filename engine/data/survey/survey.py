@@ -30,21 +30,17 @@ _LOOKED_AT = 200  # class folders whose modification times are compared
 
 
 def survey(config: RunConfig) -> Survey | None:
-    """Count the examples of a configuration's dataset; None if it is not one of files.
-
-    Args:
-        config: The configuration.
-    """
+    """Count the examples of a configuration's dataset; None if it is not one of files."""
     section = DATA_OPTIONS.get(config.dataset)
     if section is None:
         return None
     options: Any = section.model_validate(config.data.options)
     if is_remote(options.path):
-        return Survey(unknown="lies where only TensorFlow reads it")
+        return Survey(unknown="is remote, where only TensorFlow can read")
     try:
         missing = _missing("path", options.path) or _missing_parts(options)
     except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown ~user
-        return trouble("path", f"'{options.path}' cannot be looked for: {getattr(error, 'strerror', error)}")
+        return trouble("path", f"'{options.path}' cannot be searched for: {getattr(error, 'strerror', error)}")
     if missing is not None:
         return Survey(problems=(missing,))
     return _counted(config.dataset, locate(options.path), options, _stamps(config.dataset, options))
@@ -100,7 +96,7 @@ def _counted(dataset: str, place: str, options: Section, stamps: tuple[int, ...]
     try:
         return COUNTERS[dataset](Path(place), options)
     except TooLargeError:
-        return Survey(unknown="is too large to be counted in a moment")
+        return Survey(unknown="is too large to count quickly")
     except DataError as error:
         return trouble("path", f"{error.what} {error.remedy}".strip().removesuffix("."))
     except OSError as error:

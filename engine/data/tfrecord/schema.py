@@ -17,9 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ...errors import DataError
 
 VERSION = 1
-LARGEST_SCHEMA = 1 << 30
-"""Most bytes of a schema that are read; enough for ten million images."""
-
+LARGEST_SCHEMA = 1 << 30  # most bytes of a schema that are read; enough for ten million images
 SCHEMA_NAME = "schema.json"
 
 _CHUNK_BYTES = 1 << 20
@@ -31,50 +29,28 @@ class _Record(BaseModel):
 
 
 class Shard(_Record):
-    """One shard file.
+    """One shard file."""
 
-    Args:
-        file: Its name in the folder.
-        examples: Number of records.
-        bytes: Its size.
-        crc32: Checksum of the whole file, as `zlib.crc32` computes it.
-        class_counts: Number of records of each class.
-        labels: The class number of each record; with probabilities, that of the most probable class.
-    """
-
-    file: str
+    file: str  # its name in the folder
     examples: int
     bytes: int
-    crc32: int
-    class_counts: tuple[int, ...]
-    labels: tuple[int, ...]
+    crc32: int  # checksum of the whole file, as `zlib.crc32` computes it
+    class_counts: tuple[int, ...]  # number of records of each class
+    labels: tuple[int, ...]  # the class number of each record; with probabilities, that of the most probable class
 
 
 class Schema(_Record):
-    """The contents of a folder of shards.
-
-    Args:
-        version: Version of the format.
-        source: A description of where the images come from.
-        classes: Names of the classes in the order of their numbers.
-        label: Whether a label is a class number or a probability for each class.
-        total: Number of records in all shards.
-        class_counts: Number of records of each class.
-        image_formats: Number of images by format, such as ``jpeg``.
-        features: Type of each feature of a record.
-        seed: Seed of the order of the images.
-        shards: The shard files, in order.
-    """
+    """The contents of a folder of shards."""
 
     version: int
-    source: str
-    classes: tuple[str, ...]
-    label: Literal["class", "shares"]
+    source: str  # a description of where the images come from
+    classes: tuple[str, ...]  # names of the classes in the order of their numbers
+    label: Literal["class", "shares"]  # whether a label is a class number or a probability for each class
     total: int
     class_counts: tuple[int, ...]
-    image_formats: dict[str, int]
-    features: dict[str, str]
-    seed: int
+    image_formats: dict[str, int]  # number of images by format, such as ``jpeg``
+    features: dict[str, str]  # type of each feature of a record
+    seed: int  # seed of the order of the images
     shards: tuple[Shard, ...]
 
     @property
@@ -118,15 +94,7 @@ def write_schema(schema: Schema) -> str:
 
 
 def read_schema(text: str, place: str) -> Schema:
-    """Read a schema.
-
-    Args:
-        text: The contents of its file.
-        place: The file, for errors.
-
-    Raises:
-        DataError: It is damaged, inconsistent, or of a newer version.
-    """
+    """Read a schema; raise `DataError` if it is damaged, inconsistent, or of a newer version."""
     values = _json_object(text, place)
     version = values.get("version")
     if isinstance(version, int) and version > VERSION:

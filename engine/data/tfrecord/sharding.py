@@ -20,27 +20,16 @@ MANIFEST_NAME = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One image of a source.
-
-    Args:
-        name: Name of its file in the source.
-        path: Path of the file.
-        bytes: Size of the file.
-        crc32: Checksum of the file.
-        label: Its class number, or a probability for each class.
-        format: The format it is stored in, ``jpeg`` or ``png``.
-        is_recoded: Whether the file has another format, which not every TensorFlow version reads.
-        orientation: EXIF orientation; 1 is upright.
-    """
+    """One image of a source."""
 
     name: str
     path: str
     bytes: int
     crc32: int
-    label: int | tuple[float, ...]
-    format: str = "jpeg"
-    is_recoded: bool = False
-    orientation: int = 1
+    label: int | tuple[float, ...]  # its class number, or a probability for each class
+    format: str = "jpeg"  # the format it is stored in, ``jpeg`` or ``png``
+    is_recoded: bool = False  # whether the file has another format, which not every TensorFlow version reads
+    orientation: int = 1  # EXIF orientation; 1 is upright
 
     @property
     def class_number(self) -> int:
@@ -50,51 +39,24 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the shards depend on besides the images.
+    """What the shards depend on besides the images."""
 
-    Args:
-        classes: Names of the classes in the order of their numbers.
-        label: ``class`` or ``shares``.
-        shard_bytes: Intended size of a shard.
-        seed: Seed of the order of the images.
-    """
-
-    classes: tuple[str, ...]
-    label: str
-    shard_bytes: int
-    seed: int
+    classes: tuple[str, ...]  # names of the classes in the order of their numbers
+    label: str  # ``class`` or ``shares``
+    shard_bytes: int  # intended size of a shard
+    seed: int  # seed of the order of the images
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The images of each shard, in the order they are written.
-
-    Args:
-        settings: What it depends on besides the images.
-        shards: The images of each shard.
-    """
+    """The images of each shard, in the order they are written."""
 
     settings: Settings
     shards: tuple[tuple[Item, ...], ...]
 
-    @property
-    def images(self) -> int:
-        """Number of images in all shards."""
-        return sum(map(len, self.shards))
-
-    @property
-    def bytes(self) -> int:
-        """Total size of the images, about the size of the shards."""
-        return sum(item.bytes for shard in self.shards for item in shard)
-
 
 def plan_shards(items: list[Item], settings: Settings) -> ShardPlan:
-    """Shuffle images and distribute them over shards of about equal size.
-
-    Args:
-        items: At least one image.
-        settings: What else it depends on.
-    """
+    """Shuffle images and distribute them over shards of about equal size."""
     mixed = sorted(items, key=lambda item: item.name)
     random.Random(settings.seed).shuffle(mixed)  # noqa: S311  nothing secret
     total = sum(item.bytes for item in mixed)
@@ -117,11 +79,6 @@ def write_manifest(plan: ShardPlan) -> str:
 
 def differences(manifest: str, place: str, plan: ShardPlan) -> list[str]:
     """Return how a source differs from the one in a manifest; empty if it does not.
-
-    Args:
-        manifest: The contents of the manifest.
-        place: The file, for errors.
-        plan: The plan of the current source.
 
     Raises:
         DataError: The manifest is damaged or of another version.

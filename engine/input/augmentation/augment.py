@@ -23,15 +23,7 @@ if TYPE_CHECKING:
 
 
 def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None:
-    """Check that examples can be augmented as configured.
-
-    Args:
-        options: The changes.
-        shape: Shape of one example; empty if a model takes several inputs.
-
-    Raises:
-        DataError: They are not images, or not in colour if colours change.
-    """
+    """Raise a `DataError` if examples are not images, or not in colour if colours change."""
     if len(shape) != 3:
         raise DataError(
             f"augmentation needs images of shape (height, width, channels); the examples have shape {shape}.",
@@ -47,19 +39,11 @@ def require_images(options: Augmentation, shape: tuple[int | None, ...]) -> None
 def augmenter(
     options: Augmentation, shape: tuple[int | None, ...], top: float, scale: float, seed: int
 ) -> Callable[[Any, Any, tuple[Any, ...]], tuple[Any, tuple[Any, ...]]]:
-    """Return a function that changes a batch.
+    """Return a function that changes a batch of images, whose pixels go from 0 to `top`; it scales the result.
 
-    Args:
-        options: The changes.
-        shape: Shape of one image.
-        top: Largest value of a pixel; the smallest is 0.
-        scale: Factor for the result.
-        seed: Seed of the run.
-
-    Returns:
-        A function of the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats,
-        and a tuple of their labels and sample weights. It returns floats between 0 and `top · scale`, and the tuple,
-        mixed like the images if mixup or CutMix is on.
+    It takes the batch's number, its images of shape ``(batch, height, width, channels)``, bytes or floats, and a tuple
+    of their labels and sample weights. It returns floats between 0 and `top · scale`, and the tuple, mixed like the
+    images if mixup or CutMix is on.
 
     Raises:
         DataError: The examples are not images, or not in colour if colours change.

@@ -11,19 +11,11 @@ from .draws import Draw, between, per_image
 if TYPE_CHECKING:
     from ...config.options import Augmentation
 
-HUE_SHARE = 0.1
-"""Largest change of hue for ``color = 1``, in turns of the colour circle."""
+HUE_SHARE = 0.1  # largest change of hue for ``color = 1``, in turns of the colour circle
 
 
 def recolor(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
-    """Change the colours of images, each by its own random numbers.
-
-    Args:
-        images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
-        options: The changes.
-        uniform: Numbers between 0 and 1, one row per `Draw`.
-        top: Largest value of a pixel.
-    """
+    """Change the colours of images, floats between 0 and `top`, each by its own row of `Draw`."""
 
     def factor(reach: float, row: Draw) -> Any:
         return per_image(between(-reach, reach, uniform[row]))

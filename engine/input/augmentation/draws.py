@@ -38,17 +38,10 @@ class Draw(IntEnum):
 
 
 def draw(options: Augmentation, seed: int, number: Any, batch: int) -> tuple[Any, Any, Any]:
-    """Draw the random numbers for a batch.
+    """Draw the random numbers for the batch of this number over all epochs.
 
-    Args:
-        options: The changes.
-        seed: Seed of the run.
-        number: Number of the batch over all epochs.
-        batch: Images in the batch.
-
-    Returns:
-        Numbers between 0 and 1, shape ``(len(Draw), batch)``, one row per `Draw`; and the fraction of each image that
-        mixup and CutMix keep, shape ``(batch,)``.
+    Returns numbers between 0 and 1, shape ``(len(Draw), batch)``, one row per `Draw`; and the fraction of each image
+    that mixup and CutMix keep, shape ``(batch,)``.
     """
     # The default algorithm depends on the device.
     pair = tf.stack([tf.constant(seed % 2**63, tf.int64), tf.cast(number, tf.int64)])

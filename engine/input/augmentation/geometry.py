@@ -40,14 +40,7 @@ class Affine(NamedTuple):
 
 
 def affine(options: Augmentation, uniform: Any, height: int, width: int) -> Affine | None:
-    """Return the map of each image, or None if the geometry does not change.
-
-    Args:
-        options: The changes.
-        uniform: Numbers between 0 and 1, one row per `Draw`.
-        height: Height of the images in pixels.
-        width: Width of the images in pixels.
-    """
+    """Return the map of each image from its row of `Draw`, or None if the geometry does not change."""
     parts = []
     if options.flip != "none":
         parts.append(_flip(options.flip, uniform, height, width))
@@ -97,16 +90,9 @@ def _about_centre(a: Any, b: Any, d: Any, e: Any, height: int, width: int) -> Af
 
 
 def sample(images: Any, where: Affine) -> Any:
-    """Sample images bilinearly at other places, mirrored at the edges.
+    """Sample images bilinearly at other places, mirrored at the edges; floats of the same shape.
 
     Written so that XLA makes one loop of it; the result is that of TensorFlow's `ImageProjectiveTransformV3`.
-
-    Args:
-        images: Shape ``(batch, height, width, channels)``, bytes or floats.
-        where: The map of each image.
-
-    Returns:
-        Floats of the same shape.
     """
     batch, height, width, channels = images.shape
     columns, rows = tf.range(width, dtype=tf.float32)[None, None, :], tf.range(height, dtype=tf.float32)[None, :, None]

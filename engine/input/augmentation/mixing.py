@@ -11,19 +11,11 @@ from .draws import Draw, between, per_image
 if TYPE_CHECKING:
     from ...config.options import Augmentation
 
-ERASED_AREA = (0.02, 0.33)
-"""Fraction of the image that is erased (random erasing, Zhong et al. 2017)."""
+ERASED_AREA = (0.02, 0.33)  # fraction of the image that is erased (random erasing, Zhong et al. 2017)
 
 
 def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
-    """Fill a random rectangle of some images with medium grey.
-
-    Args:
-        images: Floats between 0 and `top`, shape ``(batch, height, width, channels)``.
-        options: The changes.
-        uniform: Numbers between 0 and 1, one row per `Draw`.
-        top: Largest value of a pixel.
-    """
+    """Fill a random rectangle of some images, floats between 0 and `top`, with medium grey."""
     if not options.erasing:
         return images
     _, height, width, _ = images.shape
@@ -35,19 +27,10 @@ def erase(images: Any, options: Augmentation, uniform: Any, top: float) -> Any:
 
 
 def mix(images: Any, targets: tuple[Any, ...], options: Augmentation, uniform: Any, shares: tuple[Any, ...]) -> Any:
-    """Mix each image and its targets with another one of the batch.
+    """Mix each image and its targets, labels and sample weights as floats, with another one of the batch.
 
-    If mixup and CutMix are both on, each image gets one of them.
-
-    Args:
-        images: Floats, shape ``(batch, height, width, channels)``.
-        targets: Labels as floats, and sample weights if there are any.
-        options: The changes.
-        uniform: Numbers between 0 and 1, one row per `Draw`.
-        shares: The fraction of each image that mixup and CutMix keep.
-
-    Returns:
-        The images and the targets.
+    If mixup and CutMix are both on, each image gets one of them. `shares` are the fractions of each image that they
+    keep.
     """
     by_mixup, by_patch = shares
     if options.mixup and options.cutmix:

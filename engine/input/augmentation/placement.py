@@ -21,15 +21,10 @@ _WITHOUT_XLA = ("rotation", "translation", "zoom")
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where images are augmented.
+    """Where images are augmented."""
 
-    Args:
-        in_model: Whether by layers at the start of the model instead of in the input pipeline.
-        reason: Where and why, in one phrase; empty without augmentation.
-    """
-
-    in_model: bool
-    reason: str
+    in_model: bool  # whether by layers at the start of the model instead of in the input pipeline
+    reason: str  # where and why, in one phrase; empty without augmentation
 
 
 def choose_placement(options: Augmentation, accelerator: str) -> Placement:
@@ -37,10 +32,6 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
 
     In the model it takes the accelerator's time instead of the host's, which pays only on a GPU. On a TPU, XLA rejects
     Keras's layers that move pixels, or makes them read each image a thousand times.
-
-    Args:
-        options: The changes, from a checked configuration: in the model only those with a Keras layer.
-        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``.
 
     Raises:
         DataError: The placement is the model, and a TPU cannot do it there.
@@ -66,13 +57,7 @@ def choose_placement(options: Augmentation, accelerator: str) -> Placement:
 
 
 def augmentation_layers(options: Augmentation, top: float, seed: int) -> list[Any]:
-    """Return the Keras layers that make the changes.
-
-    Args:
-        options: The changes that have a Keras layer.
-        top: Largest value of a pixel; the smallest is 0.
-        seed: Seed of the random changes.
-    """
+    """Return the Keras layers that change images with pixels from 0 to `top`."""
     # One seed per layer: with the same seed, all layers would draw the same numbers.
     seeds = itertools.count(seed)
     return [_layer(*specification, next(seeds)) for specification in _specifications(options, top)]
@@ -117,14 +102,7 @@ def _specifications(options: Augmentation, top: float) -> list[tuple[str, tuple[
 
 
 def with_augmentation(model: Any, options: Augmentation, top: float, seed: int) -> Any:
-    """Add the augmentation layers to the start of a model; they act only in training and are saved with it.
-
-    Args:
-        model: The uncompiled model of one input.
-        options: The changes.
-        top: Largest value of a pixel; the smallest is 0.
-        seed: Seed of the random changes.
-    """
+    """Add the augmentation layers to the start of a model; they act only in training and are saved with it."""
     import keras
 
     layers = augmentation_layers(options, top, seed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import Facts, open_file
+from ...data.images.check import ImageFacts, open_file
 from ...data.images.decode import plain_contents
 from ...data.places import is_remote
 from ...errors import ConsoleError, DataError, one_line
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 
     from ...data.tfrecord.sharding import Item
 
-_READERS = 8
-"""Files that are read in parallel: a bucket is slow to answer, but answers many requests at a time."""
-
+_READERS = 8  # files that are read in parallel: a bucket is slow to answer, but answers many requests at a time
 _AHEAD = 4 * _READERS
 _PNG = b"\x89PNG"
 
@@ -37,11 +35,7 @@ class DamagedShardError(Exception):
 
 
 def read_bytes(path: str) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        DataError: It cannot be read.
-    """
+    """Read a whole file; raise `DataError` if it cannot be read."""
     try:
         with open_file(path) as file:
             return file.read()
@@ -52,22 +46,13 @@ def read_bytes(path: str) -> bytes:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a file completely or not at all.
-
-    Raises:
-        ConsoleError: It cannot be written.
-    """
+    """Write a file completely or not at all; raise `ConsoleError` if it cannot be written."""
     with _replacing(path) as part, tf.io.gfile.GFile(part, "w") as file:
         file.write(text)
 
 
 def write_shard(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
-    """Write a shard and read it back before renaming it.
-
-    Args:
-        path: The shard.
-        items: Its images, in order.
-        on_image: Called after each image that was written, and after each that was read back.
+    """Write a shard and read it back before renaming it; `on_image` is called for each image written or read.
 
     Raises:
         DataError: A source file has changed since it was checked.
@@ -106,11 +91,6 @@ def example_of(item: Item, image: bytes) -> Any:
 def check_records(path: str, items: Sequence[Item], on_image: Callable[[], None]) -> None:
     """Read a shard and compare each record with the image it was made from.
 
-    Args:
-        path: The shard.
-        items: Its images, in order.
-        on_image: Called after each record.
-
     Raises:
         DamagedShardError: It is damaged, or contains other images.
     """
@@ -139,7 +119,8 @@ def _check_record(raw: bytes, item: Item) -> None:
         raise DamagedShardError(f"a record of {item.name} cannot be read") from error
     if name != _encoded(item.name):
         raise DamagedShardError(f"{item.name} is not where it should be")
-    if label != (item.label if isinstance(item.label, int) else _as_stored(item.label)):
+    # A `tf.train.Example` rounds shares to float32.
+    if label != (item.label if isinstance(item.label, int) else tuple(np.array(item.label, np.float32).tolist())):
         raise DamagedShardError(f"{item.name} has another label")
     if orientation != item.orientation:
         raise DamagedShardError(f"{item.name} has another orientation")
@@ -170,16 +151,12 @@ def _image(item: Item) -> bytes:
     content = read_bytes(item.path)
     if zlib.crc32(content) != item.crc32:
         raise DataError(f"{item.path} changed while the shards were written.", remedy="Start the conversion again.")
-    return plain_contents(Facts(item.path, decoder="pillow")) if item.is_recoded else content
+    return plain_contents(ImageFacts(item.path, decoder="pillow")) if item.is_recoded else content
 
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Yield a temporary name to write to; rename the file if nothing went wrong.
-
-    Raises:
-        ConsoleError: The file cannot be written.
-    """
+    """Yield a temporary name to write to; rename the file if nothing went wrong, else raise a `ConsoleError`."""
     part = f"{path}.part"
     try:
         yield part
@@ -201,11 +178,6 @@ def _reason(error: Any) -> str:
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return "the disk is full"
     return one_line(error, 200).rpartition("; ")[2].rstrip(".")
-
-
-def _as_stored(shares: tuple[float, ...]) -> tuple[float, ...]:
-    """Round shares to float32, as a `tf.train.Example` does."""
-    return tuple(float(np.float32(share)) for share in shares)
 
 
 def _encoded(name: str) -> bytes:

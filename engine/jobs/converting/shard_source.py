@@ -9,71 +9,44 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from ...data.images.check import Facts, checkers, examine, pixels
+from ...data.images.check import ImageFacts, check_image, pixels
 from ...data.images.parts import refuse_bad
-from ...data.tfrecord.sharding import Item, Settings
+from ...data.tfrecord.sharding import Item
 from ...errors import DataError, one_line
-from ..image_source import read_image_source
+from ..image_source import check_all, read_image_source
 from .shard_files import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import NDArray
 
     from ...data.images.examples import Source
     from ...messages import Reporter
 
-_CHECKERS = 8
-_ANY_LABELS = "categorical_crossentropy"
-"""A loss that accepts both class numbers and shares."""
+_ANY_LABELS = "categorical_crossentropy"  # a loss that accepts both class numbers and shares
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the check of an image file found.
+    """What the check of an image file found."""
 
-    Args:
-        facts: What it is, and what is wrong with it.
-        bytes: Its size.
-        crc32: Its checksum.
-    """
-
-    facts: Facts
+    facts: ImageFacts
     bytes: int = 0
     crc32: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Images:
-    """The images to convert.
-
-    Args:
-        place: The folder they are in.
-        items: The images, without bad ones.
-        class_names: Names of the classes, by number.
-        label: What their labels are: ``class`` or ``shares``.
-        left_out: How many bad images there were.
-    """
+    """The images to convert."""
 
     place: str
     items: list[Item]
-    class_names: tuple[str, ...]
-    label: str
-    left_out: int
-
-    def settings(self, shard_bytes: int, seed: int) -> Settings:
-        """Return what their shards depend on besides the images."""
-        return Settings(self.class_names, self.label, shard_bytes, seed)
+    class_names: tuple[str, ...]  # names of the classes, by number
+    label: str  # what their labels are: ``class`` or ``shares``
+    left_out: int  # how many bad images there were
 
 
 def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Images:
     """Read a dataset's table or folders, and check every image.
-
-    Args:
-        dataset: ``image-csv`` or ``image-folder``.
-        options: Its options, as in a configuration's ``data.options``.
-        reporter: Gets the progress and notes.
 
     Raises:
         DataError: The source cannot be read, or has bad images that may not be skipped.
@@ -83,7 +56,7 @@ def read_images(dataset: str, options: dict[str, Any], reporter: Reporter) -> Im
         reporter.note("Images in data.options.validation_path are not converted: training splits the shards itself.")
     for notice in source.notices:
         reporter.note(notice)
-    looks = look_at_all(source.paths, reporter)
+    looks = check_all(look_at, source.paths, reporter)
     bad = [(name, look.facts.problem) for name, look in zip(source.names, looks, strict=True) if look.facts.problem]
     if bad:
         remedy = "Replace them, or leave them out with --skip-bad."
@@ -103,19 +76,9 @@ def _labels(source: Source) -> NDArray[Any]:
     return source.labels if is_shares else source.numbers
 
 
-def look_at_all(paths: Sequence[str], reporter: Reporter) -> list[Look]:
-    """Check image files in parallel, and return the results in order."""
-    looks = []
-    with checkers(_CHECKERS) as pool:
-        for look in pool.map(look_at, paths):
-            looks.append(look)
-            reporter.progress("checking images", len(looks), len(paths), "images")
-    return looks
-
-
 def look_at(path: str) -> Look:
     """Check an image file and decode it, so that everything in a shard can be read."""
-    facts = examine(path)
+    facts = check_image(path)
     if facts.problem:
         return Look(facts)
     try:

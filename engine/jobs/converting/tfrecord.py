@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -23,33 +23,24 @@ from ...data.tfrecord.schema import (
     shard_name,
     write_schema,
 )
-from ...data.tfrecord.sharding import MANIFEST_NAME, ShardPlan, differences, plan_shards, write_manifest
+from ...data.tfrecord.sharding import MANIFEST_NAME, Settings, ShardPlan, differences, plan_shards, write_manifest
 from ...errors import ConsoleError, DataError
+from ...storage.disk_space import free_bytes
 from .shard_files import DamagedShardError, check_records, read_bytes, write_shard, write_text
 from .shard_source import read_images
 
 if TYPE_CHECKING:
     from ...messages import Reporter
 
-_OVERHEAD_BYTES = 200
-"""About what a record, with its lines in the manifest and the schema, takes besides the image."""
+_OVERHEAD_BYTES = 200  # about what a record, with its lines in the manifest and the schema, takes besides the image
 
 
 def convert_dataset(
     reporter: Reporter, dataset: str, options: dict[str, Any], destination: str, shard_mb: float, seed: int = 0
 ) -> dict[str, Any]:
-    """Convert a dataset into TFRecord shards.
+    """Convert a dataset into TFRecord shards of about `shard_mb` million bytes.
 
-    Args:
-        reporter: Gets the progress.
-        dataset: ``image-csv`` or ``image-folder``.
-        options: Its options, as in a configuration's ``data.options``.
-        destination: Folder of the shards; it is created.
-        shard_mb: Target size of a shard, in millions of bytes.
-        seed: Seed of the order of the images.
-
-    Returns:
-        Where the shards are, how many there are and how many were written, images, bytes and class counts.
+    Returns where the shards are, how many there are and how many were written, images, bytes and class counts.
 
     Raises:
         DataError: The source cannot be read, has bad images, or the destination belongs to another source.
@@ -58,7 +49,7 @@ def convert_dataset(
     with suppress(RuntimeError):  # TensorFlow is initialised already
         tf.config.set_visible_devices([], "GPU")  # not needed here, and a run may be using it
     images = read_images(dataset, options, reporter)
-    plan = plan_shards(images.items, images.settings(round(shard_mb * 1e6), seed))
+    plan = plan_shards(images.items, Settings(images.class_names, images.label, round(shard_mb * 1e6), seed))
     _prepare(destination, plan)
     kept = _kept(destination, plan, reporter)
     missing = [index for index in range(len(plan.shards)) if index not in kept]
@@ -122,16 +113,12 @@ def _kept(destination: str, plan: ShardPlan, reporter: Reporter) -> set[int]:
 
 
 def _check_room(destination: str, plan: ShardPlan, missing: list[int]) -> None:
-    """Refuse to start if the disk has too little room; for a remote folder that is unknown.
-
-    Raises:
-        ConsoleError: There is too little.
-    """
+    """Raise a `ConsoleError` if the disk has too little room; for a remote folder that is unknown."""
     if is_remote(destination):
         return
     needed = sum(item.bytes + _OVERHEAD_BYTES for index in missing for item in plan.shards[index])
-    free = shutil.disk_usage(destination).free
-    if needed > free:
+    free = free_bytes(Path(destination))
+    if free is not None and needed > free:
         raise ConsoleError(
             f"{destination} has {free / 1e9:.1f} GB free, and the shards need {needed / 1e9:.1f} GB.",
             remedy="Free space, or choose another folder.",
@@ -187,14 +174,7 @@ def _schema(destination: str, plan: ShardPlan, source: str, reporter: Reporter) 
 
 
 class _Count:
-    """Counts images for the reporter.
-
-    Args:
-        reporter: Gets the progress.
-        what: What is done with them.
-        total: How many there are.
-        share: How many times each is counted.
-    """
+    """Counts images, each `share` times, for the reporter."""
 
     def __init__(self, reporter: Reporter, what: str, total: int, share: int = 1) -> None:
         self._tell = partial(reporter.progress, what)

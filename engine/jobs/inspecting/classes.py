@@ -15,13 +15,9 @@ _BATCH = 4096
 
 
 def class_balance(examples: Examples) -> list[dict[str, Any]]:
-    """Count the examples of each class.
+    """Return the name of each class and its examples per part, in the order of their numbers; empty without classes.
 
-    Args:
-        examples: The dataset. If its record holds the class counts, nothing is read.
-
-    Returns:
-        The name of each class and its examples per part, in the order of the class numbers; empty without classes.
+    If the record of the examples holds the counts, nothing is read.
     """
     classes = examples.signature.classes
     if not classes or examples.signature.task not in {Task.CLASSES, Task.PROBABILITIES, Task.OWN}:

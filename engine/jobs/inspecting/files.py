@@ -12,46 +12,32 @@ import numpy as np
 import tensorflow as tf
 
 from ...config.data_options import TfrecordOptions
-from ...data.images.check import checkers, examine
+from ...data.images.check import check_image
 from ...data.places import join, locate
 from ...data.sources.tfrecord import open_schema
-from ..image_source import read_image_source
+from ..image_source import check_all, read_image_source
 from .spread import spread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ...config.run_config import RunConfig
-    from ...data.images.check import Facts
     from ...messages import Reporter
 
-_NAMED = 10
-"""Bad files that are named at most."""
-
-_CHECKERS = 8
+_NAMED = 10  # bad files that are named at most
 _MOST_READ = 4000
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Encoded images, as they are on the disk.
-
-    Args:
-        paths: The files.
-        contents: A `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation).
-    """
+    """Encoded images, as they are on the disk."""
 
     paths: tuple[str, ...]
-    contents: Any
+    contents: Any  # a `tf.data.Dataset` of (the bytes of an encoded image, its EXIF orientation)
 
 
 def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[str], None]) -> dict[str, Any]:
     """Check every file of an `image-csv` or `image-folder`.
-
-    Args:
-        config: The configuration.
-        reporter: Gets the progress.
-        on_fetch: Called with a sentence before the files are listed.
 
     Returns:
         ``images``: how many are ``usable``, their total ``bytes``, the spread of ``height`` and ``width``, the count of
@@ -62,7 +48,7 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
         DataError: The table or the folders cannot be used.
     """
     source = read_image_source(config.dataset, config.data.options, config.loss, on_fetch)
-    facts = _examined(source.paths, reporter)
+    facts = check_all(check_image, source.paths, reporter)
     bad = [(name, fact.problem) for name, fact in zip(source.names, facts, strict=True) if fact.problem]
     good = [fact for fact in facts if not fact.problem]
     sides = {side: spread(np.array([getattr(fact, side) for fact in good])) for side in ("height", "width") if good}
@@ -86,18 +72,13 @@ def describe_images(config: RunConfig, reporter: Reporter, on_fetch: Callable[[s
 
 
 def encoded_images(config: RunConfig, reporter: Reporter) -> Encoded | None:
-    """Return some encoded images of a dataset; None if they are not files.
-
-    Args:
-        config: The configuration.
-        reporter: Gets the progress.
-    """
+    """Return some encoded images of a dataset; None if they are not files."""
     if config.dataset == "tfrecord":
         return _encoded_records(locate(TfrecordOptions.model_validate(config.data.options).path))
     if config.dataset not in {"image-csv", "image-folder"}:
         return None
     source = read_image_source(config.dataset, config.data.options, config.loss)
-    facts = _examined(source.paths[:_MOST_READ], reporter)
+    facts = check_all(check_image, source.paths[:_MOST_READ], reporter)
     # The other formats are decoded with Pillow, and are few.
     plain = [fact for fact in facts if not fact.problem and fact.decoder != "pillow"]
     if not plain:
@@ -122,12 +103,3 @@ def _encoded_records(folder: str) -> Encoded:
     paths = [join(folder, shard.file) for shard in open_schema(folder).shards]
     records = tf.data.TFRecordDataset(paths, num_parallel_reads=tf.data.AUTOTUNE)
     return Encoded(tuple(paths), records.map(parse, num_parallel_calls=tf.data.AUTOTUNE))
-
-
-def _examined(paths: Sequence[str], reporter: Reporter) -> list[Facts]:
-    facts = []
-    with checkers(_CHECKERS) as pool:
-        for fact in pool.map(examine, paths):
-            facts.append(fact)
-            reporter.progress("checking images", len(facts), len(paths), "images")
-    return facts

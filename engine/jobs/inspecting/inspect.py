@@ -31,11 +31,6 @@ def inspect_dataset(reporter: Reporter, config: Mapping[str, Any], speed: bool =
 
     Files that cannot be used are reported, and so is anything that would keep a run from starting.
 
-    Args:
-        reporter: Gets the progress.
-        config: The configuration as plain values.
-        speed: Also measure the input pipeline.
-
     Returns:
         ``task``, ``train`` and ``validation`` (how many), ``inputs`` and ``sizes``, ``classes``, ``pictures``,
         ``unknown_words``, ``notices``, the files themselves (``images``, ``bad``, ``texts``, ``ratings``, if there are

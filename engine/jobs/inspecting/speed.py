@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from ...data.images.decode import Decoding, decode_bytes
+from ...input.decoding import untuned
 from ...input.pipeline import build_pipeline
 from ...storage.files import make_private_folder
 from ...storage.paths import runs_folder
@@ -26,12 +27,8 @@ if TYPE_CHECKING:
     from ...messages import Reporter
     from .files import Encoded
 
-SECONDS = 3.0
-"""How long each part is measured, about."""
-
-_SAMPLE_BYTES = 256 << 20
-"""Most memory for examples that are held to measure one part alone."""
-
+SECONDS = 3.0  # how long each part is measured, about
+_SAMPLE_BYTES = 256 << 20  # most memory for examples that are held to measure one part alone
 _MOST_READ = 4000
 _SHORT_S = 0.5
 _BATCH = 32
@@ -39,17 +36,10 @@ _BATCH = 32
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The speed of one part.
+    """The speed of one part."""
 
-    Args:
-        name: ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs).
-        what: The same in words.
-        per_s: Examples per second.
-        examples: How many were measured.
-    """
-
-    name: str
-    what: str
+    name: str  # ``reading``, ``decoding``, ``augmenting`` (or ``batching``), ``first`` (epoch), ``later`` (epochs)
+    what: str  # the same in words
     per_s: float
     examples: int
 
@@ -58,9 +48,6 @@ def measure(config: RunConfig, examples: Examples, reporter: Reporter, seconds: 
     """Measure the parts of a pipeline one after another.
 
     Args:
-        config: The configuration.
-        examples: Its dataset.
-        reporter: Gets the progress.
         seconds: About how long each part is measured.
 
     Returns:
@@ -143,42 +130,27 @@ def _with_cache(config: RunConfig, cache: str) -> RunConfig:
 
 
 class _Stopwatch:
-    """Counts the examples that datasets give in some time.
-
-    Args:
-        reporter: Gets the progress.
-        seconds: How long to count.
-    """
+    """Counts the examples that datasets give in some time."""
 
     def __init__(self, reporter: Reporter, seconds: float) -> None:
         self._reporter = reporter
         self._seconds = seconds
 
     def rate(self, name: str, what: str, batches: Any, batch: int, *, again: bool = True) -> Rate:
-        """Measure how fast batches come.
+        """Measure how fast batches come; the last one may have fewer examples.
 
-        Args:
-            name: Of the part.
-            what: The part in words.
-            batches: A dataset of batches.
-            batch: Examples per batch; the last batch may have fewer.
-            again: Whether to repeat the dataset while there is time; the first batch, which includes the set-up,
-                is then not counted.
+        `again` repeats the dataset while there is time, without counting the first batch, which includes the set-up.
         """
-        elements = iter((batches.repeat() if again else batches).with_options(_options()))
+        elements = iter((batches.repeat() if again else batches).with_options(untuned()))
         if again:
             next(elements)
         counted, seconds = self._count(what, elements, batch, None)
         return Rate(name, what, counted / seconds, counted)
 
     def epochs(self, batches: Any, steps: int, batch: int, *, keeps: bool) -> list[Rate]:
-        """Measure the first epoch, and later ones while there is time.
+        """Measure the first epoch of an endless dataset, and later ones while there is time.
 
-        Args:
-            batches: An endless dataset of batches.
-            steps: Batches per epoch.
-            batch: Examples per batch.
-            keeps: Whether later epochs come from a cache.
+        `keeps` says whether later epochs come from a cache.
         """
         elements = iter(batches)
         counted, seconds = self._count("first epoch", islice(elements, steps), batch, steps)
@@ -204,13 +176,6 @@ class _Stopwatch:
                 break
         self._reporter.progress(f"measuring {what}", counted, counted, "examples")
         return counted, max(now - began, 1e-9)
-
-
-def _options() -> Any:
-    """Return the options of a run's pipeline: no autotuning."""
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
 
 
 def _forget(paths: Sequence[str]) -> None:

@@ -26,9 +26,6 @@ _BATCH = 1024
 def describe_texts(config: RunConfig) -> dict[str, Any]:
     """Describe the texts in the file of a `text-csv` or `text-pairs`.
 
-    Args:
-        config: The configuration.
-
     Returns:
         Some ``samples``; for each column of texts, under ``words``, the smallest, median and largest number of words,
         a ``histogram`` of them and the share of texts that is ``cut``; and ``cut_at``, the length they are cut to.

@@ -28,11 +28,6 @@ _KEYS = ("images", "x", "x_test", "arr_0")
 def predict_arrays(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Predict images given as numbers; rows are counted from 0.
 
-    Args:
-        trained: The run.
-        request: What to predict.
-        reporter: Gets the progress.
-
     Raises:
         DataError: They cannot be read, or their shape or range differs from the dataset's.
     """

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ...config.data_options import ImageCsvOptions
-from ...data.images.check import check_images
+from ...data.images.check import check_image
 from ...data.images.decode import Decoding, decoded
 from ...data.images.files import files_below
 from ...data.images.parts import named
@@ -17,6 +17,7 @@ from ...data.places import is_image_name, join, locate
 from ...data.sources.image_csv import find_images, image_folder, read_ids
 from ...data.tables import shown
 from ...errors import DataError
+from ..image_source import check_all
 from .input_tables import check_there
 from .table import BATCH, Table, chosen, class_count, number, outputs_of, probabilities
 
@@ -25,39 +26,27 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from ...data.images.check import Facts
+    from ...data.images.check import ImageFacts
     from ...messages import Reporter
     from .table import Request
     from .trained import TrainedRun
 
 _TABLES = (".csv", ".csv.gz")
-_CHECKED_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
 class _Images:
-    """Images to predict.
-
-    Args:
-        names: Name of each row in the result.
-        paths: The files.
-        column: Heading of the names.
-    """
+    """Images to predict."""
 
     names: list[str]
     paths: list[str]
-    column: str
+    column: str  # heading of the names
 
 
 def predict_images(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Predict images.
 
     A run on a table of images gets that table's columns: one per class if it had those, else the label.
-
-    Args:
-        trained: The run.
-        request: What to predict.
-        reporter: Gets the progress.
 
     Raises:
         DataError: There are none, or some cannot be read.
@@ -110,12 +99,9 @@ def _folder(trained: TrainedRun, request: Request, table: str) -> str:
     return beside if tf.io.gfile.isdir(beside) else table.rpartition("/")[0]
 
 
-def _checked(images: _Images, request: Request, reporter: Reporter) -> list[Facts]:
+def _checked(images: _Images, request: Request, reporter: Reporter) -> list[ImageFacts]:
     """Check every file before the first is predicted; refuse bad ones unless they may be skipped."""
-    facts: list[Facts] = []
-    for start in range(0, len(images.paths), _CHECKED_AT_ONCE):
-        facts += check_images(images.paths[start : start + _CHECKED_AT_ONCE], lambda _: None)
-        reporter.progress("checking images", len(facts), len(images.paths), "images")
+    facts = check_all(check_image, images.paths, reporter)
     bad = [(name, fact.problem) for name, fact in zip(images.names, facts, strict=True) if fact.problem]
     if not bad:
         return facts
@@ -126,7 +112,7 @@ def _checked(images: _Images, request: Request, reporter: Reporter) -> list[Fact
     return facts
 
 
-def _batches(trained: TrainedRun, facts: Sequence[Facts]) -> Any:
+def _batches(trained: TrainedRun, facts: Sequence[ImageFacts]) -> Any:
     options = trained.config.data.options
     height, width = options.get("image_size", ImageCsvOptions.model_fields["image_size"].default)
     decoding = Decoding((int(height), int(width)), options.get("resize", "stretch"))
@@ -145,7 +131,7 @@ def _columns(trained: TrainedRun, names: tuple[str, ...]) -> tuple[tuple[str, ..
 
 def _answers(
     images: _Images,
-    facts: Sequence[Facts],
+    facts: Sequence[ImageFacts],
     outputs: Iterator[NDArray[np.float32]],
     names: tuple[str, ...],
     with_label: bool,

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_there(path: str) -> None:
-    """Check that a file exists.
-
-    Raises:
-        DataError: It does not.
-    """
+    """Check that a file exists; raise `DataError` if it does not."""
     place = locate(path)
     if not is_remote(place) and not Path(place).is_file():
         what = "is a folder, not a file" if Path(place).is_dir() else "does not exist"
@@ -28,16 +24,7 @@ def check_there(path: str) -> None:
 
 
 def open_table(path: str, columns: Sequence[str], **settings: Any) -> pd.DataFrame:
-    """Read a CSV table whose cells are texts.
-
-    Args:
-        path: The file.
-        columns: Columns that it must have.
-        settings: How to read it, for pandas.
-
-    Raises:
-        DataError: It cannot be read, or lacks one of these columns.
-    """
+    """Read a CSV table whose cells are texts; raise `DataError` if it cannot be read, or lacks one of these columns."""
     check_there(path)
     table = read_table(path, read_text(path), {}, **settings)
     for name in columns:

@@ -46,19 +46,8 @@ def predict_with_run(
 ) -> dict[str, Any]:
     """Predict new data with a trained run and write a CSV file.
 
-    Args:
-        reporter: Gets the progress.
-        run: The run's name, a part of it, or the path of its folder; None for the newest.
-        data: Files or folders of new data.
-        out: The CSV file to write.
-        checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
-        images: Folder of the images that a table names.
-        skip_bad: Whether to skip images that cannot be read instead of failing.
-        force: Whether an existing file may be replaced.
-        trust: Whether to run code in a model that was not saved by one of the user's runs.
-
-    Returns:
-        The run, the model and the file, the columns, the number of rows, and how many rows got no prediction.
+    A run is given as in `open_trained`. `skip_bad` skips images that cannot be read, and `force` replaces an existing
+    file. Returns the run, the model and the file, the columns, the number of rows, and how many got no prediction.
 
     Raises:
         UntrustedCodeError: The model holds code that may not run.

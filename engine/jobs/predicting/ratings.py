@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from .table import Request
     from .trained import TrainedRun
 
-BEST = 10
-"""Most items listed for a user."""
-
+BEST = 10  # most items listed for a user
 _AT_ONCE = 4096
 _UNKNOWN = 0
 
@@ -35,11 +33,6 @@ def predict_ratings(trained: TrainedRun, request: Request, reporter: Reporter) -
 
     Users and items that were not in the training data get an average rating. Items that a user rated in the run's data,
     for training or validation, are not among the best.
-
-    Args:
-        trained: The run.
-        request: What to predict.
-        reporter: Gets the progress.
 
     Raises:
         DataError: The table cannot be read, or has no column of users.
@@ -81,11 +74,7 @@ def _pairs(users: NDArray[np.int32], items: NDArray[np.int32]) -> Iterator[dict[
 
 
 def _rated(trained: TrainedRun, reporter: Reporter) -> list[NDArray[np.int32]]:
-    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users.
-
-    Raises:
-        DataError: The run's record is damaged.
-    """
+    """Return what each user rated, by the user's number; nothing for 0, which stands for unknown users."""
     nothing, users = np.empty(0, np.int32), len(trained.record["users"])
     if "rated" not in trained.record:
         reporter.note("This run has no record of what its users rated, so their best items may include rated ones.")

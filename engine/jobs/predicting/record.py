@@ -63,14 +63,9 @@ _KINDS: dict[str, type[_Record]] = {"text-csv": _Texts, "text-pairs": _Sentences
 
 
 def read_record(path: Path, dataset: str) -> dict[str, Any]:
-    """Read what turns new data into the model's inputs.
+    """Read the ``inputs.json`` of a run on a dataset, which turns new data into the model's inputs.
 
-    Args:
-        path: The run's ``inputs.json``.
-        dataset: The run's dataset.
-
-    Returns:
-        The record; empty for an image dataset without one, whose configuration says everything.
+    It is empty for an image dataset without one, whose configuration says everything.
 
     Raises:
         DataError: It is missing, not a regular file, too large, or lacks what the dataset needs.

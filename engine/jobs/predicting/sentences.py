@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 def translate_sentences(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Translate sentences; of a line with tabs, only the part before the first tab.
 
-    Args:
-        trained: The run.
-        request: What to translate.
-        reporter: Gets the progress.
-
     Raises:
         DataError: The file cannot be read, or has no sentence.
     """

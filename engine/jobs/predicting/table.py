@@ -21,30 +21,19 @@ if TYPE_CHECKING:
 
     from ...messages import Reporter
 
-BATCH = 64
-"""Examples per batch."""
+BATCH = 64  # examples per batch
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to predict.
+    """What to predict."""
 
-    Args:
-        data: Files or folders, as the user wrote them.
-        images: Folder of the images that a table names; None to look beside the table.
-        skip_bad: Whether to skip images that cannot be read instead of failing.
-    """
-
-    data: tuple[str, ...]
-    images: str | None = None
-    skip_bad: bool = False
+    data: tuple[str, ...]  # files or folders, as the user wrote them
+    images: str | None = None  # folder of the images that a table names; None to look beside the table
+    skip_bad: bool = False  # whether to skip images that cannot be read instead of failing
 
     def only(self) -> str:
-        """Return the only file.
-
-        Raises:
-            DataError: There are several.
-        """
+        """Return the only file; raise `DataError` if there are several."""
         if len(self.data) > 1:
             raise DataError(
                 f"Only images can be predicted from several files, and {len(self.data)} are given.",
@@ -55,27 +44,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Predictions.
-
-    Args:
-        columns: Names of the columns.
-        rows: One text or number per column, computed lazily.
-        skipped: Rows without a prediction.
-    """
+    """Predictions."""
 
     columns: tuple[str, ...]
-    rows: Iterable[Sequence[str]]
-    skipped: int = 0
+    rows: Iterable[Sequence[str]]  # one text or number per column, computed lazily
+    skipped: int = 0  # rows without a prediction
 
 
 def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
     """Yield a model's output for each example, predicting in batches.
-
-    Args:
-        model: The model.
-        batches: Batches of inputs.
-        total: How many examples there are.
-        reporter: Gets the progress.
 
     Raises:
         DataError: An input cannot be read or does not fit, or an output is not a number.
@@ -121,11 +98,7 @@ def inputs_fit() -> Iterator[None]:
 
 
 def class_count(model: Any) -> int:
-    """Return how many classes a model distinguishes.
-
-    Raises:
-        DataError: Its output is not one value per class.
-    """
+    """Return how many classes a model distinguishes; raise `DataError` if its output is not one value per class."""
     try:
         shape = model.output_shape
     except (AttributeError, ValueError):

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 def predict_texts(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
     """Predict labels. The table's other columns are kept; if there are none, rows are numbered from 1.
 
-    Args:
-        trained: The run.
-        request: What to predict.
-        reporter: Gets the progress.
-
     Raises:
         DataError: The table cannot be read, or has no column of texts.
     """

@@ -29,21 +29,13 @@ _BY_HAND = "keras.models.load_model('{path}').predict(…), on data from your fu
 
 @dataclass(frozen=True, slots=True)
 class TrainedRun:
-    """A run with a saved model.
-
-    Args:
-        run: Its folder.
-        config: Its configuration.
-        record: Its ``inputs.json``; empty if it has none.
-        architecture: The saved model's architecture, which refers to the run's own SavedModel.
-        runs_code: Whether loading it may run code in it: one of the user's runs saved it, or it is trusted.
-    """
+    """A run with a saved model."""
 
     run: RunDirectory
     config: RunConfig
-    record: dict[str, Any]
-    architecture: Architecture
-    runs_code: bool
+    record: dict[str, Any]  # its ``inputs.json``; empty if it has none
+    architecture: Architecture  # the saved model's architecture, which refers to the run's own SavedModel
+    runs_code: bool  # whether loading it may run code in it: one of the user's runs saved it, or it is trusted
 
     @property
     def model_path(self) -> Path:
@@ -51,11 +43,7 @@ class TrainedRun:
         return self.architecture.path
 
     def load_model(self) -> Any:
-        """Load the model.
-
-        Raises:
-            ConsoleError: It is damaged, or needs code that is missing.
-        """
+        """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing."""
         import keras
 
         try:
@@ -79,14 +67,7 @@ class TrainedRun:
         return model
 
     def class_names(self, classes: int) -> tuple[str, ...]:
-        """Return the names of the model's classes, from its training data.
-
-        Args:
-            classes: How many the model distinguishes.
-
-        Raises:
-            DataError: The run's record does not fit its model.
-        """
+        """Return the names of the model's classes; raise `DataError` if the run's record does not fit its model."""
         names = tuple(map(str, self.record.get("classes") or self.record.get("class_names") or ()))
         if not names:
             report = read_report(self.run)
@@ -107,10 +88,8 @@ class TrainedRun:
 def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
-    Args:
-        name: Its name, a part of it, or the path of its folder; None for the newest.
-        checkpoint: ``last`` for the model at the end of training, ``best`` for that of the best epoch.
-        trust: Whether to run code in a model that was not saved by one of the user's runs.
+    `name` is its name, a part of it, or the path of its folder; None for the newest. `trust` runs code in a model that
+    was not saved by one of the user's runs.
 
     Raises:
         UntrustedCodeError: The model contains code that may not run.
@@ -149,11 +128,7 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
 
 
 def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
-    """Return whether a model has code that may run.
-
-    Raises:
-        UntrustedCodeError: It has code that may not be run.
-    """
+    """Return whether a model has code that may run; raise `UntrustedCodeError` if it has code that may not be run."""
     code = find_code(architecture)
     if not code or trust or is_own(architecture):
         return bool(code)

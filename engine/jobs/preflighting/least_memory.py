@@ -28,18 +28,9 @@ def least_memory_of_choices(
     precisions: Sequence[str],
     reason: str,
 ) -> dict[str, Any]:
-    """Add up the least memory of every choice.
+    """Add up the least memory of every choice, and give the reason why nothing can be compiled.
 
-    Args:
-        reporter: Gets the progress.
-        config: The configuration as plain values.
-        on: Names of TPUs.
-        batches: Examples per device.
-        precisions: Keras dtype policies.
-        reason: Why nothing can be compiled; the reason of every verdict that is not certain.
-
-    Returns:
-        ``verdicts``, in the order of the job `preflight`, and ``versions``, which is empty.
+    Returns ``verdicts``, in the order of the job `preflight`, and ``versions``, which is empty.
 
     Raises:
         ConsoleError: The model cannot be built.

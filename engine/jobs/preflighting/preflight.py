@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from ...messages import Reporter
 
-INSTALL = "pip install 'tpu-console[tpu]'"
-"""The command that installs the compiler."""
+INSTALL = "pip install 'tpu-console[tpu]'"  # the command that installs the compiler
 
 
 def preflight_choices(
@@ -32,20 +31,10 @@ def preflight_choices(
     search: bool = False,
     use_cache: bool = True,
 ) -> dict[str, Any]:
-    """Return the verdict on every choice of TPU, batch and precision.
+    """Return the verdict on every choice of TPU, batch and precision; none of these means the configuration's.
 
-    Args:
-        reporter: Gets the progress.
-        config: The configuration as plain values.
-        on: Names of TPUs, such as ``v5e-8``.
-        batches: Examples per device; empty for the configuration's.
-        precisions: Keras dtype policies; empty for the configuration's.
-        search: Whether to search for the largest batches that fit.
-        use_cache: Whether to use cached verdicts.
-
-    Returns:
-        ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and the
-        ``versions`` of the packages that a verdict depends on.
+    Returns ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and
+    the ``versions`` of the packages that a verdict depends on.
 
     Raises:
         ConsoleError: There is no such TPU, or no TPU compiler on this machine.

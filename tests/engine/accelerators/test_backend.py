@@ -64,7 +64,7 @@ def test_a_tpu_of_another_machine_is_reached_by_tensorflow_only() -> None:
         small_config(accelerator="tpu:10.0.0.2:8470", backend="jax")
 
 
-def test_a_hub_model_takes_tensorflow_and_says_so_at_once(tmp_path: Path) -> None:
+def test_a_hub_model_chooses_tensorflow_and_says_why(tmp_path: Path) -> None:
     hub: dict[str, Any] = {"model": "hub", "model_options": {"path": str(tmp_path)}}
     assert backend_choice(COLAB | TPU_VM, V5E, **hub).backend == "tensorflow"
     assert "SavedModel" in backend_choice(COLAB, V5E, accelerator="tpu", **hub).why
@@ -100,7 +100,7 @@ def test_several_hosts_take_jax() -> None:
         ({"backend": "torch"}, "backend"),
     ],
 )
-def test_what_cannot_be_is_told_with_its_key(changes: dict[str, Any], key: str) -> None:
+def test_an_impossible_combination_is_reported_with_its_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError) as caught:
         small_config(**changes)
     assert [problem.key for problem in caught.value.problems] == [key]

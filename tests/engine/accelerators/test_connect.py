@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import all_of, run_host, run_python, small_config, the, timed_events_of
+from tests.helpers import all_of, run_forked, run_host, small_config, the, timed_events_of
 from tpu_console.engine.machine.devices import detect_hardware
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
@@ -45,7 +45,7 @@ print(json.dumps(told))
 @pytest.fixture(scope="module")
 def connected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What asking for one accelerator after another gives, in one process."""
-    printed = run_python(CONNECT, "gpu", "auto", "cpu", "sim:2", "sim:3", cwd=tmp_path_factory.mktemp("connect"))
+    printed = run_forked(CONNECT, "gpu", "auto", "cpu", "sim:2", "sim:3", cwd=tmp_path_factory.mktemp("connect"))
     told: dict[str, Any] = json.loads(printed)
     return told
 
@@ -154,7 +154,7 @@ def test_the_end_of_an_epoch_and_of_training_waits_for_no_iterator(four: RunDire
     assert max(waits) < 3.0
 
 
-def test_the_memory_of_simulated_replicas_is_not_told_and_says_why(four: RunDirectory) -> None:
+def test_simulated_replicas_report_why_they_have_no_memory_figures(four: RunDirectory) -> None:
     memory = all_of(four, MemorySampled)[0].replicas
     assert [figure.index for figure in memory] == [0, 1, 2, 3]
     assert all(figure.used_bytes is None and "shares the host process" in figure.why_not for figure in memory)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import all_of, run_python, timed_events_of
+from tests.helpers import all_of, run_forked, timed_events_of
 from tpu_console.engine.accelerators.dispatch import AHEAD_S
 from tpu_console.engine.runs.events import EpochEnded, Progress
 from tpu_console.engine.runs.run_directory import RunDirectory
@@ -24,8 +24,6 @@ STEPS = 30
 TRAIN = """
 import json, sys, time
 from pathlib import Path
-import os
-os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu")
 import keras, numpy as np, tensorflow as tf
 from tpu_console import BridgeCallback
 from tpu_console.engine.runs.recorder import Recorder
@@ -67,7 +65,7 @@ print(json.dumps(sent.at))
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, list[float]]:
     """A run of two epochs, and when each step was sent."""
     folder: Path = tmp_path_factory.mktemp("ahead")
-    said = run_python(TRAIN, str(folder / "run"), str(STEPS), cwd=folder)
+    said = run_forked(TRAIN, str(folder / "run"), str(STEPS), cwd=folder, env={"KERAS_BACKEND": "jax"})
     return RunDirectory(folder / "run"), json.loads(said.splitlines()[-1])
 
 

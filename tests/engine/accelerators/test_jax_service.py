@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.accelerators.host_parts import LOOPBACK, Hall, free_port, place
-from tpu_console.engine.accelerators.hosts.jax_service import Freshness, host_meeting, join_meeting, parse
-from tpu_console.engine.accelerators.hosts.roll_call import Verdict
+from tpu_console.engine.accelerators.hosts.jax_service import Notes, host_meeting, join_meeting
+from tpu_console.engine.accelerators.hosts.roll_call import Decision
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,14 +55,23 @@ def test_a_meeting_is_closed_once() -> None:
     meeting.close()
 
 
-def test_silence_is_measured_from_the_last_change() -> None:
+def test_silence_is_measured_from_the_last_note(hall: Hall) -> None:
     now = [0.0]
-    freshness = Freshness(lambda: now[0])
-    assert freshness.look({"1": "a", "2": ""}) == {"1": 0.0, "2": 0.0}
+    notes = Notes(hall.board(0), "decisions", Decision, lambda: now[0])
+    for index in (1, 2):
+        notes.write(index, Decision("begin"))
+    assert notes.read() == {1: Decision("begin"), 2: Decision("begin")}
+    assert notes.silent_s(3) == 0.0
     now[0] = 7.0
-    assert freshness.look({"1": "b", "2": ""}) == {"1": 0.0, "2": 7.0}
+    notes.write(1, Decision("begin"))
+    assert notes.read(5.0) == {1: Decision("begin")}
+    assert [notes.silent_s(index) for index in (1, 2, 3)] == [0.0, 7.0, 7.0]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"what": 1}', '{"remedy": "x"}', "null"])
-def test_what_no_host_wrote_is_passed_over(text: str) -> None:
-    assert parse(Verdict, text) is None
+def test_texts_that_are_not_notes_are_ignored(hall: Hall) -> None:
+    board = hall.board(0)
+    for index, text in enumerate(["", "[]", "{", '{"what": 1}', '{"remedy": "x"}', "null"]):
+        board.put(f"decisions/{index}", f"0 {text}")
+    board.put("decisions/x", '0 {"what": "begin"}')
+    board.put("decisions/9", '{"what": "begin"}')
+    assert Notes(board, "decisions", Decision).read() == {}

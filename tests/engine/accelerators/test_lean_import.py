@@ -49,5 +49,5 @@ def test_an_error_inside_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.slow
-def test_keras_goes_on_without_and_the_digits_come_later(tmp_path: Path) -> None:
+def test_keras_imports_without_scikit_learn_which_can_be_imported_later(tmp_path: Path) -> None:
     assert run_python(LATER, cwd=tmp_path).splitlines() == ["[]", "(1797, 64) tensorflow"]

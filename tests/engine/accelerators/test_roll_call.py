@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 from contextlib import closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.engine.accelerators.host_parts import LOOPBACK, VERSIONS, Hall, free_port, place
 from tests.helpers import LIMIT_S, small_config, wait_until
-from tpu_console.engine.accelerators.hosts.jax_service import Board
+from tpu_console.engine.accelerators.hosts.jax_service import Board, Notes
 from tpu_console.engine.accelerators.hosts.membership import Membership
 from tpu_console.engine.accelerators.hosts.roll_call import (
     Card,
-    Verdict,
+    Decision,
     answer_roll_call,
     go_to_meeting,
     make_card,
@@ -33,7 +32,7 @@ HOST = socket.gethostname()
 
 
 def card(**changes: Any) -> Card:
-    return replace(make_card(place(), small_config(), VERSIONS), **changes)
+    return replace(make_card(place(), small_config()), **({"versions": VERSIONS} | changes))
 
 
 class Roll:
@@ -91,7 +90,7 @@ def roll() -> Iterator[Callable[[int], Roll]]:
         one.close()
 
 
-def test_all_come_and_hear_of_each_other(roll: Callable[[int], Roll]) -> None:
+def test_all_hosts_arrive_and_learn_the_names_of_the_others(roll: Callable[[int], Roll]) -> None:
     hosts = roll(3)
     hosts.start(0)
     hosts.wait_for(f"waiting for hosts 1 and 2 at {LOOPBACK}:{hosts.hall.port}")
@@ -103,22 +102,22 @@ def test_all_come_and_hear_of_each_other(roll: Callable[[int], Roll]) -> None:
     assert len(hosts.told) == 2, "it is reported when it changes, not at every look"
 
 
-def test_a_host_that_never_comes_is_named_after_the_limit(roll: Callable[[int], Roll]) -> None:
+def test_a_missing_host_is_named_after_the_time_limit(roll: Callable[[int], Roll]) -> None:
     hosts = roll(4)
     hosts.start(0, wait_s=1.5)
     hosts.start(1)
     for name in ("host 0", "host 1"):
-        assert "Hosts 2 and 3 of 4 did not come within 2 s." in str(hosts.result(name))
+        assert "Hosts 2 and 3 of 4 did not join within 2 s." in str(hosts.result(name))
 
 
 class Late(Board):
     """A board where the others come, and host 0 begins, between two looks of host 1."""
 
     def read(self, folder: str) -> dict[str, str]:
-        if folder == "verdict" and super().read("cards"):
+        if folder == "decisions" and super().read("cards"):
             for index, host in ((0, "a"), (2, "c")):
-                self.put(f"cards/{index}", json.dumps(asdict(card(count=3, host=host))))
-            self.put("verdict/0", json.dumps(asdict(Verdict("begin"))))
+                Notes(self, "cards", Card).write(index, card(count=3, host=host))
+            Notes(self, "decisions", Decision).write(0, Decision("begin"))
         return super().read(folder)
 
 
@@ -137,21 +136,21 @@ def test_two_hosts_of_one_number(roll: Callable[[int], Roll]) -> None:
     hosts.start(1, "first")
     hosts.wait_for("waiting for host 2 ")
     hosts.start(1, "second")
-    assert f"Host 1 is already here ({HOST}). Give each host its own" in str(hosts.result("second"))
+    assert f"Host 1 has already joined ({HOST}). Give each host its own" in str(hosts.result("second"))
     hosts.start(2)
     assert sorted(hosts.result("host 0")) == sorted(hosts.result("first")) == [0, 1, 2], "the first one stays"
 
 
-def test_whoever_comes_after_the_beginning_is_refused(roll: Callable[[int], Roll]) -> None:
+def test_a_host_that_arrives_after_the_start_is_refused(roll: Callable[[int], Roll]) -> None:
     hosts = roll(2)
     hosts.start(0)
     hosts.start(1, "first")
     hosts.result("first")
     hosts.start(1, "second")
-    assert f"The hosts at {LOOPBACK}:{hosts.hall.port} have begun." in str(hosts.result("second"))
+    assert f"The hosts at {LOOPBACK}:{hosts.hall.port} have already started." in str(hosts.result("second"))
 
 
-def test_a_host_that_left_may_come_again(roll: Callable[[int], Roll]) -> None:
+def test_a_host_that_left_may_join_again(roll: Callable[[int], Roll]) -> None:
     hosts = roll(3)
     hosts.start(0)
     hosts.start(1, "first")
@@ -203,19 +202,19 @@ def test_what_does_not_fit_is_named(changes: dict[str, Any], sentence: str) -> N
 
 
 def test_only_the_name_and_the_place_may_differ() -> None:
-    mine = make_card(place(0), small_config(name="a", hosts={"count": 2, "index": 0}), VERSIONS)
-    same = make_card(place(1), small_config(name="b", hosts={"count": 2, "index": 1}), VERSIONS)
-    other = make_card(place(1), small_config(seed=1), VERSIONS)
+    mine = make_card(place(0), small_config(name="a", hosts={"count": 2, "index": 0}))
+    same = make_card(place(1), small_config(name="b", hosts={"count": 2, "index": 1}))
+    other = make_card(place(1), small_config(seed=1))
     assert mine.config == same.config != other.config
 
 
-def test_a_coordinator_that_never_comes() -> None:
+def test_host_0_never_answers() -> None:
     port = free_port()
     with pytest.raises(AcceleratorError, match=rf"Host 0 did not answer at {LOOPBACK}:{port}.*refused.*--host-index 0"):
         go_to_meeting(place(1, port=port, wait_s=0.3), lambda: False)
 
 
-def test_a_stop_while_nobody_answers() -> None:
+def test_a_stop_request_while_waiting_for_host_0() -> None:
     with pytest.raises(StoppedError):
         go_to_meeting(place(1, port=free_port()), lambda: True)
 
@@ -223,13 +222,13 @@ def test_a_stop_while_nobody_answers() -> None:
 def test_a_second_host_0_finds_the_port_in_use(roll: Callable[[int], Roll]) -> None:
     hosts = roll(2)
     hosts.start(0)
-    with pytest.raises(AcceleratorError, match=rf"{LOOPBACK}:{hosts.hall.port} is already in use"):
+    with pytest.raises(AcceleratorError, match=rf"{LOOPBACK}:{hosts.hall.port}: Address already in use"):
         go_to_meeting(place(port=hosts.hall.port), lambda: False)
 
 
 def test_an_address_of_another_machine() -> None:
     abroad = Membership(2, 0, "192.0.2.1", free_port(), 1.0, "asked for")  # reserved for documentation: RFC 5737
-    with pytest.raises(AcceleratorError, match=r"192\.0\.2\.1 is not an address of this machine"):
+    with pytest.raises(AcceleratorError, match=r"192\.0\.2\.1:\d+: Cannot assign.* a free port of this machine"):
         go_to_meeting(abroad, lambda: False)
 
 

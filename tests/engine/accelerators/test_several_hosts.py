@@ -39,7 +39,9 @@ TOLERANCE = 1e-3
 """Largest difference of an epoch's loss, relative, as in `test_backends`."""
 
 _GLOBAL_BATCH = 64
-_FOREVER = 100_000
+_FOREVER = {"epochs": 100_000, "model": "mlp", "model_options": {"hidden": [8]}}
+"""A run that ends when it is ended, of a model that compiles in a moment."""
+
 _NAME = socket.gethostname()
 
 
@@ -67,7 +69,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             hosts = place | {"index": index} if count > 1 else {}
             folder = tmp_path_factory.mktemp(f"{count}-host-{index}")
             started.append(
-                Host(config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})), folder)
+                Host(
+                    config(changes.get("replicas", count), hosts=hosts, **changes.get("config", {})),
+                    folder,
+                    forked=True,
+                )
             )
         return started[-count:]
 
@@ -121,7 +127,7 @@ def test_two_hosts_train_what_one_does(ended: list[RunDirectory]) -> None:
     assert the(ended[1], FitStarted).global_batch == the(ended[0], FitStarted).global_batch == _GLOBAL_BATCH
 
 
-def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]) -> None:
+def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirectory]) -> None:
     _, first, second = ended
     ready = the(first, AcceleratorReady)
     assert (ready.strategy, ready.backend) == ("DataParallel", "jax")
@@ -135,8 +141,8 @@ def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]
     assert first.report.exists()
 
 
-def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
-    hosts = start(2, config={"epochs": _FOREVER, "checkpoint": {"enabled": True}})
+def test_a_killed_host_is_named_and_a_checkpoint_stays(start: Start) -> None:
+    hosts = start(2, config=_FOREVER | {"checkpoint": {"enabled": True}})
     trains(hosts)
     assert listening(hosts[0]) == {f"{LOOPBACK}:{port_of(hosts[0]) + 1}"}, (
         "the meeting is over, and JAX listens here only"
@@ -156,7 +162,7 @@ def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:
 
 
 def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
-    hosts = start(2, config={"epochs": _FOREVER})
+    hosts = start(2, config=_FOREVER)
     trains(hosts)
     hosts[0].kill()
     hosts[1].wait()
@@ -167,7 +173,7 @@ def test_a_host_that_loses_host_0_names_it(start: Start) -> None:
 
 
 def test_a_stop_at_any_of_four_hosts_stops_and_saves_all(start: Start) -> None:
-    hosts = start(4, config={"epochs": _FOREVER})
+    hosts = start(4, config=_FOREVER)
     trains(hosts)
     request_stop(hosts[2].run, "asked with tpu-console stop")
     assert [host.wait() for host in hosts] == [0, 0, 0, 0]
@@ -190,7 +196,7 @@ def data():
 """
 
 
-def test_a_stop_while_one_host_loads_ends_both_at_once(start: Start, tmp_path: Path) -> None:
+def test_a_stop_while_one_host_loads_data_ends_both(start: Start, tmp_path: Path) -> None:
     (tmp_path / "endless.py").write_text(ENDLESS, encoding="utf-8")
     hosts = start(2, config={"dataset": f"{tmp_path / 'endless.py'}:data"})
     wait_until(lambda: all("loading" in host.run.log.read_text(errors="replace") for host in hosts), "loading", 120.0)
@@ -202,7 +208,7 @@ def test_a_stop_while_one_host_loads_ends_both_at_once(start: Start, tmp_path: P
     assert not all_of(hosts[0].run, HostLost)
 
 
-def test_hosts_take_shares_of_a_batch_and_change_their_images_in_their_own_way() -> None:
+def test_hosts_read_different_shares_of_a_batch_and_augment_them_differently() -> None:
     import numpy as np
     import tensorflow as tf
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import threading
-from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import pytest
 from tests.engine.accelerators.host_parts import Hall
 from tests.helpers import LIMIT_S, all_of, small_config, the, wait_until
 from tpu_console.engine.accelerators.hosts.agreed_stop import AgreedStop
+from tpu_console.engine.accelerators.hosts.jax_service import Notes
 from tpu_console.engine.accelerators.hosts.team import Team, Word
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.process.launch import prepare_run
@@ -141,7 +140,7 @@ def test_a_stop_at_another_host_stops_all_and_says_where(crew: Callable[..., Wor
     assert hosts.reasons() == ["asked by SIGTERM, at host 1 (machine-1)"] * 2
 
 
-def test_a_host_that_begins_late_still_goes_as_far_as_the_others(crew: Callable[..., WorkerPool]) -> None:
+def test_a_host_that_starts_late_stops_after_the_same_step(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.001)
     hosts.start()
     hosts.trainers[0].start()
@@ -154,7 +153,7 @@ def test_a_host_that_begins_late_still_goes_as_far_as_the_others(crew: Callable[
     assert hosts.reasons() == ["early", "early"]
 
 
-def test_hosts_that_have_begun_nothing_end_where_they_are(crew: Callable[..., WorkerPool]) -> None:
+def test_hosts_that_have_not_begun_a_step_end_without_one(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.001, 0.002, 0.001)
     hosts.start()
     hosts.tokens[2].request("asked with tpu-console stop")
@@ -171,7 +170,7 @@ def test_a_stop_asked_for_before_the_hosts_were_joined_counts(crew: Callable[...
     wait_until(lambda: len(hosts.ends) == 2, "the end")
 
 
-def test_a_stop_behind_the_last_step_leaves_the_run_complete(crew: Callable[..., WorkerPool]) -> None:
+def test_a_stop_request_after_the_last_step_leaves_the_run_complete(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0, steps=30)
     hosts.train()
     assert hosts.wait() == [30, 30]
@@ -180,7 +179,7 @@ def test_a_stop_behind_the_last_step_leaves_the_run_complete(crew: Callable[...,
     assert hosts.reasons() == [None, None]
 
 
-def test_several_steps_at_once_count_as_many() -> None:
+def test_several_steps_per_execution_are_all_counted() -> None:
     stop, model = AgreedStop(), Model()
     model.steps_per_execution = 8
     stop.attach(model)
@@ -217,7 +216,7 @@ def test_a_silent_host_is_named_at_every_other(crew: Callable[..., WorkerPool]) 
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., WorkerPool], failing: int) -> None:
+def test_a_failure_is_reported_to_the_other_hosts_with_its_cause(crew: Callable[..., WorkerPool], failing: int) -> None:
     hosts = crew(0.0, 0.0, 0.0)
     hosts.start()
     own = RunFailed("train.csv has no column 'label'", "", "", "console.log")
@@ -229,7 +228,7 @@ def test_a_failure_is_told_to_the_others_with_its_cause(crew: Callable[..., Work
     assert not all_of(hosts.channels[0].run, HostLost)
 
 
-def test_a_step_that_fails_for_a_lost_host_is_put_down_to_that_host(crew: Callable[..., WorkerPool]) -> None:
+def test_a_failed_step_is_blamed_on_the_lost_host(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0, 0.0)
     hosts.start(0, 1)
     hosts.teams[0].fail(RuntimeError("Gloo: connection closed by peer"), RunFailed("Gloo", "", "", "console.log"))
@@ -249,7 +248,7 @@ def test_a_host_s_figures_reach_host_0_and_its_progress_does_not(crew: Callable[
     assert not all_of(hosts.channels[0].run, Progress)
 
 
-def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., WorkerPool]) -> None:
+def test_notes_of_a_stranger_are_ignored(crew: Callable[..., WorkerPool]) -> None:
     hosts = crew(0.0, 0.0)
     stranger = hosts.hall.board(7)
     end = '{"type": "RunFailed", "what": "x", "why": "", "remedy": "", "log": ""}'
@@ -257,8 +256,7 @@ def test_what_a_stranger_writes_is_passed_over(crew: Callable[..., WorkerPool]) 
     stranger.put("words/1", "[1")
     hosts.start(0)
     for figure in ("[1]", "1", '{"type": []}', end):
-        word = Word(beat=len(figure), figures={"HostSampled": figure})
-        stranger.put("words/1", json.dumps(asdict(word)))
+        Notes(stranger, "words", Word).write(1, Word(figures={"HostSampled": figure}))
         wait_until(lambda figure=figure: hosts.teams[0]._passed_on.get((1, "HostSampled")) == figure, figure)  # type: ignore[misc]
     hosts.start(1)
     hosts.tokens[1].request("asked")

@@ -119,7 +119,7 @@ def test_a_server_that_speaks_another_protocol() -> None:
 
 
 @pytest.mark.slow
-def test_a_grpc_server_without_a_tpu_is_told() -> None:
+def test_a_grpc_server_without_a_tpu_is_reported() -> None:
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -139,7 +139,7 @@ def test_a_probe_that_takes_too_long_is_ended() -> None:
 
 
 @pytest.mark.slow
-def test_tensorflow_without_tpu_operations_is_told_with_the_remedy() -> None:
+def test_tensorflow_without_tpu_operations_is_reported_with_the_remedy() -> None:
     with pytest.raises(AcceleratorError) as caught:
         probe(Target("local", "asked for"), limit_s=2 * LIMIT_S)
     assert "built without TPU operations" in caught.value.why

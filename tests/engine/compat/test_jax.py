@@ -9,7 +9,7 @@ import jax
 from jax._src import distributed
 from jax._src.lib import _jax
 
-from tests.helpers import run_python
+from tests.helpers import run_forked
 from tpu_console.engine.compat.jax import coordination_client
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 
@@ -32,7 +32,7 @@ except (ValueError, RuntimeError):
 
 
 def test_a_program_of_xla_is_compiled(tmp_path: Path) -> None:
-    printed = run_python(COMPILE, cwd=tmp_path, env=PREFLIGHT)
+    printed = run_forked(COMPILE, cwd=tmp_path, env=PREFLIGHT)
     assert printed.split() == ["True", "True", "refused"]
 
 

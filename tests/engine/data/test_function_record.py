@@ -34,7 +34,7 @@ def config_of(file: Path, **changes: Any) -> RunConfig:
     return small_config(dataset=f"{file}:data", **changes)
 
 
-def test_what_was_seen_comes_back_as_it_was(file: Path, private_home: Path) -> None:
+def test_a_record_is_read_back_unchanged(file: Path, private_home: Path) -> None:
     assert function_record_of(config_of(file)) is None
     save_function_record(config_of(file), RECORD)
     assert function_record_of(config_of(file, epochs=9, batch_size=4)) == RECORD
@@ -59,7 +59,7 @@ def test_a_file_is_the_same_from_wherever_it_is_named(file: Path, monkeypatch: p
     assert function_record_of(small_config(dataset="own.py:data")) == RECORD
 
 
-def test_a_module_that_nobody_finds_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_module_is_identified_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     save_function_record(small_config(dataset="nowhere.to.be:found"), RECORD)
     assert function_record_of(small_config(dataset="nowhere.to.be:found")) == RECORD
@@ -78,7 +78,7 @@ def test_a_damaged_record_counts_as_missing(file: Path, private_home: Path, valu
     assert function_record_of(config_of(file)) is None
 
 
-def test_the_plan_counts_with_what_was_seen_and_says_so(file: Path) -> None:
+def test_the_plan_uses_the_record_of_the_last_call_and_says_so(file: Path) -> None:
     save_function_record(config_of(file), RECORD)
     plan = make_plan(config_of(file, batch_size=8), Hardware())
     assert (plan.train_examples, plan.steps_per_epoch) == (40, 5)

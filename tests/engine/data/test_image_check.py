@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests.images import BAD_FILES, ODD_FILES, jpeg_claiming, png_claiming, smooth, write_bad, write_odd
-from tpu_console.engine.data.images.check import check_images, examine
+from tpu_console.engine.data.images.check import check_image, check_images
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,32 +30,32 @@ REASONS = {
 
 
 @pytest.mark.parametrize("kind", BAD_FILES)
-def test_what_is_wrong_is_said(tmp_path: Path, kind: str) -> None:
-    assert examine(str(write_bad(tmp_path, kind))).problem.startswith(REASONS[kind])
+def test_problems_are_reported(tmp_path: Path, kind: str) -> None:
+    assert check_image(str(write_bad(tmp_path, kind))).problem.startswith(REASONS[kind])
 
 
 @pytest.mark.parametrize("kind", ODD_FILES)
 def test_what_is_odd_can_be_used(tmp_path: Path, kind: str) -> None:
-    facts = examine(str(write_odd(tmp_path, kind)))
+    facts = check_image(str(write_odd(tmp_path, kind)))
     assert (facts.problem, facts.height, facts.width) == ("", 40, 60)
     assert facts.orientation == (6 if kind == "turned jpeg" else 1)
 
 
 def test_a_file_on_another_file_system_is_read_through_tensorflow(tmp_path: Path) -> None:
     path = write_odd(tmp_path, "turned jpeg")
-    assert examine(f"file://{path}").width == 60
-    assert examine(f"file://{tmp_path}/none.jpg").problem == "is not there"
+    assert check_image(f"file://{path}").width == 60
+    assert check_image(f"file://{tmp_path}/none.jpg").problem == "is not there"
 
 
-def test_what_is_not_there_or_no_file_is_said(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_reported(tmp_path: Path) -> None:
     (tmp_path / "folder.jpg").mkdir()
-    assert examine(str(tmp_path / "none.jpg")).problem == "is not there"
-    assert examine(str(tmp_path / "folder.jpg")).problem == "is a folder, not a regular file"
+    assert check_image(str(tmp_path / "none.jpg")).problem == "is not there"
+    assert check_image(str(tmp_path / "folder.jpg")).problem == "is a folder, not a regular file"
 
 
 def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
     smooth().save(tmp_path / "scan.jpg", "TIFF")
-    assert examine(str(tmp_path / "scan.jpg")).problem == "is a TIFF file; JPEG, PNG, GIF, BMP and WEBP are read"
+    assert check_image(str(tmp_path / "scan.jpg")).problem == "is a TIFF file; JPEG, PNG, GIF, BMP and WEBP are read"
 
 
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -63,7 +63,7 @@ def test_other_formats_are_refused_by_name(tmp_path: Path) -> None:
 def test_the_largest_claim_that_is_believed(tmp_path: Path, side: int) -> None:
     (tmp_path / "a.png").write_bytes(png_claiming(side, 10_000))
     jpeg_claiming(tmp_path / "a.jpg", side, 10_000)
-    problems = [examine(str(tmp_path / name)).problem for name in ("a.png", "a.jpg")]
+    problems = [check_image(str(tmp_path / name)).problem for name in ("a.png", "a.jpg")]
     expected = "" if side == 10_000 else "claims to have 10,001 × 10,000 pixels"
     assert problems == [expected] * 2
 
@@ -73,7 +73,7 @@ def test_bytes_behind_the_end_of_a_jpeg_are_no_damage(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.jpg"
         smooth().save(path)
         path.write_bytes(path.read_bytes() + tail)
-        assert examine(str(path)).problem == ""
+        assert check_image(str(path)).problem == ""
 
 
 def test_every_cut_of_a_jpeg_or_png_is_found(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_every_cut_of_a_jpeg_or_png_is_found(tmp_path: Path) -> None:
         content = path.read_bytes()
         for length in range(0, len(content) - 1, 7):
             path.write_bytes(content[:length])
-            assert examine(str(path)).problem, f"{name} of {length} bytes"
+            assert check_image(str(path)).problem, f"{name} of {length} bytes"
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif", "a.webp", "a.bmp"])
-def test_whatever_is_in_a_file_it_is_only_looked_at(tmp_path: Path, name: str) -> None:
+def test_any_content_of_a_file_is_handled(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     smooth().save(path)
     content, dice = path.read_bytes(), random.Random(name)
@@ -96,11 +96,11 @@ def test_whatever_is_in_a_file_it_is_only_looked_at(tmp_path: Path, name: str) -
         for _ in range(dice.randint(1, 8)):
             changed[dice.randrange(min(len(changed), 600))] = dice.randrange(256)
         path.write_bytes(changed)
-        facts = examine(str(path))
+        facts = check_image(str(path))
         assert facts.problem or facts.width * facts.height <= 100_000_000
 
 
-def test_facts_come_in_the_order_of_the_files(tmp_path: Path) -> None:
+def test_facts_have_the_order_of_the_files(tmp_path: Path) -> None:
     paths = []
     for number in range(20):
         paths.append(str(tmp_path / f"{number}.png"))

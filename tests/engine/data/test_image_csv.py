@@ -210,7 +210,7 @@ def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "train.csv") in error.what
 
 
-def test_missing_images_are_counted_and_the_first_ten_named_with_where_they_were_looked_for(tmp_path: Path) -> None:
+def test_missing_images_are_counted_and_the_first_ten_named_with_the_searched_places(tmp_path: Path) -> None:
     path = write_plant_pathology(tmp_path, per_class=4)
     for number in range(13):
         (tmp_path / "images" / f"Train_{number}.jpg").unlink()
@@ -228,7 +228,7 @@ def test_bad_images_are_refused_with_the_reason_of_each(tmp_path: Path) -> None:
     assert "empty.jpg is empty; text.jpg is not an image of a known format; cut_jpeg.jpg is cut off" in error.what
 
 
-def test_bad_images_are_left_out_if_allowed_and_told(tmp_path: Path) -> None:
+def test_bad_images_are_skipped_if_allowed_and_reported(tmp_path: Path) -> None:
     examples = load(bad_table(tmp_path), skip_bad=True)
     assert all_labels(examples) == [0, 0, 1, 1]
     (notice,) = examples.notices

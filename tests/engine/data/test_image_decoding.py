@@ -53,7 +53,7 @@ def test_a_file_is_resized_as_pillow_does(tmp_path: Path, kind: str, size: tuple
     assert np.abs(image - expected).mean() < 2.5
 
 
-def test_all_kinds_in_one_dataset_come_in_order_with_their_labels(tmp_path: Path) -> None:
+def test_images_of_all_formats_keep_their_order_and_labels(tmp_path: Path) -> None:
     paths = [write_odd(tmp_path, kind) for kind in ODD_FILES]
     facts = check_images([str(path) for path in paths], lambda _: None)
     dataset = decoded(facts, Decoding((40, 60)), np.arange(len(paths)))
@@ -148,7 +148,7 @@ def test_contents_of_what_every_tensorflow_reads_need_not_be_changed(tmp_path: P
 
 
 @pytest.mark.parametrize("place", [0, 3, 5])
-def test_a_damage_that_only_decoding_finds_names_the_file(tmp_path: Path, place: int) -> None:
+def test_an_error_in_decoding_names_the_file(tmp_path: Path, place: int) -> None:
     paths = []
     for number in range(6):
         paths.append(tmp_path / f"{number}.jpg")

@@ -42,7 +42,7 @@ def test_each_folder_is_a_class(tmp_path: Path, scheme: str) -> None:
     assert sorted(int(label) for _, label in examples.train) == [0] * 4 + [1] * 4 + [2] * 4
 
 
-def test_classes_of_different_formats_and_depths_are_read_and_other_files_passed_over(tmp_path: Path) -> None:
+def test_images_of_all_formats_and_depths_are_read_and_other_files_ignored(tmp_path: Path) -> None:
     write_image_folder(tmp_path, ("a",), per_class=4)
     write_image_folder(tmp_path / "b", ("one", "two"), per_class=3, suffix=".png")
     (tmp_path / "empty").mkdir()
@@ -60,7 +60,7 @@ def test_classes_of_different_formats_and_depths_are_read_and_other_files_passed
     )
 
 
-def test_validation_images_can_have_a_folder_of_their_own(tmp_path: Path) -> None:
+def test_validation_images_can_have_a_separate_folder(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "train", per_class=4)
     write_image_folder(tmp_path / "val", ("daisy", "tulip"), per_class=2, seed=1)
     examples = load(tmp_path / "train", validation_path=str(tmp_path / "val"))
@@ -69,7 +69,7 @@ def test_validation_images_can_have_a_folder_of_their_own(tmp_path: Path) -> Non
     assert [int(label) for _, label in examples.validation] == [0, 0, 2, 2]
 
 
-def test_a_class_of_its_own_in_the_validation_folder_is_refused(tmp_path: Path) -> None:
+def test_an_extra_class_in_the_validation_folder_is_refused(tmp_path: Path) -> None:
     write_image_folder(tmp_path / "train", per_class=2)
     write_image_folder(tmp_path / "val", ("daisies", "rose"), per_class=2)
     error = refusal(tmp_path / "train", validation_path=str(tmp_path / "val"))
@@ -77,7 +77,7 @@ def test_a_class_of_its_own_in_the_validation_folder_is_refused(tmp_path: Path) 
     assert "did you mean 'daisy'?" in error.what
 
 
-def test_parts_of_a_dataset_are_not_taken_for_classes(tmp_path: Path) -> None:
+def test_folders_named_train_and_test_are_refused_as_classes(tmp_path: Path) -> None:
     for part in ("train", "Validation", "test"):
         write_image_folder(tmp_path / part, per_class=1)
     error = refusal(tmp_path)
@@ -103,7 +103,7 @@ def test_a_folder_that_is_laid_out_otherwise_is_refused(tmp_path: Path, content:
     assert "a folder for each class" in error.remedy
 
 
-def test_a_folder_that_is_not_there_is_told_with_where_it_was_looked_for(
+def test_a_missing_folder_is_reported_with_the_places_that_were_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

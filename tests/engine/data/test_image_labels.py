@@ -66,7 +66,7 @@ def test_a_mixed_example_weighs_what_its_classes_weigh() -> None:
         assert weights.numpy() == pytest.approx(labels.numpy() @ sklearn_weights(), rel=1e-5)
 
 
-def test_weights_of_a_person_s_own_are_kept() -> None:
+def test_custom_sample_weights_are_kept() -> None:
     plain = examples()
     train = plain.train.map(lambda image, label: (image, label, 10.0))
     own = Examples(train, plain.validation, 64, 64, plain.signature, 255.0)

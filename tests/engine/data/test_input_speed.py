@@ -23,7 +23,7 @@ def test_nothing_is_known_before_it_was_measured() -> None:
     assert make_plan(small_config(), Hardware()).input_speed is None
 
 
-def test_the_plan_knows_what_was_measured(private_home: Path) -> None:
+def test_the_plan_includes_the_measured_speed(private_home: Path) -> None:
     save_input_speed(small_config(), PARTS)
     assert make_plan(small_config(), Hardware()).input_speed == Speed(120.0, 900.5)
     assert private_mode(private_home / "speeds.json") == 0o600
@@ -64,7 +64,7 @@ def test_a_wrong_value_counts_as_missing(private_home: Path, value: dict[str, An
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"x": 1}'])
-def test_a_damaged_file_is_no_measurement(private_home: Path, content: str) -> None:
+def test_a_damaged_file_counts_as_no_measurement(private_home: Path, content: str) -> None:
     private_home.mkdir()
     (private_home / "speeds.json").write_text(content, encoding="utf-8")
     assert input_speed_of(small_config()) is None

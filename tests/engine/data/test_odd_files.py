@@ -10,7 +10,7 @@ import pytest
 
 from tests.images import write_image_folder, write_plant_pathology
 from tpu_console.engine.config.data_options import ImageFolderOptions
-from tpu_console.engine.data.images.check import examine
+from tpu_console.engine.data.images.check import check_image
 from tpu_console.engine.data.sources import image_folder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.survey.formats import config_for, guess
@@ -76,17 +76,20 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_image_that_is_no_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
-    assert examine(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
+def test_an_image_that_is_not_a_file_says_what_it_is(tmp_path: Path, kind: str) -> None:
+    assert check_image(str(make(tmp_path / "x.jpg", kind))).problem == f"is {KINDS[kind]}, not a regular file"
 
 
 def test_an_image_that_links_to_itself_says_so(tmp_path: Path) -> None:
-    assert "cannot be read: Too many levels of symbolic links" in examine(str(make(tmp_path / "x.jpg", "loop"))).problem
+    assert (
+        "cannot be read: Too many levels of symbolic links"
+        in check_image(str(make(tmp_path / "x.jpg", "loop"))).problem
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
 @pytest.mark.parametrize("dataset", FORMATS)
-def test_a_plan_for_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+def test_a_plan_for_a_dataset_that_is_not_a_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     (tmp_path / "images").mkdir()
     assert str(path) in one_sentence(surveyed(dataset, path))
@@ -94,7 +97,7 @@ def test_a_plan_for_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, d
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
 @pytest.mark.parametrize("dataset", FORMATS)
-def test_loading_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
+def test_loading_a_dataset_that_is_not_a_file_raises_one_sentence(tmp_path: Path, dataset: str, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     with pytest.raises(DataError) as caught:
         load_examples(config_for(dataset, {"path": str(path)}), lambda _: None)
@@ -103,14 +106,14 @@ def test_loading_a_dataset_that_is_no_file_has_one_sentence(tmp_path: Path, data
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "loop"])
-def test_the_format_of_what_is_no_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
+def test_the_format_of_something_that_is_not_a_file_is_not_guessed(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "data.csv", kind)
     with pytest.raises(DataError, match=r"cannot be read|it does not exist|not in a known format"):
         guess(str(path))
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "zero", "loop"])
-def test_the_plan_names_an_image_that_is_no_file(tmp_path: Path, kind: str) -> None:
+def test_the_plan_names_an_image_that_is_not_a_file(tmp_path: Path, kind: str) -> None:
     folder = write_image_folder(tmp_path / "photos", ["a", "b"], per_class=3)
     make(folder / "a" / "odd.jpg", kind)
     make(folder / "loop", "loop")
@@ -153,7 +156,7 @@ def test_loading_names_images_that_are_no_files(tmp_path: Path, skip_bad: bool) 
             load_examples(config, lambda _: None)
 
 
-def test_an_image_of_a_table_that_is_no_file_is_named(tmp_path: Path) -> None:
+def test_an_image_of_a_table_that_is_not_a_file_is_named(tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path / "plants", 3)
     image = table.parent / "images" / "Train_0.jpg"
     image.unlink()
@@ -163,7 +166,7 @@ def test_an_image_of_a_table_that_is_no_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "zero"])
-def test_a_table_that_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_table_that_is_not_a_file_is_refused(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path / "odd.csv", kind)
     with pytest.raises(DataError, match=f"cannot be read: it is {KINDS[kind]}, not a regular file"):
         read_text(str(path))
@@ -176,6 +179,6 @@ def test_a_file_without_line_feeds_does_not_fill_the_memory(tmp_path: Path) -> N
     with path.open("wb") as file:
         file.truncate(1 << 40)  # a hole: it takes no room
     for dataset in ("text-csv", "text-pairs", "ratings-csv"):
-        assert surveyed(dataset, path).unknown == "is too large to be counted in a moment"
+        assert surveyed(dataset, path).unknown == "is too large to count quickly"
     with pytest.raises(DataError, match="is not in a known format"):
         guess(str(path))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.cifar import ACCEPT, write_cifar
-from tests.helpers import ROOT, run_python, small_config
+from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import DATASETS
 from tpu_console.engine.data.builtin_classes import CLASS_NAMES
 from tpu_console.engine.data.sources.load import load_examples
@@ -77,7 +77,7 @@ print(json.dumps(result | {"told": told}))
 def load(dataset: str, home: Path, **data: Any) -> dict[str, Any]:
     """Load a dataset in a process of its own, without a network; return what came of it."""
     env = {"KERAS_HOME": str(home), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
-    printed = run_python(
+    printed = run_forked(
         ACCEPT + LOAD if dataset.startswith("cifar") else LOAD, dataset, json.dumps(data), cwd=ROOT, env=env
     )
     result: dict[str, Any] = json.loads(printed.splitlines()[-1])
@@ -169,7 +169,7 @@ def test_a_flipped_bit_in_cifar_is_found(keras_home: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home: Path) -> None:
+def test_a_cifar_archive_with_another_number_of_images_is_refused(keras_home: Path) -> None:
     path = write_cifar(keras_home, "cifar10", examples=9000)
     error = load("cifar10", keras_home)
     assert error["what"] == "The files of cifar10 do not match each other."
@@ -177,7 +177,7 @@ def test_a_cifar_archive_of_another_size_is_not_taken_for_the_dataset(keras_home
 
 
 @pytest.mark.parametrize("name", sorted(DATASETS))
-def test_every_class_has_a_name_of_its_own(name: str) -> None:
+def test_every_class_has_a_unique_name(name: str) -> None:
     assert len(set(CLASS_NAMES[name])) == DATASETS[name].classes
 
 
@@ -226,7 +226,7 @@ def test_a_header_that_claims_more_than_there_is_is_named(keras_home: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("images", "labels"), [(59_000, 59_000), (59_000, 60_000)])
-def test_files_of_another_size_are_not_taken_for_the_dataset(keras_home: Path, images: int, labels: int) -> None:
+def test_files_with_another_number_of_images_are_refused(keras_home: Path, images: int, labels: int) -> None:
     folder = fashion(keras_home, images, labels)
     error = load("fashion-mnist", keras_home)
     assert "downloaded" not in error["what"]

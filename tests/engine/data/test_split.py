@@ -48,7 +48,7 @@ def test_of_many_small_classes_the_first_are_named() -> None:
     assert notice.endswith("a, b, c, d, e, f, g, h, i, j and 5 more.")
 
 
-def test_nothing_but_classes_of_one_leaves_nothing_to_validate() -> None:
+def test_classes_with_one_example_each_leave_nothing_to_validate() -> None:
     split = stratified_split(np.arange(3), NAMES[:3], 0.5, seed=0)
     assert sorted(split.train) == [0, 1, 2]
     assert len(split.validation) == 0

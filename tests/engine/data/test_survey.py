@@ -86,7 +86,7 @@ def every(tmp_path: Path) -> dict[str, RunConfig]:
 
 @pytest.mark.parametrize("dataset", ["image-csv", "image-folder", "text-csv", "text-pairs", "ratings-csv"])
 @pytest.mark.parametrize("fraction", [0.2, 0.35])
-def test_the_plan_counts_what_the_loader_gives(every: dict[str, RunConfig], dataset: str, fraction: float) -> None:
+def test_the_plan_counts_what_the_loader_returns(every: dict[str, RunConfig], dataset: str, fraction: float) -> None:
     config = every[dataset]
     config = config.model_copy(update={"data": config.data.model_copy(update={"validation_fraction": fraction})})
     examples = load_examples(config, lambda _: None)
@@ -98,7 +98,7 @@ def test_the_plan_counts_what_the_loader_gives(every: dict[str, RunConfig], data
         assert sorted(found.classes) == sorted(examples.class_names)
 
 
-def test_a_validation_folder_is_counted_on_its_own(tmp_path: Path) -> None:
+def test_a_validation_folder_is_counted_separately(tmp_path: Path) -> None:
     train = write_image_folder(tmp_path / "train", per_class=6)
     validation = write_image_folder(tmp_path / "val", per_class=2)
     found = surveyed("image-folder", train, validation_path=str(validation))
@@ -115,7 +115,7 @@ def test_only_images_that_are_not_hidden_count(tmp_path: Path) -> None:
     assert surveyed("image-folder", folder).classes == {"daisy": 3, "rose": 4, "tulip": 3}
 
 
-def test_files_that_change_are_counted_anew(tmp_path: Path) -> None:
+def test_changed_files_are_counted_again(tmp_path: Path) -> None:
     table = reviews(tmp_path / "reviews.csv", 2, 2)
     assert surveyed("text-csv", table).total == 4
     reviews(table, 20, 20)
@@ -172,7 +172,7 @@ def test_each_users_last_ratings_are_counted_as_the_loader_splits_them(
     assert plan.train_examples == examples.train_count
 
 
-def test_users_in_quotes_anywhere_in_the_table_are_told_apart_as_the_loader_does(tmp_path: Path) -> None:
+def test_quoted_users_are_counted_as_the_loader_counts_them(tmp_path: Path) -> None:
     path = tmp_path / "ratings.csv"
     users = ['"Doe, Jane"', "Jane", '"Jane"', " Jane", '"say ""Jane"""']
     rows = [f"{number},{user},4,{number},{7 * number}" for user in users for number in range(9)]
@@ -196,7 +196,7 @@ def test_rows_that_are_longer_than_the_head_are_read_from_their_first_cell(tmp_p
         assert train_examples_of(config) == examples.train_count == 32
 
 
-def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_file_names_the_places_that_were_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     key, text = problem(surveyed("text-pairs", "spa.txt"))
@@ -211,7 +211,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path, monkeypatch
     assert surveyed("text-pairs", "spa.txt").total == 10
 
 
-def test_missing_parts_are_problems_of_their_own_keys(tmp_path: Path) -> None:
+def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -> None:
     table = write_plant_pathology(tmp_path, 2)
     assert problem(surveyed("image-csv", table, images="pictures"))[0] == "data.options.images"
     assert problem(surveyed("image-csv", table, label_columns=["rsut"])) == (
@@ -281,10 +281,10 @@ def test_what_takes_too_long_is_left_to_the_run(
     plan = make_plan(every[dataset], Hardware())
     assert plan.is_possible
     assert plan.train_examples is None
-    assert [item for item in plan.advice if "too large to be counted in a moment" in item.text]
+    assert [item for item in plan.advice if "too large to count quickly" in item.text]
 
 
-def test_a_class_of_one_and_uneven_classes_are_told(tmp_path: Path) -> None:
+def test_a_class_with_one_example_and_uneven_classes_are_reported(tmp_path: Path) -> None:
     folder = write_image_folder(tmp_path, per_class=20)
     write_image_folder(tmp_path, ["orchid"], per_class=1)
     texts = [item.text for item in make_plan(config_for("image-folder", {"path": str(folder)}), Hardware()).advice]

@@ -72,7 +72,7 @@ def test_the_split_of_pairs_comes_from_the_seed_and_the_vocabulary_from_training
     assert len(limited.record["source"]) == 2 + 1 + 5
 
 
-def test_sentences_that_are_cut_are_told(tmp_path: Path) -> None:
+def test_cut_sentences_are_reported(tmp_path: Path) -> None:
     path = write_pairs(tmp_path / "spa.txt", 100)
     assert "of the target sentences fill all 4 words" in loaded("text-pairs", path, {"length": 4}).notices[0]
     assert loaded("text-pairs", path).notices == ()

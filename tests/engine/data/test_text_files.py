@@ -55,7 +55,7 @@ def test_a_torn_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dataset", _MODELS)
-def test_a_file_that_is_not_there_says_where_it_was_looked_for(tmp_path: Path, dataset: str) -> None:
+def test_a_missing_file_lists_the_places_that_were_searched(tmp_path: Path, dataset: str) -> None:
     with pytest.raises(DataError, match=r"There is no file .*spa\.txt.*~/\.keras/datasets") as caught:
         load_examples(config(dataset, tmp_path / "spa.txt"), lambda _: None)
     assert "data.options.path" in caught.value.remedy
@@ -117,7 +117,7 @@ def test_ratings_that_are_no_numbers(tmp_path: Path, rating: str) -> None:
     assert "FILE, line 3: no number in column 'rating'." in told
 
 
-def test_ratings_of_nobody_and_at_no_time(tmp_path: Path) -> None:
+def test_ratings_without_user_or_time(tmp_path: Path) -> None:
     head = "userId,movieId,rating,timestamp\n1,2,3.5,9\n"
     assert "FILE, line 3: nothing in column 'userId'." in refusal(tmp_path, "ratings-csv", head + ",3,4,9\n")
     told = refusal(tmp_path, "ratings-csv", head + "1,3,4,yesterday\n", split="time")

@@ -102,7 +102,7 @@ def test_a_class_too_small_to_split_is_named(tmp_path: Path) -> None:
     assert [label for _, label in pairs(examples.train)].count(1) == 1
 
 
-def test_images_are_brought_to_the_size_that_is_asked_for(shards: Path) -> None:
+def test_images_are_resized_to_the_configured_size(shards: Path) -> None:
     options = {"path": str(shards), "image_size": [20, 40], "resize": "pad"}
     examples = load(shards, data={"options": options})
     image, _ = next(iter(examples.train))
@@ -116,7 +116,7 @@ def shares(tmp_path: Path) -> Path:
     return convert(table, tmp_path / "shards")
 
 
-def test_shares_come_as_shares(tmp_path: Path) -> None:
+def test_shares_stay_shares(tmp_path: Path) -> None:
     examples = load(shares(tmp_path), loss="categorical_crossentropy")
     labels = np.array([label for _, label in examples.train.concatenate(examples.validation).as_numpy_iterator()])
     assert labels.shape == (20, 4)

@@ -37,7 +37,7 @@ def test_frequent_words_come_first_and_rare_ones_are_unknown() -> None:
     assert vocabulary.encode(["A d! b", "c a b a c", ""], 4).tolist() == [[2, 1, 4, 0], [3, 2, 4, 2], [0, 0, 0, 0]]
 
 
-def test_a_sentence_to_be_said_is_its_words_one_place_apart() -> None:
+def test_a_target_sentence_becomes_inputs_and_labels_shifted_by_one_word() -> None:
     vocabulary = Vocabulary.learn(["yo leo libros"], 10, SENTENCES)
     so_far, following = vocabulary.encode_targets(["yo leo", "leo libros yo", "yo leo libros yo", "¡!"], 3)
     yo, leo, libros = 4, 5, 6
@@ -47,7 +47,7 @@ def test_a_sentence_to_be_said_is_its_words_one_place_apart() -> None:
 
 
 @given(st.lists(st.text(max_size=30), max_size=6), st.integers(2, 8))
-def test_no_text_makes_a_number_that_is_no_word(texts: list[str], length: int) -> None:
+def test_every_encoded_number_belongs_to_a_word(texts: list[str], length: int) -> None:
     vocabulary = Vocabulary.learn(texts, 12, SENTENCES)
     numbers = vocabulary.encode(texts, length)
     assert numbers.shape == (len(texts), length)

@@ -1,4 +1,4 @@
-"""The doctor's verdicts on recorded and made-up environments."""
+"""The results of the doctor in recorded and made-up environments."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def test_recorded_environments_get_their_verdicts(tmp_path: Path, name: str) -> 
     expected = expected_of(name)
     verdicts, commands = expected.pop("verdicts"), expected.pop("commands")
     assert dict(report.header) == expected
-    assert {finding.check: finding.word for finding in report.findings} == verdicts
-    assert {finding.check: finding.command for finding in report.findings if finding.command} == commands
+    assert {result.check: result.word for result in report.results} == verdicts
+    assert {result.check: result.command for result in report.results if result.command} == commands
     assert report.is_well == ("problem" not in verdicts.values())
     # Nothing is said that was not read.
-    assert [finding.check for finding in report.findings if not finding.evidence] == []
+    assert [result.check for result in report.results if not result.evidence] == []
 
 
 def test_the_recordings_cover_the_usual_machines() -> None:
@@ -44,13 +44,13 @@ def tpu_vm(tmp_path: Path) -> Environment:
 
 
 def finding_of(facts: Environment, check: str) -> CheckResult:
-    (found,) = [finding for finding in examine(facts).findings if finding.check == check]
+    (found,) = [result for result in examine(facts).results if result.check == check]
     return found
 
 
 def test_hidden_processes_of_others_make_it_unknown_whether_the_tpu_is_free(tpu_vm: Environment) -> None:
     found = finding_of(replace(tpu_vm, holders=Holders(unseen=12)), "tpu-held")
-    assert found.verdict is Severity.UNKNOWN
+    assert found.severity is Severity.UNKNOWN
     assert found.command == "sudo lsof -w /dev/accel0 /dev/accel1 /dev/accel2 /dev/accel3"
 
 
@@ -59,15 +59,15 @@ def test_a_tpu_console_run_that_holds_the_tpu_is_only_a_note(tpu_vm: Environment
         77, "/usr/bin/python -P -m tpu_console.engine.process.main /runs/a", "alice", "/proc/77/fd/9 -> /dev/accel0"
     )
     found = finding_of(replace(tpu_vm, holders=Holders((ours,))), "tpu-held")
-    assert (found.verdict, found.command) == (Severity.INFO, "tpu-console stop")
+    assert (found.severity, found.command) == (Severity.INFO, "tpu-console stop")
     other = Holder(78, "python train.py", "bob", "/proc/78/fd/9 -> /dev/accel0")
-    assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").verdict is Severity.ERROR
+    assert finding_of(replace(tpu_vm, holders=Holders((other, ours))), "tpu-held").severity is Severity.ERROR
 
 
 def test_a_lock_from_outside_the_container_is_not_stale(tpu_vm: Environment) -> None:
     facts = replace(tpu_vm, holders=Holders(lock=Lock("root", is_ours=False, is_locked=True)))
-    assert finding_of(facts, "tpu-held").verdict is Severity.ERROR
-    assert "tpu-lock" not in {finding.check for finding in examine(facts).findings}
+    assert finding_of(facts, "tpu-held").severity is Severity.ERROR
+    assert "tpu-lock" not in {result.check for result in examine(facts).results}
 
 
 def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
@@ -82,7 +82,7 @@ def test_unanswered_probes_give_unknown_results(tpu_vm: Environment) -> None:
         unanswered=dict.fromkeys(names, "slow"),
     )
     report = examine(facts)
-    unknown = {finding.check for finding in report.findings if finding.verdict is Severity.UNKNOWN}
+    unknown = {result.check for result in report.results if result.severity is Severity.UNKNOWN}
     assert unknown == {"tpu-tensorflow", "tpu-jax", "tpu-held", "gpu", "tensorflow", "limits", "disks", "metadata"}
     assert dict(report.header).keys() == {"where", "accelerator"}
     assert report.is_well
@@ -99,7 +99,7 @@ def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path) -> None:
         return found
 
     found = finding_of(look_around(replace(sources, package=package)), "libtpu")
-    assert (found.verdict, found.command) == (Severity.ERROR, "pip install 'libtpu==0.0.10'")
+    assert (found.severity, found.command) == (Severity.ERROR, "pip install 'libtpu==0.0.10'")
     assert found.text == "tensorflow-tpu 2.19.1 requires libtpu==0.0.10, but 0.0.17 is installed."
 
 

@@ -117,7 +117,7 @@ def test_a_crop_shows_a_part_at_full_size() -> None:
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_forced_contrast_and_brightness_are_those_of_keras_s_layers(value: float) -> None:
+def test_forced_contrast_and_brightness_equal_those_of_keras_layers(value: float) -> None:
     images, change = photos(), 2 * value - 1
     images *= np.linspace(0.1, 1, 8, dtype=np.float32)[:, None, None, None]
     brighter = layers.RandomBrightness((change * 0.4, change * 0.4))(images, training=True)
@@ -205,7 +205,7 @@ def test_draws_fill_their_range_and_do_not_depend_on_each_other() -> None:
     assert abs(np.corrcoef(mixup, cutmix)[0, 1]) < 0.08
 
 
-def test_draws_are_told_apart_by_seed_and_batch_alone() -> None:
+def test_draws_depend_only_on_seed_and_batch() -> None:
     options = Augmentation(mixup=0.3)
 
     def drawn(seed: int, number: int) -> tuple[bytes, bytes]:

@@ -124,7 +124,7 @@ def test_nothing_is_decoded_again_after_the_pass(photos: Path, cache: str) -> No
     assert next(iter(pipeline.calibration()))[0].shape == (4, 16, 16, 3)
 
 
-def test_the_kept_images_are_those_of_the_files(photos: Path) -> None:
+def test_the_cached_images_equal_the_files(photos: Path) -> None:
     settings = config(photos, skip_bad=True)
     shutil.rmtree(photos)
     write_image_folder(photos, per_class=8)
@@ -135,14 +135,14 @@ def test_the_kept_images_are_those_of_the_files(photos: Path) -> None:
             assert (label.dtype, label.numpy()) == (its_label.dtype, its_label.numpy())
 
 
-def test_images_that_are_not_kept_are_decoded_when_they_are_needed(photos: Path) -> None:
+def test_images_that_are_not_cached_are_decoded_when_needed(photos: Path) -> None:
     pipeline = build(config(photos, "off", skip_bad=True), photos.parent)
     assert any("are not cached, so they are not all decoded before training" in text for text in pipeline.notices)
     with pytest.raises(tf.errors.InvalidArgumentError, match=f"The image file {photos}/.* is damaged"):
         list(pipeline.train.take(pipeline.steps_per_epoch + 1))
 
 
-def test_without_anyone_to_tell_the_first_epoch_decodes(photos: Path) -> None:
+def test_without_a_progress_callback_the_first_epoch_decodes(photos: Path) -> None:
     pipeline = build(config(photos), photos.parent, None)
     assert pipeline.examples.train_count == 18
     with pytest.raises(tf.errors.InvalidArgumentError, match="is damaged"):
@@ -174,7 +174,7 @@ def test_a_batch_that_no_longer_fits_is_refused(tmp_path: Path) -> None:
     assert "larger than the" in refusal(config(folder, skip_bad=True), tmp_path).what
 
 
-def test_both_folders_are_told_and_all_validation_images_may_go(photos: Path) -> None:
+def test_both_folders_are_reported_and_all_validation_images_may_be_skipped(photos: Path) -> None:
     others = write_image_folder(photos.parent / "others", per_class=1)
     for path in others.glob("*/*"):
         damage_inside(path)
@@ -199,7 +199,7 @@ def test_a_file_that_goes_away_meanwhile_is_named_as_such(photos: Path) -> None:
         build_pipeline(examples, settings, 1, on_decoding=take_one_away)
 
 
-def test_progress_is_told_and_ends_the_pass_by_raising(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_reported_and_its_exception_ends_the_pass(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     build(config(photos, skip_bad=True), photos.parent, told.append)
     assert told == ["decoding 24 images", "", ""]  # once for training, once for validation

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers import private_mode, small_config
+from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
@@ -19,6 +20,8 @@ from tpu_console.engine.input.pipeline import build_pipeline
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 
 def image_signature(shape: tuple[int, ...], classes: int) -> Signature:
@@ -94,7 +97,7 @@ def test_a_remainder_is_dropped_and_batches_have_one_static_shape() -> None:
     assert {len(batch) for _, batch in epochs_of(pipeline.train, 9, 1)[0]} == {8}
 
 
-def test_what_one_epoch_leaves_out_another_one_has() -> None:
+def test_examples_that_one_epoch_drops_appear_in_another() -> None:
     pipeline = build_pipeline(Source(26).examples, small_config(batch_size=8), 1)
     seen = {label for epoch in epochs_of(pipeline.train, 3, 6) for label in labels(epoch)}
     assert seen == set(range(26))
@@ -109,7 +112,7 @@ def test_the_data_is_read_once_and_then_cached() -> None:
     assert (source.reads, source.validation_reads) == (12, 7)
 
 
-def test_without_a_cache_every_epoch_reads_anew() -> None:
+def test_without_a_cache_every_epoch_reads_again() -> None:
     source = Source(12)
     pipeline = build_pipeline(source.examples, small_config(batch_size=4, data={"cache": "off"}), 1)
     epochs_of(pipeline.train, 3, 4)
@@ -270,7 +273,7 @@ def test_what_a_crash_left_locked_breaks_no_other_run(tmp_path: Path) -> None:
     assert sorted(labels(epochs_of(second.train, 3, 1)[0])) == list(range(12))
 
 
-def test_a_shuffle_takes_no_more_memory_than_there_is() -> None:
+def test_the_shuffle_buffer_fits_in_memory() -> None:
     each = 6 * 6 * 4 + 4 + 256
     config = small_config(batch_size=4, data={"cache": "off"})
     pipeline = build_pipeline(Source(100).examples, config, 1, room=Room(memory_bytes=8 * 10 * each, disk_bytes=0))
@@ -298,7 +301,7 @@ def test_only_images_can_be_augmented() -> None:
 
 
 @pytest.mark.parametrize(("pixels", "largest"), [("unit", 1.0), ("raw", 16.0)])
-def test_pixels_are_floats_of_the_range_that_was_asked_for(pixels: str, largest: float) -> None:
+def test_pixels_are_floats_in_the_configured_range(pixels: str, largest: float) -> None:
     data = (np.full((8, 6, 6, 1), 16, np.uint8), np.zeros(8, np.int32))
     dataset = tf.data.Dataset.from_tensor_slices(data)
     examples = Examples(dataset, dataset, 8, 8, image_signature((6, 6, 1), 10), 16.0)
@@ -308,7 +311,7 @@ def test_pixels_are_floats_of_the_range_that_was_asked_for(pixels: str, largest:
         assert float(tf.reduce_max(images)) == largest
 
 
-def test_labels_are_one_hot_where_the_loss_takes_a_probability_a_class() -> None:
+def test_labels_are_one_hot_if_the_loss_needs_a_probability_per_class() -> None:
     pipeline = build_pipeline(Source(8).examples, small_config(batch_size=4, loss="categorical_crossentropy"), 1)
     assert next(iter(pipeline.train))[1].shape == (4, 10)
     assert next(iter(pipeline.validation))[1].shape == (4, 10)
@@ -342,7 +345,7 @@ def leaves_none_empty_handed(size: int, replicas: int) -> bool:
 @pytest.mark.parametrize("batch", [1, 4, 16])
 @pytest.mark.parametrize("replicas", [2, 3, 8])
 @pytest.mark.parametrize("count", [8, 9, 17, 41, 100, 360, 1001])
-def test_the_last_validation_batch_leaves_no_replica_empty_handed(count: int, replicas: int, batch: int) -> None:
+def test_every_replica_gets_examples_of_the_last_validation_batch(count: int, replicas: int, batch: int) -> None:
     dataset = tf.data.Dataset.range(count).map(lambda n: (tf.cast(n, tf.float32), n))
     examples = Examples(dataset.repeat(), dataset, 1000, count, image_signature((), 2), 0.0)
     config = small_config(batch_size=batch)
@@ -356,7 +359,7 @@ def test_the_last_validation_batch_leaves_no_replica_empty_handed(count: int, re
     assert all(leaves_none_empty_handed(size, replicas) for size in sizes)
 
 
-def test_timing_reads_a_batch_of_its_own_and_leaves_the_run_s_order_alone() -> None:
+def test_timing_reads_a_separate_batch_and_keeps_the_order_of_the_run() -> None:
     source = Source(100)
     config = small_config(batch_size=4)
     pipeline = build_pipeline(source.examples, config, 1)
@@ -365,3 +368,46 @@ def test_timing_reads_a_batch_of_its_own_and_leaves_the_run_s_order_alone() -> N
     assert source.reads <= 12  # the batch, and what was fetched ahead
     undisturbed = build_pipeline(Source(100).examples, config, 1)
     assert labels(epochs_of(pipeline.train, 2, 1)[0]) == labels(epochs_of(undisturbed.train, 2, 1)[0])
+
+
+@pytest.mark.parametrize(
+    ("count", "changes"),
+    [
+        (26, {}),
+        (26, {"augmentation": ROTATED}),
+        (26, {"class_weight": "balanced"}),
+        (26, {"steps_per_epoch": 2}),
+        (26, {"steps_per_epoch": 7}),
+        (24, {"data": {"shuffle_buffer": 3}}),
+        (None, {"steps_per_epoch": 4}),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 2**31 - 2])
+def test_batches_from_the_middle_of_a_run_are_those_of_the_run(
+    count: int | None, changes: dict[str, Any], seed: int
+) -> None:
+    source = Source(count or 26, known=count is not None)
+    examples = replace(source.examples, signature=image_signature((6, 6, 1), 26))
+    pipeline = build_pipeline(examples, small_config(batch_size=4, seed=seed, **changes), 1)
+    (whole,) = epochs_of(pipeline.train, 20, 1)
+    for first in (0, 1, 6, 7, 13):
+        (rest,) = epochs_of(pipeline.train_from(first), 20 - first, 1)
+        for one, same in zip(rest, whole[first:], strict=True):
+            assert all(np.array_equal(a, b) for a, b in zip(one, same, strict=True))
+
+
+@pytest.mark.parametrize("count", [26, 31])
+def test_several_hosts_go_over_the_same_passes(count: int) -> None:
+    config = small_config(batch_size=4)
+    whole = build_pipeline(Source(count).examples, replace_batch(config, 8), 1)
+    parts = [build_pipeline(Source(count).examples, config, 2, share=Share(index, 2)) for index in range(2)]
+    steps = 3 * whole.steps_per_epoch
+    (expected,) = epochs_of(whole.train, steps, 1)
+    for first in (0, 4):
+        shares = [epochs_of(part.train_from(first), steps - first, 1)[0] for part in parts]
+        for batch, *halves in zip(expected[first:], *shares, strict=True):
+            assert set(labels([batch])) == set(labels(halves))
+
+
+def replace_batch(config: RunConfig, size: int) -> RunConfig:
+    return config.model_copy(update={"batch_size": size})

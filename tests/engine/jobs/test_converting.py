@@ -155,7 +155,7 @@ def test_a_share_for_each_class_stays_one(tmp_path: Path) -> None:
     assert convert(table, tmp_path / "shards")["written"] == 0  # rounded shares are recognised
 
 
-def test_every_kind_of_image_comes_out_of_a_shard_as_it_comes_out_of_its_file(tmp_path: Path) -> None:
+def test_every_kind_of_image_is_the_same_in_a_shard_and_in_its_file(tmp_path: Path) -> None:
     kinds = [kind for kind in ODD_FILES if kind != "moving gif"]
     paths = {str(write_odd(tmp_path / "photos" / ("a", "b")[number % 2], kind)) for number, kind in enumerate(kinds)}
     convert(tmp_path / "photos", tmp_path / "shards")
@@ -291,7 +291,7 @@ def files_no_larger_than(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_disk_that_fills_leaves_no_half_shard_and_is_gone_on_from(
+def test_a_full_disk_leaves_no_partial_shard_and_the_conversion_can_continue(
     flowers: Path, tmp_path: Path, once: dict[str, bytes]
 ) -> None:
     folder = tmp_path / "shards"
@@ -307,7 +307,7 @@ def test_a_disk_that_fills_leaves_no_half_shard_and_is_gone_on_from(
     assert content(folder) == once
 
 
-def test_a_device_without_room_is_said_to_be_full(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
+def test_a_device_without_room_is_reported_as_full(flowers: Path, tmp_path: Path, once: dict[str, bytes]) -> None:
     folder = tmp_path / "shards"
     folder.mkdir()
     (folder / f"{shard_name(1, 3)}.part").symlink_to("/dev/full")
@@ -364,7 +364,7 @@ def test_a_remote_folder_is_written_read_back_and_gone_on_with(flowers: Path) ->
     assert sorted(tf.io.gfile.listdir(place)) == ["manifest.json", "schema.json", *(s.file for s in schema.shards)]
 
 
-def test_reading_back_finds_whatever_is_not_as_it_should_be(flowers: Path, tmp_path: Path) -> None:
+def test_reading_back_finds_every_difference(flowers: Path, tmp_path: Path) -> None:
     images = read_images("image-folder", {"path": str(flowers)}, Listener()).items[:3]
     path = str(tmp_path / "shard")
 

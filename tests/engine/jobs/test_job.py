@@ -105,7 +105,7 @@ def test_a_signal_ends_a_job_without_a_word(number: signal.Signals) -> None:
     assert "Traceback" not in err
 
 
-def test_a_job_ends_when_nobody_listens_any_more() -> None:
+def test_a_job_ends_when_its_reader_is_gone() -> None:
     process = start("wait")
     assert process.stdout is not None
     process.stdout.readline()

@@ -54,7 +54,9 @@ def accuracy_of(run: RunDirectory) -> float:
     return report.accuracy
 
 
-def test_predictions_of_the_validation_digits_are_those_of_the_matrix(job: Job, small_digits: RunDirectory) -> None:
+def test_predictions_of_the_validation_digits_agree_with_the_confusion_matrix(
+    job: Job, small_digits: RunDirectory
+) -> None:
     images, labels = validation_of(small_digits)
     np.save(job.out.parent / "x.npy", images)
     rows = job(small_digits, job.out.parent / "x.npy")
@@ -68,7 +70,7 @@ def test_predictions_of_the_validation_digits_are_those_of_the_matrix(job: Job, 
     assert job.records[-1]["done"] == job.records[-1]["total"] == 360
 
 
-def test_every_form_of_an_array_gives_the_same(job: Job, small_digits: RunDirectory) -> None:
+def test_every_form_of_an_array_gives_the_same_predictions(job: Job, small_digits: RunDirectory) -> None:
     images, labels = validation_of(small_digits)
     folder, flat = job.out.parent, images[:20].reshape(20, 64)
     np.save(folder / "plain.npy", images[:20, :, :, 0])
@@ -150,7 +152,7 @@ def test_a_submission_has_the_competitions_columns_and_order(job: Job, plants: R
     assert job.out.read_bytes().count(b"\r") == 0
 
 
-def test_predictions_of_the_validation_images_are_those_of_the_matrix(job: Job, plants: RunDirectory) -> None:
+def test_predictions_of_the_validation_images_agree_with_the_confusion_matrix(job: Job, plants: RunDirectory) -> None:
     folder, names, labels = plant_rows(plants)
     (folder / "held_out.csv").write_text("image_id\n" + "\n".join(names) + "\n")
     rows = job(plants, folder / "held_out.csv")
@@ -249,7 +251,7 @@ def test_data_that_is_not_there(job: Job, plants: RunDirectory, small_digits: Ru
         job(small_digits, "a.npy", "b.npy")
 
 
-def test_labels_in_one_column_come_back_in_one(job: Job, home: Path) -> None:
+def test_labels_from_one_column_are_written_to_one_column(job: Job, home: Path) -> None:
     folder = write_image_folder(home / "leaves", per_class=10)
     names = sorted(path.relative_to(folder) for path in folder.rglob("*.jpg"))
     lines = [f"{name},{name.parent}" for name in names]

@@ -47,7 +47,7 @@ def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_data_that_only_its_maker_knows(job: Job, small_digits: RunDirectory, tmp_path: Path, own: bool) -> None:
+def test_runs_on_custom_data_are_refused(job: Job, small_digits: RunDirectory, tmp_path: Path, own: bool) -> None:
     run = create_run("own", tmp_path / "runs")
     run.journal.write_text("")
     run.model.write_bytes(small_digits.model.read_bytes())
@@ -78,7 +78,7 @@ def test_a_model_whose_answers_are_no_numbers(job: Job, small_digits: RunDirecto
     assert not job.out.exists()
 
 
-def test_a_file_that_is_there_is_kept_unless_forced(job: Job, small_digits: RunDirectory) -> None:
+def test_an_existing_file_is_kept_unless_forced(job: Job, small_digits: RunDirectory) -> None:
     np.save(job.out.parent / "x.npy", np.zeros((2, 8, 8)))
     job.out.write_text("mine")
     with pytest.raises(ConsoleError, match=r"out\.csv exists already.*--force"):
@@ -101,7 +101,7 @@ def test_nothing_half_written_is_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "out.csv"]
 
 
-def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConsoleError, match="disk is full"):
         write_table(Table(("index",), [("1",)]), _FullDisk(tmp_path / "out.csv"))
     assert list(tmp_path.iterdir()) == []

@@ -203,7 +203,7 @@ def test_the_doctor_loads_no_framework() -> None:
         "from tpu_console.engine.doctor.doctor import examine\n"
         "from tpu_console.engine.machine.environment import look_around\n"
         "report = examine(look_around())\n"
-        "assert report.findings\n"
+        "assert report.results\n"
         "assert not {'tensorflow', 'keras', 'jax', 'numpy', 'textual', 'click'} & set(sys.modules)\n"
     )
     done = subprocess.run(

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.helpers import ROOT, run_python, small_config
+from tests.helpers import ROOT, run_forked, small_config
 from tpu_console.engine.config.catalog import APPLICATIONS
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
@@ -109,14 +109,14 @@ def not_raw(name: str) -> bool:
     return preprocessing_of(name) != "none"
 
 
-def test_those_that_preprocess_themselves_do_so_inside() -> None:
+def test_models_that_preprocess_themselves_do_so_inside() -> None:
     """What is called "none" must not mean that nobody does it."""
     for name in ("ConvNeXtTiny", "EfficientNetB0", "EfficientNetV2B0", "MobileNetV3Small"):
         kinds = {type(layer).__name__ for layer in base_of(build(name, (32, 32, 3))).layers}
         assert kinds & {"Rescaling", "Normalization"}, name
 
 
-def test_the_same_picture_is_seen_alike_whatever_its_scale() -> None:
+def test_the_scale_of_pixels_does_not_change_the_features() -> None:
     pixels = np.random.default_rng(4).uniform(0, 255, (2, 32, 32, 3)).astype(np.float32)
     unit, raw = build("MobileNetV3Small", (32, 32, 3)), build("MobileNetV3Small", (32, 32, 3), "raw")
     raw.set_weights(unit.get_weights())
@@ -212,7 +212,7 @@ print(json.dumps(told))
 @pytest.mark.slow
 def test_without_a_network_url_and_place_of_the_weights_are_named(tmp_path: Path) -> None:
     env = {"KERAS_HOME": str(tmp_path), "https_proxy": "http://proxy.invalid:1", "http_proxy": "http://proxy.invalid:1"}
-    told = json.loads(run_python(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
+    told = json.loads(run_forked(OFFLINE, cwd=ROOT, env=env).splitlines()[-1])
     files = {
         "MobileNetV3Small": "weights_mobilenet_v3_small_224_1.0_float_no_top_v2.h5",
         "NASNetMobile": "nasnet_mobile_no_top.h5",
@@ -240,6 +240,6 @@ def test_a_saved_model_loads_in_a_plain_process(name: str, tmp_path: Path) -> No
     """The two whose preprocessing has a layer for each channel, or turns the channels round."""
     model = build(name, (32, 32, 3))
     model.save(tmp_path / "model.keras")
-    printed = run_python(LOAD, str(tmp_path / "model.keras"), cwd=tmp_path)
+    printed = run_forked(LOAD, str(tmp_path / "model.keras"), cwd=tmp_path)
     expected = model(np.full((1, 32, 32, 3), 0.25, np.float32)).numpy()
     np.testing.assert_allclose(np.array(json.loads(printed.splitlines()[-1])), expected, atol=2e-4)

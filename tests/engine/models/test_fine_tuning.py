@@ -106,10 +106,9 @@ def test_a_hub_model_is_fine_tuned_as_a_whole(accelerator: str, batch: int, colo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_a_stop_is_heard_in_both_phases(
-    epoch: int, colors: str, tmp_path: Path, start: Callable[[RunConfig], Host]
-) -> None:
-    host = start(two_phases(colors, epochs=100_000, fine_tuning={"after_epochs": 2 if epoch > 2 else 50_000}))
+def test_a_stop_is_heard_in_both_phases(epoch: int, colors: str, tmp_path: Path, start: Callable[..., Host]) -> None:
+    config = two_phases(colors, epochs=100_000, fine_tuning={"after_epochs": 2 if epoch > 2 else 50_000})
+    host = start(config, forked=True)
     wait_until(lambda: any(ended.epoch >= epoch for ended in all_of(host.run, EpochEnded)), "an epoch of the phase")
     host.send(15)
     host.wait()
@@ -187,7 +186,7 @@ def test_patience_remembers_the_best_epoch_of_an_earlier_fit() -> None:
         ({"model": "hub", "model_options": {"path": "x"}}, "fine_tuning.from_layer", "its layers cannot be chosen"),
     ],
 )
-def test_what_cannot_be_fine_tuned_is_refused_at_once(changes: dict[str, Any], key: str, message: str) -> None:
+def test_impossible_fine_tuning_is_refused_at_the_start(changes: dict[str, Any], key: str, message: str) -> None:
     values = two_phases("digits").model_dump(mode="json") | changes
     with pytest.raises(ConfigError) as caught:
         parse_config(values)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests import saved_models
-from tests.helpers import all_of, run_host, run_python, small_config, the
+from tests.helpers import all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.build import build_model
@@ -57,7 +57,7 @@ def test_features_are_what_the_saved_model_makes_of_the_pixels(save: Callable[[P
 
 @pytest.mark.parametrize(("scale", "factor", "offset"), [("unit", 1, 0), ("signed", 2, -1), ("raw", 255, 0)])
 @pytest.mark.parametrize("pixels", ["unit", "raw"])
-def test_pixels_come_as_the_publisher_wants_them(
+def test_pixels_are_scaled_as_the_publisher_expects(
     scale: str, factor: float, offset: float, pixels: str, tmp_path: Path
 ) -> None:
     model = build(saved_models.reusable(tmp_path / "saved"), tmp_path, pixels=pixels, image_scale=scale)
@@ -68,7 +68,7 @@ def test_pixels_come_as_the_publisher_wants_them(
 
 @pytest.mark.parametrize("save", SORTS)
 @pytest.mark.parametrize("trainable", [False, True])
-def test_its_weights_are_trained_only_when_asked_for(
+def test_its_weights_are_trained_only_if_configured(
     save: Callable[[Path], str], trainable: bool, tmp_path: Path
 ) -> None:
     model = build(save(tmp_path / "saved"), tmp_path, trainable=trainable)
@@ -108,7 +108,7 @@ def test_a_trained_model_is_read_by_a_plain_process_without_its_source(tmp_path:
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "pixels.npy", PIXELS)
     source.rename(tmp_path / "gone")
-    printed = run_python(LOAD, str(tmp_path / "model.keras"), str(tmp_path / "pixels.npy"), cwd=tmp_path)
+    printed = run_forked(LOAD, str(tmp_path / "model.keras"), str(tmp_path / "pixels.npy"), cwd=tmp_path)
     np.testing.assert_allclose(json.loads(printed.splitlines()[-1]), model(PIXELS), atol=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_a_run_learns_on_its_features(accelerator: str, tmp_path: Path) -> None:
     assert (run.hub / "saved_model.pb").is_file()
 
 
-def test_a_folder_that_is_no_saved_model(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_saved_model(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "one.jpg").write_bytes(b"\xff\xd8")
     for path in ("pictures", "nowhere"):

@@ -45,7 +45,7 @@ def test_it_needs_texts() -> None:
         build_model(small_config(model="text", model_options={}), images)
 
 
-def test_chances_are_float32_and_add_up_whatever_the_precision() -> None:
+def test_probabilities_are_float32_and_add_up_in_every_precision() -> None:
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         model = built(40, width=8, filters=[8])

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.helpers import LIMIT_S, all_of, run_host, run_python, small_config, the
+from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config, the
 from tpu_console.engine.input.decoding import untuned
 from tpu_console.engine.monitoring.input_rate import InputRate, Taken, limit_of, metered
 from tpu_console.engine.monitoring.input_remedy import InputFacts, input_remedy
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
+    Alerted,
     EpochEnded,
     FitStarted,
     InputMeasured,
-    Noticed,
     Phase,
     Progress,
     RunFinished,
@@ -85,7 +85,7 @@ def is_input_bound(run: RunDirectory, batch_s: float) -> None:
     batches, waited = sum(event.batches for event in told), sum(event.wait_s for event in told)
     assert waited / batches > 0.5 * batch_s
     assert told[-1].step == the(run, FitStarted).epochs * 40
-    (notice,) = [event.message for event in all_of(run, Noticed) if "limits the run" in event.message]
+    (notice,) = [event.message for event in all_of(run, Alerted) if "limits the run" in event.message]
     assert "training waited for data in" in notice
     assert "data.cache=auto caches them in the first one." in notice
     assert told[-1].remedy in notice
@@ -177,7 +177,7 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
     measured = [event for event in told if event.epoch > 1]
     assert sum(event.wait_s for event in measured) < 0.2 * sum(event.span_s for event in measured)
     assert "accelerator" in {event.limit for event in measured}
-    assert not [event for event in all_of(run, Noticed) if "limits the run" in event.message]
+    assert not [event for event in all_of(run, Alerted) if "limits the run" in event.message]
     # Compiling is in no span, and neither is validating.
     spans = sum(event.span_s for event in told)
     timed = sum(epoch.seconds - epoch.compile_s - epoch.validation_s for epoch in all_of(run, EpochEnded))
@@ -209,7 +209,7 @@ tf.config.experimental_connect_to_host(server.target, job_name="worker")
 dataset = tf.data.Dataset.range(3)
 print(metered(dataset) == (dataset, None))
 """
-    assert run_python(script, cwd=tmp_path).split()[-1] == "True"
+    assert run_forked(script, cwd=tmp_path).split()[-1] == "True"
 
 
 class Meter:
@@ -250,7 +250,7 @@ class Story:
 
     @property
     def notices(self) -> list[str]:
-        return [event.message for event in all_of(self.run, Noticed)]
+        return [event.message for event in all_of(self.run, Alerted)]
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_only_the_time_in_which_training_runs_counts(story: Story) -> None:
     assert (event.limit, event.remedy) == ("balanced", "")
 
 
-def test_it_is_told_every_two_seconds_and_at_the_end_of_an_epoch(story: Story) -> None:
+def test_events_come_every_two_seconds_and_at_the_end_of_an_epoch(story: Story) -> None:
     for step in range(1, 41):
         story.passes(0.125)
         story.progress(1, step)
@@ -299,12 +299,12 @@ def test_the_short_rest_of_an_epoch_goes_into_the_next_event(story: Story) -> No
     assert [(event.epoch, event.batches) for event in story.told] == [(1, 16), (2, 11)]
 
 
-def test_nothing_is_told_of_an_epoch_that_is_one_execution_which_compiles(story: Story) -> None:
+def test_no_event_for_an_epoch_of_one_execution_that_compiles(story: Story) -> None:
     story.end_epoch(1, 10)
     assert story.told == []
 
 
-def test_a_wait_that_began_before_its_span_is_no_longer_than_it(story: Story) -> None:
+def test_a_wait_that_began_earlier_is_at_most_as_long_as_the_span(story: Story) -> None:
     story.passes(2, waiting=5)
     story.progress(1, 1)
     (event,) = story.told
@@ -321,7 +321,7 @@ def test_it_advises_once_and_not_for_the_first_epoch(story: Story) -> None:
     assert [event.limit for event in story.told] == ["input", "balanced", "input", "input"]
 
 
-def test_an_epoch_of_a_blink_is_no_reason_to_advise(story: Story) -> None:
+def test_a_very_short_epoch_gives_no_advice(story: Story) -> None:
     for epoch in (1, 2, 3):
         story.passes(0.2, waiting=0.2)
         story.end_epoch(epoch, epoch)
@@ -332,7 +332,7 @@ def test_an_epoch_of_a_blink_is_no_reason_to_advise(story: Story) -> None:
     ("waited", "limit"),
     [(0.0, "accelerator"), (0.05, "accelerator"), (0.06, "balanced"), (0.19, "balanced"), (0.2, "input"), (1, "input")],
 )
-def test_the_share_of_waiting_tells_what_limits(waited: float, limit: str) -> None:
+def test_the_share_of_waiting_decides_the_bottleneck(waited: float, limit: str) -> None:
     assert limit_of(waited) == limit
 
 

@@ -98,7 +98,7 @@ def test_every_chip_s_figures_are_read_and_change_with_the_runtime_s(serve: Serv
     assert dict(metrics.read(HBM_USED, 2).figures) == {0: 4 * GIB, 1: 60 * GIB}
 
 
-def test_a_metric_that_is_not_supported_says_so_and_is_seldom_asked_for(serve: Serve, ask: Ask, clock: Clock) -> None:
+def test_an_unsupported_metric_says_so_and_is_rarely_read(serve: Serve, ask: Ask, clock: Clock) -> None:
     runtime = serve({HBM_USED: TWO_CHIPS[HBM_USED]})
     metrics = ask(runtime.port)
     for _ in range(3):
@@ -149,12 +149,12 @@ def test_a_runtime_that_goes_in_the_middle_is_missed_and_found_again(serve: Serv
     assert metrics.read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
 
 
-def test_where_nothing_listens_is_said(ask: Ask) -> None:
+def test_the_address_without_a_listener_is_reported(ask: Ask) -> None:
     port = free_port()
     assert ask(port).read(HBM_TOTAL, 1).why_not == f"no TPU runtime serves figures at localhost:{port}"
 
 
-def test_something_else_that_listens_there_is_no_runtime(ask: Ask) -> None:
+def test_another_server_at_the_port_is_not_a_runtime(ask: Ask) -> None:
     with socket.create_server(("localhost", 0)) as listener:
 
         def talk() -> None:
@@ -170,7 +170,7 @@ def test_something_else_that_listens_there_is_no_runtime(ask: Ask) -> None:
     assert f"localhost:{port}" in reading.why_not
 
 
-def test_an_answer_that_is_no_message_is_no_figure(serve: Serve, ask: Ask) -> None:
+def test_an_answer_that_is_not_a_message_gives_no_figure(serve: Serve, ask: Ask) -> None:
     runtime = serve()
     runtime.raw = b"\xff\xff\xff"
     reading = ask(runtime.port).read(HBM_USED, 2)
@@ -206,7 +206,7 @@ def test_chips_with_a_port_each_are_put_together(serve: Serve, ask: Ask) -> None
         ({"TPU_RUNTIME_METRICS_PORTS": "nonsense"}, (8431,)),
     ],
 )
-def test_the_environment_tells_the_ports(told: dict[str, str], ports: tuple[int, ...]) -> None:
+def test_the_ports_come_from_the_environment(told: dict[str, str], ports: tuple[int, ...]) -> None:
     assert metric_ports(told) == ports
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.engine.monitoring.tpu_runtime import GIB, Runtime
-from tests.helpers import LIMIT_S, all_of, events_of, run_python, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, events_of, run_forked, run_python, small_config, wait_until
 from tpu_console.engine.accelerators.accelerator import Accelerator
 from tpu_console.engine.machine.sources import this_machine
 from tpu_console.engine.monitoring.devices import DeviceReader, differs, tensorflow_memory
@@ -107,7 +107,7 @@ def test_a_container_s_limits_are_what_its_use_is_set_against(
     assert sample.why_not.keys() == {"disk_read_bytes_per_s"}
 
 
-def test_a_container_that_does_not_tell_its_use_is_said_to(tmp_path: Path) -> None:
+def test_a_container_that_does_not_report_its_use_is_named_as_the_reason(tmp_path: Path) -> None:
     told = {path: text for path, text in VERSION_2.items() if not path.endswith(("cpu.stat", "memory.current"))}
     sample = HostReader(sources=machine(tmp_path, told)).read()
     assert (sample.cpu_percent, sample.ram_bytes, sample.disk_read_bytes_per_s) == (None, None, None)
@@ -177,48 +177,48 @@ def test_the_pace_is_that_of_this_host_s_share_since_the_last_look() -> None:
     clock = Clock()
     pace = HostPace(share=0.25, clock=clock)
     assert (pace.elapsed_s(), *pace.look()) == (None, None, "training has not begun")
-    pace.hear(fit())
+    pace.on_event(fit())
     clock.now += 12.5
     assert (pace.elapsed_s(), *pace.look()) == (12.5, None, "no step of training has ended")
-    pace.hear(step(1, 20.0))  # compilation ended
+    pace.on_event(step(1, 20.0))  # compilation ended
     assert pace.look() == (None, "no step of training has ended since")
-    pace.hear(step(11, 20.5))
-    pace.hear(step(21, 21.0))
+    pace.on_event(step(11, 20.5))
+    pace.on_event(step(21, 21.0))
     assert pace.look() == (20 * 32 * 0.25, "")
-    pace.hear(step(26, 22.0))
+    pace.on_event(step(26, 22.0))
     assert pace.look() == (5 * 32 * 0.25, "")
     assert pace.look() == (None, "no step of training has ended since")
 
 
-def test_validation_is_no_time_of_training() -> None:
+def test_validation_does_not_count_as_training_time() -> None:
     pace = HostPace()
-    pace.hear(fit())
-    pace.hear(step(10, 1.0))
-    pace.hear(step(20, 2.0))
+    pace.on_event(fit())
+    pace.on_event(step(10, 1.0))
+    pace.on_event(step(20, 2.0))
     assert pace.look() == (320.0, "")
-    pace.hear(epoch(25, 9.5, validation_s=7.0))  # half a second of training, seven of validation
-    pace.hear(step(30, 10.0))
+    pace.on_event(epoch(25, 9.5, validation_s=7.0))  # half a second of training, seven of validation
+    pace.on_event(step(30, 10.0))
     assert pace.look() == (320.0, "")
 
 
 def test_a_second_fit_goes_on_with_its_seconds_and_compiles_apart() -> None:
     clock = Clock()
     pace = HostPace(clock=clock)
-    pace.hear(fit())
-    pace.hear(step(10, 1.0))
+    pace.on_event(fit())
+    pace.on_event(step(10, 1.0))
     pace.look()
     clock.now += 30
-    pace.hear(fit(batch=64))
-    pace.hear(step(11, 30.0))
-    pace.hear(step(21, 31.0))
+    pace.on_event(fit(batch=64))
+    pace.on_event(step(11, 30.0))
+    pace.on_event(step(21, 31.0))
     assert pace.look() == (640.0, "")
     assert pace.elapsed_s() == 30
 
 
 def test_a_run_of_unknown_batches_says_so() -> None:
     pace = HostPace()
-    pace.hear(fit(batch=None))
-    pace.hear(step(10, 1.0))
+    pace.on_event(fit(batch=None))
+    pace.on_event(step(10, 1.0))
     assert pace.look() == (None, "the batch size is not known")
 
 
@@ -244,7 +244,7 @@ def test_only_this_process_s_replicas_are_read() -> None:
 
 
 @pytest.mark.slow
-def test_tensorflow_says_why_it_tells_no_memory() -> None:
+def test_tensorflow_says_why_it_reports_no_memory() -> None:
     for device, why_not in (
         ("GPU:77", "TensorFlow reports an error: "),
         ("TPU:0", "TensorFlow reports an error: "),
@@ -263,8 +263,8 @@ print((memory.used_bytes, memory.limit_bytes, memory.why_not))
 
 
 @pytest.mark.slow
-def test_a_device_where_tensorflow_has_put_nothing_is_told_as_such(tmp_path: Path) -> None:
-    printed = run_python(FRESH, cwd=tmp_path).strip()
+def test_a_device_that_tensorflow_has_not_used_is_reported(tmp_path: Path) -> None:
+    printed = run_forked(FRESH, cwd=tmp_path).strip()
     assert printed == "(None, None, 'TensorFlow has counted no memory there')"
 
 
@@ -292,7 +292,7 @@ print(json.dumps(told))
 
 @pytest.mark.skipif(find_spec("jax") is None, reason="JAX is not installed (extra `tpu`)")
 @pytest.mark.slow
-def test_jax_says_why_it_tells_no_memory_of_a_cpu_and_the_runtime_fills_it_in(tmp_path: Path) -> None:
+def test_jax_says_why_it_reports_no_memory_of_a_cpu_and_the_runtime_fills_it_in(tmp_path: Path) -> None:
     runtime = Runtime(
         {
             HBM_USED: {0: 3 * GIB, 1: 5 * GIB, 2: 6 * GIB, 3: 7 * GIB},
@@ -320,7 +320,7 @@ def test_jax_says_why_it_tells_no_memory_of_a_cpu_and_the_runtime_fills_it_in(tm
     ]
 
 
-def test_a_change_is_told_from_a_hundredth_on() -> None:
+def test_a_change_of_one_percent_is_written() -> None:
     before = ReplicaMemory(0, 1000, 1000, 5000, "", 50.0, "")
 
     def told(**changes: Any) -> bool:

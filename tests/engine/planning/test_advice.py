@@ -43,7 +43,7 @@ def test_a_configuration_that_suits_a_tpu_gets_no_advice() -> None:
         ({"batch_size": 100}, "warning", "batch_size", "pads it to 104"),
         ({"batch_size": 64}, "info", "batch_size", "multiples of 128"),
         ({"batch_size": 8000}, "error", "batch_size", "the largest batch size that fits is 7500"),
-        ({"steps_per_epoch": "all"}, "info", "batch_size", "each epoch leaves out 608"),
+        ({"steps_per_epoch": "all"}, "info", "batch_size", "each epoch drops 608"),
         ({"optimizer": {}}, "info", "optimizer.scale_with_replicas", "grows 8-fold"),
         ({"precision": "float32"}, "info", "precision", "twice the memory"),
         ({"precision": "mixed_float16"}, "warning", "precision", "convert float16"),

@@ -123,9 +123,9 @@ def test_more_replicas_than_examples_are_an_error() -> None:
 
 
 def test_a_remainder_is_reported() -> None:
-    assert severity("each epoch leaves out 29") is Severity.INFO
-    assert not [text for text in advice_of(batch_size=3) if "leaves out" in text]
-    assert not [text for text in advice_of(steps_per_epoch=5) if "leaves out" in text]
+    assert severity("each epoch drops 29") is Severity.INFO
+    assert not [text for text in advice_of(batch_size=3) if "epoch drops" in text]
+    assert not [text for text in advice_of(steps_per_epoch=5) if "epoch drops" in text]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_a_run_is_compared_with_its_verdict_on_the_same_tpu() -> None:
     assert summary["best_case"] == {"tpu": "v5e-8", "step_ms": 2.32, "reached": pytest.approx(0.58)}
 
 
-def test_nothing_is_said_of_another_tpu_another_configuration_or_no_tpu() -> None:
+def test_no_efficiency_for_another_tpu_another_configuration_or_no_tpu() -> None:
     assert efficiency_of(state_of()) is None
     save_verdict(small_config(batch_size=128, model_options={"hidden": [9]}), FITS)
     assert efficiency_of(state_of()) is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import run_forked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,7 +32,7 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tpu_console.engine.preflight.explain import changing_shapes, explain_refusal
-from tpu_console.engine.preflight.hlo import bytes_by_layer, program_findings
+from tpu_console.engine.preflight.hlo import moved_by, program_findings
 from tpu_console.engine.preflight.layers import all_layers
 sys.path.insert(0, ".")
 import models
@@ -69,7 +69,7 @@ for name in sys.argv[1].split(","):
         found[name] = found.get(name, {}) | {"refused": text}
     else:
         text, findings = compiled.as_text(), program_findings(compiled.as_text(), model)
-        moved = bytes_by_layer(text, frozenset(layer.name for layer in all_layers(model)))
+        moved = moved_by(text, frozenset(layer.name for layer in all_layers(model)))[0].by_layer
         found[name] |= {"moved": sum(moved.values()), "counted": compiled.cost_analysis()["bytes accessed"]}
     found[name]["findings"] = [dataclasses.asdict(one) for one in findings]
 print(json.dumps(found))
@@ -161,7 +161,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder: Path = tmp_path_factory.mktemp("findings")
     (folder / "models.py").write_text(MODELS)
     names = "branches,numpy,masked,unique,tensorflow,inner,width,printed,clean,rotated,text,remembers,broken"
-    output = run_python(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
+    output = run_forked(SCRIPT, f"{names},memory,shuffled", cwd=folder, env=os.environ | ENV)
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
@@ -248,8 +248,8 @@ print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 """
 
 
-def test_a_mistake_of_the_compiler_s_own_is_no_verdict_on_the_model(tmp_path: Path) -> None:
-    outcome, reason, says = run_python(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
+def test_an_internal_error_of_the_compiler_is_not_a_verdict_on_the_model(tmp_path: Path) -> None:
+    outcome, reason, says = run_forked(MISTAKE, cwd=tmp_path, env=ENV).strip().split(" | ")
     assert outcome == "could not tell"
     assert reason.startswith("Internal error in the compiler")
     assert "libtpu" in reason
@@ -285,7 +285,7 @@ print(json.dumps(found))
 
 
 def test_a_lookup_that_cannot_be_read_is_compiled_without_the_sparse_cores(tmp_path: Path) -> None:
-    found = json.loads(run_python(LOOKUP, cwd=tmp_path, env=ENV).splitlines()[-1])
+    found = json.loads(run_forked(LOOKUP, cwd=tmp_path, env=ENV).splitlines()[-1])
     plain, spared = found[""], found["RET_CHECK"]
     assert (spared[0], plain[2], spared[2]) == (True, True, True)
     assert spared[1] == pytest.approx(plain[1], rel=0.01)

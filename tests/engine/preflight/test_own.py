@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests import saved_models
-from tests.helpers import run_python, small_config
+from tests.helpers import run_forked, small_config
 from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
@@ -112,7 +112,7 @@ def _verdicts(configs: dict[str, RunConfig], folder: Path, **env: str) -> dict[s
     The one named ``unreadable`` meets a jaxlib without the function that reads TensorFlow's programs.
     """
     asked = {name: [config.model_dump(mode="json"), name == "searched"] for name, config in configs.items()}
-    said = run_python(REACH_VERDICTS, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)
+    said = run_forked(REACH_VERDICTS, json.dumps(asked), cwd=folder, env=PREFLIGHT | env)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
 
 
@@ -124,7 +124,7 @@ def verdicts(own: Path) -> dict[str, Verdict]:
     return _verdicts(configs, own.parent)
 
 
-def test_a_layer_that_makes_values_of_its_own_is_built_for_real(verdicts: dict[str, Verdict]) -> None:
+def test_a_layer_that_creates_values_is_built_with_values(verdicts: dict[str, Verdict]) -> None:
     assert verdicts["with_values"].outcome is Outcome.FITS, verdicts["with_values"].reason
 
 
@@ -208,7 +208,7 @@ def test_no_weights_are_fetched(own: Path, tmp_path: Path) -> None:
         "print(model.count_params(), any(variable._value is not None for variable in model.weights))"
     )
     env = PREFLIGHT | {"KERAS_HOME": str(tmp_path / "keras")}
-    count, has_values = run_python(code, f"{own}:pretrained", cwd=tmp_path, env=env).split()
+    count, has_values = run_forked(code, f"{own}:pretrained", cwd=tmp_path, env=env).split()
     assert int(count) > 900_000
     assert has_values == "False"
     assert not list((tmp_path / "keras").rglob("*.h5"))

@@ -35,7 +35,7 @@ class Machine:
         return largest_batch(self.probe, known, self.fixed, LIMIT, largest)
 
 
-def test_a_straight_line_is_found_at_once() -> None:
+def test_a_linear_growth_needs_few_compiles() -> None:
     machine = Machine(300 * 2**20, 26e6)
     found = machine.search()
     assert machine.needs(found) <= LIMIT < machine.needs(int(found * 1.03))

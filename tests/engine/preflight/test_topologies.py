@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import run_python
+from tests.helpers import run_forked
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.devices import CHIPS
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
@@ -90,7 +90,7 @@ def test_slices_are_on_several_hosts() -> None:
 def test_two_cores_share_the_memory_of_a_chip() -> None:
     v3, v5p = find_topology("v3-8"), find_topology("v5p-8")
     assert v3.peak_flops == pytest.approx(61.5e12)
-    assert v3.hbm_gib == 16
+    assert v3.usable_hbm_bytes == round(15.48 * 2**30)
     assert v5p.peak_flops == pytest.approx(459e12)
 
 
@@ -98,8 +98,6 @@ def test_the_chips_are_those_that_detection_knows() -> None:
     for name, chip in CHIPS.items():
         generation = GENERATIONS["tpu7x" if name == "7x" else name]
         assert generation.devices_per_chip == chip.cores
-    usable = {name: generation.usable_hbm_gib for name, generation in GENERATIONS.items()}
-    assert all(share > 0.9 * find_topology(f"{name}-8").hbm_gib for name, share in usable.items())
 
 
 @pytest.mark.slow
@@ -108,7 +106,7 @@ def test_the_compiler_agrees_with_the_table(tmp_path: Path) -> None:
         (topology.name, topology.compiler_name, topology.compiler_options, topology.name in USUAL)
         for topology in TOPOLOGIES.values()
     ]
-    found = json.loads(run_python(_ASK_THE_COMPILER, json.dumps(asked), cwd=tmp_path, env=PREFLIGHT))
+    found = json.loads(run_forked(_ASK_THE_COMPILER, json.dumps(asked), cwd=tmp_path, env=PREFLIGHT))
     told = {name: (devices, hosts) for name, (devices, hosts, _) in found.items()}
     assert told == {name: (topology.devices, topology.hosts) for name, topology in TOPOLOGIES.items()}
     for name in USUAL:

@@ -31,7 +31,7 @@ ENTRY %main.1_spmd (param.1: f32[1000], param.2: bf16[128,64]) -> (f32[1000]) {
 }
 """  # noqa: E501
 
-IN_THE_BACKGROUND = "\n".join(
+IN_THE_BACKGROUND = "%body (p: f16[128]) -> f16[128] {\n" + "\n".join(
     f'  %all-gather.{n} = f16[128,8,8,32]{{3,0,2,1:T(8,128)}} all-gather(%p.{n}), channel_id=5, a={{chain_id="1"}}'
     for n in range(4)
 )

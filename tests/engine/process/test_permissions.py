@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import ROOT, run_python
+from tests.helpers import ROOT, run_forked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +56,7 @@ assert host.wait() == 0
 def test_only_the_user_may_read_what_runs_and_commands_create(tmp_path: Path, umask: str) -> None:
     base = tmp_path / "deep"
     home = base / "home"
-    run_python(EVERYTHING, umask, cwd=ROOT, env={"TPU_CONSOLE_HOME": str(home)})
+    run_forked(EVERYTHING, umask, cwd=ROOT, env={"TPU_CONSOLE_HOME": str(home)})
     paths = [base, *base.rglob("*")]
     wanted = {path: 0o700 if path.is_dir() else 0o600 for path in paths}
     found = {path: stat.S_IMODE(path.stat().st_mode) for path in paths}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Progress
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Progress, RunResumed
 from tpu_console.engine.runs.interval_means import is_mean
 from tpu_console.engine.runs.state import RunState, reduce
 
@@ -90,6 +90,15 @@ def test_nan_stays_nan_and_ends_with_the_epoch() -> None:
     for epoch, done, value in ((1, 2, 1.0), (1, 4, math.nan), (2, 2, 3.0)):
         state = reduce(state, Progress(epoch, done, 4 * (epoch - 1) + done, 1.0, {"loss": value}), 1.0)
     np.testing.assert_array_equal(state.train.metrics["loss"].values, [1.0, math.nan, 3.0])
+
+
+def test_a_resumed_epoch_goes_on_with_the_means_that_keras_reports() -> None:
+    state = trained("loss", [4.0, 4.0, 1.0, 1.0, 7.0, 7.0], [2, 4, 6])
+    state = reduce(state, RunResumed(0, 4, 4, 0.4, 1, "here"), 9.0)
+    for done, mean in ((5, 3.0), (6, 3.5)):
+        state = reduce(state, Progress(1, done, done, done * 0.1, {"loss": mean}), 10.0)
+    assert state.train.step.values.tolist() == [2, 4, 5, 6]
+    assert state.train.metrics["loss"].values.tolist() == [4.0, 1.0, 5.0, 6.0]
 
 
 def test_the_learning_rate_is_what_it_is() -> None:

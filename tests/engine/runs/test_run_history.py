@@ -14,6 +14,7 @@ from tpu_console.engine.planning.plan import make_plan
 from tpu_console.engine.runs.events import EpochEnded, RunFinished, RunStarted
 from tpu_console.engine.runs.run_history import PastRun, Stopwatch, usual_phases
 from tpu_console.engine.runs.state import RunState
+from tpu_console.tui.text.run_lines import plan_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,9 +65,42 @@ def test_the_phases_before_training_are_known_for_the_next_run_like_it(trained: 
     assert usual_phases(values | {"model": "vgg"}) == {"importing": 3.0, "connecting": 1.0}
 
 
+def test_the_time_of_a_pause_is_no_part_of_it(trained: RunState) -> None:
+    config = small_config(epochs=2)
+    stopwatch(config).record(replace(trained, last_at=1130.0, phase_s={"paused": 1000.0}))
+    assert plan_of(config).seconds == pytest.approx(30.0)
+
+
+@pytest.mark.parametrize(
+    ("budget", "lines"),
+    [
+        ("10m", ["budget       All 40 epochs fit into the budget of 10 minutes."]),
+        (
+            "60s",
+            ["budget       About 14 of 40 epochs fit into the budget of 1 minute; the run then stops and is saved."],
+        ),
+        ("", []),
+    ],
+)
+def test_the_plan_says_how_many_epochs_fit_into_a_budget(trained: RunState, budget: str, lines: list[str]) -> None:
+    config = small_config(epochs=40, budget=budget)
+    stopwatch(config).record(trained)  # 25 s before and after its epochs of 2.5 s
+    assert [line for line in plan_lines(config, plan_of(config)) if line.startswith("budget")] == lines
+
+
+def test_a_plan_without_a_past_run_says_that_it_does_not_know() -> None:
+    config = small_config(budget="kaggle")
+    (line,) = [line for line in plan_lines(config, plan_of(config)) if line.startswith("budget")]
+    assert line == (
+        "budget       How many epochs fit into the budget of 12h 00m is unknown before the first run; "
+        "it stops in time to be saved."
+    )
+
+
 def test_epochs_and_steps_are_counted_anew() -> None:
     assert TOOK.seconds(1, 100, 32) == pytest.approx(10 + 0.2 + 0.5)
     assert TOOK.seconds(10, 100, 32) == pytest.approx(10 + 10 * 0.7)
+    assert [TOOK.epochs(seconds, 100, 32) for seconds in (5, 10.6, 17.1, 7e9)] == [0, 0, 10, 9999999985]
     assert TOOK.seconds(10, 50, 64) == pytest.approx(TOOK.seconds(10, 100, 32)), "as many examples a second"
 
 

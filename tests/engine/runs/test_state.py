@@ -28,6 +28,7 @@ from tpu_console.engine.runs.events import (
     ReplicaMemory,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunStarted,
     StopRequested,
     ValidationProgress,
@@ -163,6 +164,21 @@ def test_curves_have_one_point_a_progress_and_one_where_an_epoch_ends() -> None:
     assert (state.validation.step, state.validation.epoch) == (Series([4]), Series([1.0]))
 
 
+def test_a_run_resumed_within_an_epoch_has_the_curve_of_one_that_was_not_interrupted() -> None:
+    losses = [8.0, 4.0, 2.0, 1.0, 9.0, 7.0, 5.0, 3.0]
+
+    def reported(step: int) -> Progress:
+        begin = (step - 1) // 4 * 4
+        return progress(step, loss=sum(losses[begin:step]) / (step - begin))
+
+    fit = FitStarted(2, 4, 32, 32, 1)
+    whole = after(fit, *(reported(step) for step in (2, 4, 5, 6, 7, 8)))
+    resumed = RunResumed(1, 2, 6, 3.0, 7, "host")
+    seam = after(fit, *(reported(step) for step in (2, 4, 5, 6, 8)), resumed, reported(7), reported(8))
+    assert seam.train == whole.train
+    assert seam.train.metrics["loss"] == Series([6.0, 1.5, 9.0, 7.0, 5.0, 3.0])
+
+
 def test_speeds_and_the_learning_rate_have_one_point_an_epoch() -> None:
     slow = replace(ended(2, loss=1.0), learning_rate=None, step_ms=None)
     state = after(ended(1, loss=2.0), slow)
@@ -253,3 +269,36 @@ def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
     assert state.skipped == len(DAMAGE) + 1
     assert state.train.step == Series([1, 2, 3])
     assert state.last_at == 3.0
+
+
+def test_a_resumed_run_drops_what_it_repeats() -> None:
+    start = RunStarted("digits", "host", 1, "here")
+    steps = [progress(1, loss=4.0), progress(4, loss=3.0), progress(6, loss=2.0)]
+    history: list[Event] = [
+        start,
+        *steps[:2],
+        ended(1, loss=3.0, val_loss=3.5),
+        steps[2],
+        ended(2, loss=2.0, val_loss=2.5),
+    ]
+    before = after(*history, StopRequested("asked"), RunFinished("stopped", "asked", {}))
+    resumed = RunResumed(1, 1, 5, 2.5, 77, "there", {"epochs": 3})
+    state = reduce(before, resumed, before.last_at + 1000.0)
+    assert [epoch.epoch for epoch in state.epochs] == [1]
+    assert state.train.step.values.tolist() == [1, 4]
+    assert state.validation.metrics["loss"].values.tolist() == [3.5]
+    assert state.speed.step.values.tolist() == [4]
+    assert (state.end, state.stop, state.resumed) == (None, None, (resumed,))
+    assert state.started == RunStarted("digits", "host", 77, "there", {"epochs": 3})
+    assert state.progress == Progress(2, 0, 4, 2.5, {})
+    assert (state.away_s, state.took_s) == (1000.0, before.last_at - before.started_at)
+    again = after(progress(6, loss=2.1), ended(2, loss=2.0, val_loss=2.5), state=state)
+    assert again.train.step.values.tolist() == [1, 4, 6, 8]
+    assert [epoch.epoch for epoch in again.epochs] == [1, 2]
+    assert before.train.step.values.tolist() == [1, 4, 6, 8], "the state before is not changed"
+
+
+def test_a_run_that_begins_again_keeps_nothing() -> None:
+    before = after(progress(4, loss=3.0), ended(1, loss=3.0))
+    state = reduce(before, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
+    assert (len(state.train), len(state.epochs), state.progress) == (0, 0, None)

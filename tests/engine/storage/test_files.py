@@ -45,7 +45,7 @@ def test_drafts_of_crashed_processes_are_removed_and_nothing_else(tmp_path: Path
     assert all(path.exists() for path in kept)
 
 
-def test_keeping_a_value_removes_old_drafts_beside_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_storing_a_value_removes_old_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
     left = make(tmp_path, f".draft-{gone_process()}-paces.json", 3600)
     KeyedStore[dict[str, int]]("paces.json", dict[str, int]).put("a", {"b": 1})

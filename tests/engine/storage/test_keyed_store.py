@@ -26,7 +26,7 @@ def sizes(tmp_path: Path) -> KeyedStore[Size]:
     return KeyedStore("sizes.json", Size, lambda: tmp_path)
 
 
-def test_a_value_comes_back_as_it_was(sizes: KeyedStore[Size], tmp_path: Path) -> None:
+def test_a_value_is_read_back_unchanged(sizes: KeyedStore[Size], tmp_path: Path) -> None:
     assert sizes.get("a") is None
     sizes.put("a", Size((2, None)))
     sizes.put("b", Size((3,)))
@@ -66,7 +66,7 @@ def test_values_that_are_too_large_together_do_not_spoil_the_file(sizes: KeyedSt
     assert sizes.get("new") is not None
 
 
-def test_a_folder_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     store = KeyedStore[Size]("sizes.json", Size, lambda: tmp_path / "file")
     store.put("a", Size((1,)))

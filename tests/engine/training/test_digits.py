@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import LIMIT_S, all_of, events_of, private_mode, run_python, the, timed_events_of
+from tests.helpers import LIMIT_S, all_of, events_of, private_mode, run_forked, the, timed_events_of
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.events import (
@@ -141,7 +141,7 @@ def test_the_learning_rate_follows_its_schedule_to_the_end(digits: RunDirectory)
 
 def test_saved_model_and_checkpoint_work_without_this_package(digits: RunDirectory, tmp_path: Path) -> None:
     epochs = all_of(digits, EpochEnded)
-    printed = run_python(EVALUATE, str(digits.model), str(digits.checkpoints / "best.keras"), cwd=tmp_path)
+    printed = run_forked(EVALUATE, str(digits.model), str(digits.checkpoints / "best.keras"), cwd=tmp_path)
     last, best = (float(line) for line in printed.split())
     assert last == pytest.approx(epochs[-1].logs["val_accuracy"], abs=1e-4)
     assert best == pytest.approx(max(epoch.logs["val_accuracy"] for epoch in epochs), abs=1e-4)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import LIMIT_S, ROOT, Host, all_of, the
+from tests.helpers import ROOT, all_of, run_host, the
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFinished
 from tpu_console.presets.catalog import find_preset
 
@@ -22,15 +22,10 @@ DATA = ROOT.parent / "shared" / "data" / "fashion-mnist"
 def test_it_reaches_the_accuracy_that_it_states(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(DATA, tmp_path / "keras" / "datasets" / "fashion-mnist")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    host = Host(find_preset("fashion-mnist-cnn").config, tmp_path / "runs")
-    try:
-        assert host.process is not None
-        assert host.process.wait(3 * LIMIT_S) == 0
-    finally:
-        host.kill()
-    end = the(host.run, RunFinished)
+    run = run_host(find_preset("fashion-mnist-cnn").config, tmp_path / "runs")
+    end = the(run, RunFinished)
     assert end.outcome == "completed"
     assert end.summary["final"]["val_accuracy"] >= 0.86
     assert end.summary["final"]["accuracy"] >= 0.87
-    assert (the(host.run, FitStarted).steps_per_epoch, the(host.run, FitStarted).global_batch) == (60, 1000)
-    assert ["val_loss" in epoch.logs for epoch in all_of(host.run, EpochEnded)] == [False] * 4 + [True]
+    assert (the(run, FitStarted).steps_per_epoch, the(run, FitStarted).global_batch) == (60, 1000)
+    assert ["val_loss" in epoch.logs for epoch in all_of(run, EpochEnded)] == [False] * 4 + [True]

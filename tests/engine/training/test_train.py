@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,6 +14,7 @@ from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wa
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
+    Alerted,
     CheckpointSaved,
     EpochEnded,
     FitStarted,
@@ -191,7 +193,7 @@ def test_every_optimizer_trains_with_all_its_settings(train: Train, optimizer: s
     settings = {"name": optimizer, "weight_decay": 1e-4, "momentum": 0.5, "clip_norm": 1.0, "warmup_epochs": 0.5}
     run = train(optimizer=settings, epochs=2, batch_size=128)
     first, last = all_of(run, EpochEnded)
-    assert last.logs["loss"] < first.logs["loss"]
+    assert last.logs["val_loss"] < first.logs["val_loss"]
     assert [first.learning_rate, last.learning_rate] == pytest.approx([1e-3, 1e-3])
 
 
@@ -227,12 +229,15 @@ def test_validation_every_second_epoch_is_measured_in_those_only(train: Train) -
     assert [epoch.validation_s > 0 for epoch in all_of(run, EpochEnded)] == [False, True, False, True]
 
 
-def test_a_loss_that_is_not_a_number_is_noticed_once(train: Train) -> None:
-    run = train(epochs=3, optimizer={"name": "sgd", "learning_rate": 1e30}, checkpoint={"enabled": True})
-    (notice,) = all_of(run, Noticed)
-    assert notice.message.startswith("The loss became NaN or infinite in epoch 1. Stop the run")
-    assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True, True, True]
-    assert the(run, RunFinished).outcome == "completed"
+@pytest.mark.parametrize(("nan", "epochs", "outcome"), [("stop", 1, "stopped"), ("warn", 2, "completed")])
+def test_a_loss_that_is_not_a_number_raises_one_alert(train: Train, nan: str, epochs: int, outcome: str) -> None:
+    run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": nan})
+    alert = the(run, Alerted)
+    assert (alert.kind, alert.epoch, alert.stops) == ("nan", 1, nan == "stop")
+    assert re.match(r"The loss became (NaN|infinite) in epoch 1\. Lower the learning rate", alert.message)
+    assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True] * epochs
+    assert the(run, RunFinished).outcome == outcome
+    assert ("loss became NaN or infinite in epoch 1" in the(run, RunFinished).reason) == (nan == "stop")
 
 
 def test_the_files_of_a_run_whose_loss_is_not_a_number_are_readable_by_anything(train: Train) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.engine.data.test_text_files import config
-from tests.helpers import events_of, run_python, small_config
+from tests.helpers import events_of, run_forked, small_config
 from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.data.vocabulary import SENTENCES, Vocabulary
 from tpu_console.engine.errors import DataError
@@ -138,7 +138,7 @@ print(json.dumps([measured, {k: float(v) for k, v in expected.items()}]))
 def test_padding_counts_on_no_replica_either(tmp_path: Path) -> None:
     from tests.helpers import ROOT
 
-    measured, expected = json.loads(run_python(REPLICAS, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}).splitlines()[-1])
+    measured, expected = json.loads(run_forked(REPLICAS, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}).splitlines()[-1])
     # Each replica takes the mean over its own words; accuracies are counted together.
     assert measured == pytest.approx(expected, rel=1e-4)
 

@@ -351,6 +351,40 @@ async def test_the_crosshair_is_drawn_over_the_same_picture_and_hides_no_curve()
         assert shown(app.chart) == before
 
 
+async def test_moving_the_crosshair_never_shows_half_of_a_new_picture() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await draw(app, pilot, curve("loss", [1.0, 0.9]))
+        shown(app.chart)
+        app.chart.show([curve("loss", [1.0, 0.9, 0.25])])
+        app.clock.now_s += 1.0  # the gate is open, but its timer has not fired
+        app.chart.cursor = Cursor(1.0)
+        await pilot.pause()
+        assert "train 0.9000" in shown(app.chart)[1]
+        assert "2.5" not in shown(app.chart)[-1]
+        while "train 0.2500" not in shown(app.chart)[1]:
+            await pilot.pause(0.01)
+
+
+async def test_a_moved_crosshair_leaves_nothing_behind_inside_a_border() -> None:
+    app = OneChart()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.chart.styles.border = ("round", "white")
+        await draw(app, pilot, curve("loss", [1.0] * 500))
+        whole = app.chart.outer_size.region
+        columns = []
+        for x in (100.0, 300.0):
+            app.chart.cursor = Cursor(x)
+            await pilot.pause()
+            rows = ["".join(segment.text for segment in strip) for strip in app.chart.render_lines(whole)]
+            columns.append({row.index("┊") for row in rows if "┊" in row})
+            # All rows of the plot but the one with the curve.
+            assert sum("┊" in row for row in rows) == 24 - 2 - 2 - 2 - 1
+            assert "┊" in rows[3]
+        assert len(columns[0]) == len(columns[1]) == 1
+        assert columns[0] != columns[1]
+
+
 async def test_a_cursor_outside_of_the_window_is_not_drawn() -> None:
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:

@@ -22,7 +22,7 @@ ENTRIES = [
         (80, "─ train 0.1234  ● val 0.1532 (best 0.1500 in epoch 24)"),
         (44, "─ train 0.1234  ● val 0.1532 ★0.1500 ep 24"),
         (40, "─ train 0.123  ● val 0.153 ★0.150 ep24"),
-        (36, "─ train 0.123  ● val ★0.150 ep24"),
+        (36, "─ train 0.123  ● val 0.153 ★ep24"),
         (28, "─ train 0.123  ● val ★ep24"),
         (25, "─ train 0.123  ● val 0.1…"),
         (12, "─ train 0.1…"),

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
-from tpu_console.engine.runs.events import EpochEnded
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.runs.events import Alerted, EpochEnded, FitStarted, Progress, RunResumed, Steered
 from tpu_console.engine.runs.state import RunState, reduce
 from tpu_console.tui.charts.curve import Axis
-from tpu_console.tui.charts.marks import MarkKind, marks_of
+from tpu_console.tui.charts.marks import STRETCHES, MarkKind, MarkTable, marks_of
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.events import Event
 
 
 def state_of(*rates: float | None) -> RunState:
@@ -32,3 +37,39 @@ def test_a_learning_rate_that_drops_is_marked_and_a_schedule_is_not() -> None:
     assert [(mark.begin.epoch, mark.label) for mark in dropped] == [(2.0, "lr 0.0001")]
     schedule = marks_of(state_of(*(1e-3 * 0.9**epoch for epoch in range(9))))
     assert not [mark for mark in schedule if mark.kind is MarkKind.LEARNING_RATE]
+
+
+def test_a_resumed_run_is_marked_where_it_went_on() -> None:
+    state = reduce(state_of(None), FitStarted(3, 4, 8, 8, 1), 11.0)
+    state = reduce(state, RunResumed(1, 2, 6, 12.5, 1, "here"), 20.0)
+    state = reduce(state, Progress(2, 3, 7, 13.0, {}), 21.0)
+    (resumed,) = [mark for mark in marks_of(state) if mark.kind is MarkKind.RESUME]
+    assert [resumed.begin.along(axis) for axis in Axis] == [6, 1.75, 13.0]
+    assert resumed.label == "resumed"
+
+
+def test_pauses_and_alerts_are_marked_where_they_happened_and_refusals_are_not() -> None:
+    state = state_of(1e-3, 1e-3, 1e-4)
+    events: list[Event] = [
+        Steered("pause", "k", 1, 4, 9.5),
+        Steered("continue", "k", 1, 4, 9.5),
+        Steered("pause", "k", 2, 6, 12.0, refused="too late"),
+        Steered("learning_rate", "k", 3, 8, 21.0, before=1e-3, after=1e-4),
+        Alerted("slow_epoch", "This epoch is slow.", 3, 12),
+    ]
+    for event in events:
+        state = reduce(state, event, 40.0)
+    moments = [mark for mark in marks_of(state) if mark.kind not in STRETCHES]
+    assert [(mark.kind, mark.begin.step, mark.begin.elapsed_s, mark.label) for mark in moments] == [
+        (MarkKind.PAUSE, 4, 9.5, "paused"),
+        (MarkKind.LEARNING_RATE, 8, 21.0, "lr 0.0001"),
+        (MarkKind.ALERT, 12, 30.0, "slow epoch"),
+    ]
+
+
+def test_only_what_can_be_seen_is_marked() -> None:
+    table = MarkTable(marks_of(state_of(1e-3, 1e-3, 1e-4, 1e-4)))
+    kinds = [mark.kind for mark in table.visible(Axis.TIME, (0.0, 25.0), least=2.5)]
+    assert kinds == [MarkKind.COMPILE, MarkKind.LEARNING_RATE]
+    assert [mark.kind for mark in table.visible(Axis.TIME, (5.0, 15.0), least=1.0)] == [MarkKind.VALIDATION]
+    assert MarkTable([]).visible(Axis.STEP, (0.0, 1.0), least=0.0) == []

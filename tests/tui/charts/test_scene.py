@@ -225,3 +225,9 @@ def test_a_log_axis_leaves_out_what_has_no_logarithm() -> None:
     scene = built(trace([-1.0, 0.0, 10.0, 100.0]), look=view(log=True))
     assert {"10", "100"} <= {label for _, label in scene.y_ticks}
     assert build_scene([trace([-1.0, 0.0])], view(log=True)) is None
+
+
+def test_the_first_spike_has_its_value_even_beside_a_steep_curve() -> None:
+    ys = [60.0, *np.linspace(2.2, 1, 30), *np.linspace(1, 0.5, 200)]
+    scene = built(trace(ys), look=view(60, 20, ends=(0, 230)))
+    assert rows_of(scene)[0].startswith("▲ 60.0")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -75,3 +76,15 @@ def test_a_window_between_two_samples_shows_the_line_between_them() -> None:
     line = series.raw_line(Axis.STEP, (0.25, 0.5))
     assert line.x.tolist() == [0.25, 0.5]
     np.testing.assert_allclose(line.y, [2.5, 5.0])
+
+
+def test_a_run_that_went_back_to_a_checkpoint_is_another_curve() -> None:
+    before = curve([3.0, 2.0, 1.0, math.nan])
+    series = Series(before)
+    series.update(before, 0.0)
+    assert series.continues_in(curve([3.0, 2.0, 1.0, math.nan, 0.5]))
+    assert not series.continues_in(curve([3.0, 2.0]))
+    repeated = curve([3.0, 2.0, 1.5, 1.2, 1.1])
+    assert not series.continues_in(repeated)
+    later = dataclasses.replace(curve([3.0, 2.0, 1.0, math.nan, 0.5]), elapsed_s=repeated.elapsed_s + 1)
+    assert not series.continues_in(later)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Call = Callable[..., tuple[int, str, str]]
 
+pytestmark = pytest.mark.usefixtures("forked_jobs")
+
 
 def test_a_folder_is_converted_and_its_classes_counted(call: Call, tmp_path: Path) -> None:
     flowers = write_image_folder(tmp_path / "flowers", per_class=10)

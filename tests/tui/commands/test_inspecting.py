@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     Call = Callable[..., tuple[int, str, str]]
 
+pytestmark = pytest.mark.usefixtures("forked_jobs")
+
 
 def write_reviews(path: Path) -> Path:
     rows = [("loved every minute of it", "positive"), ("a very long and boring film", "negative")] * 20

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Call = Callable[..., tuple[int, str, str]]
 
+pytestmark = pytest.mark.usefixtures("forked_jobs")
+
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:

@@ -8,6 +8,7 @@ from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import (
+    Alerted,
     CheckpointSaved,
     MemorySampled,
     Noticed,
@@ -235,6 +236,14 @@ async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
         await shows(pilot, "2 records of the journal could not be read", "leaves out 29 examples", "keras 3.12.0")
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
+
+
+async def test_an_alert_comes_before_the_notices(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.write(Noticed("Each epoch leaves out 29 examples."), Alerted("spike", "The loss jumped to 9.", 1, 4))
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "The loss jumped to 9.  (i: 1 more)")
 
 
 async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:

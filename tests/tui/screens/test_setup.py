@@ -75,7 +75,8 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ready(pilot: Pilot[None], app: Host) -> None:
-    await until(pilot, lambda: app.panel.command != "" and "auto (" in str(app.row("accelerator")._options()))
+    await until(pilot, lambda: app.panel.command != "" and "accelerator" in app.keys)
+    await until(pilot, lambda: "auto (" in str(app.row("accelerator")._options()))
 
 
 async def type_into(pilot: Pilot[None], app: Host, key: str, text: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.input_speed import save_input_speed
-from tpu_console.engine.preflight.quota import Share, kaggle_share
+from tpu_console.engine.preflight.quota import QuotaShare, kaggle_share
 from tpu_console.tui.text.numbers import flop, gib
 from tpu_console.tui.text.verdict_text import largest_text, quota_text
 from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
@@ -86,9 +86,9 @@ def test_a_quota_is_shown_if_it_is_fixed() -> None:
     assert kaggle_share("v6e-1", 3600.0) is None
     assert kaggle_share("v5e-8", None) is None
     share = kaggle_share("v5e-8", 36_000.0)
-    assert share == Share(0.5, 36_000 / 32_400)
+    assert share == QuotaShare(0.5, 36_000 / 32_400)
     assert quota_text(share) == "at best 50% of Kaggle's 20 free hours per week, over 2 sessions of 9 hours"
-    assert quota_text(Share(0.0001, 0.0002)).startswith("at best <0.1% of")
+    assert quota_text(QuotaShare(0.0001, 0.0002)).startswith("at best <0.1% of")
 
 
 def feeding(config: RunConfig, verdict: Verdict) -> str:

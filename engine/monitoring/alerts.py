@@ -1,0 +1,282 @@
+"""Alerts: what about a run needs attention, by pure rules over its state.
+
+Each rule returns a message, or an empty text if there is nothing to say. `AlertWatch` applies them while a run trains
+and writes an event when one begins to hold, so that every viewer shows the same. That a run does not respond is seen
+by its viewers (`engine.runs.liveness`), and that the input limits it by `engine.monitoring.input_rate`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from ..runs.events import (
+    Alerted,
+    AlertKind,
+    CheckpointSaved,
+    EpochEnded,
+    FitStarted,
+    HostSampled,
+    ModelBuilt,
+    PhaseStarted,
+    Progress,
+)
+from ..runs.state import RunState, best_epoch, reduce
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from ..config.options import Alerts
+    from ..runs.events import Event
+    from ..runs.recorder import Recorder
+    from .webhook import Webhook
+
+SPIKE, SPIKE_SHARE = 3.0, 0.05
+"""A spike is this many times the usual loss, and larger than it by this share of the first epoch's loss."""
+
+RECENT = 5
+"""Epochs of which the usual loss is the median, and for which validation gets worse before it is overfitting."""
+
+PLATEAU = 10
+"""Epochs without a better value."""
+
+WORSE = 1.05
+"""Validation loss is worse from this many times its best value on."""
+
+SLOW, SLOW_S = 2.0, 10.0
+"""A slow epoch takes this many times the median, and this many seconds more."""
+
+LEAST_FREE = 1 << 30
+"""Bytes that should be free on the disk, or space for `SAVES` more saves of the model if that is more."""
+
+SAVES, _STATE_SIZE = 4, 3  # weights, and twice their size for the optimizer
+_LOOK_AT_DISK_S = 30.0
+
+
+def nan(state: RunState) -> str:
+    """Return whether the loss is no number."""
+    value = _newest_loss(state)
+    if value is None or math.isfinite(value):
+        return ""
+    what = "NaN" if math.isnan(value) else "infinite"
+    return f"The loss became {what} in epoch {_epoch(state)}. Lower the learning rate, or set optimizer.clip_norm."
+
+
+def spike(state: RunState) -> str:
+    """Return whether the loss is far above that of the last epochs."""
+    value = _newest_loss(state)
+    ended = [e.logs["loss"] for e in state.epochs if math.isfinite(e.logs.get("loss", math.nan))]
+    before = ended[:-1] if not _is_within_epoch(state) else ended
+    if value is None or not math.isfinite(value) or len(before) < 2:
+        return ""
+    usual = median(before[-RECENT:])
+    if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(before[0]):
+        return ""
+    return f"The loss jumped to {value:.4g} in epoch {_epoch(state)}; it was about {usual:.4g} before."
+
+
+def plateau(state: RunState) -> str:
+    """Return whether no epoch was better for a while; overfitting is another alert."""
+    best = best_epoch(state.epochs, state.monitor)
+    if best is None or _is_within_epoch(state) or overfitting(state):
+        return ""
+    since = state.epochs[-1].epoch - best.epoch
+    if since < PLATEAU:
+        return ""
+    value = best.logs[state.monitor]
+    return (
+        f"{state.monitor} has not improved for {since} epochs; the best is {value:.4g} in epoch {best.epoch}. "
+        "Stop the run, or lower the learning rate."
+    )
+
+
+def overfitting(state: RunState) -> str:
+    """Return whether validation gets worse while training improves."""
+    both = [e for e in state.epochs if all(math.isfinite(e.logs.get(name, math.nan)) for name in ("loss", "val_loss"))]
+    if len(both) <= RECENT or _is_within_epoch(state):
+        return ""
+    best = min(both, key=lambda epoch: epoch.logs["val_loss"])
+    now, lowest = median(epoch.logs["val_loss"] for epoch in both[-3:]), best.logs["val_loss"]
+    is_long_ago = best in both[:-RECENT]
+    if not is_long_ago or lowest <= 0 or now < WORSE * lowest or both[-1].logs["loss"] >= best.logs["loss"]:
+        return ""
+    return (
+        f"The model is overfitting: val_loss was {lowest:.4g} in epoch {best.epoch} and is {now:.4g} now, while the "
+        "loss improves. Stop the run, or add regularisation, augmentation or data."
+    )
+
+
+def slow_epoch(state: RunState) -> str:
+    """Return whether the newest epoch took far longer than the others of this run."""
+    took = [epoch.seconds - epoch.compile_s for epoch in state.epochs]
+    if len(took) < 4 or _is_within_epoch(state):
+        return ""
+    usual = median(took[:-1])
+    if took[-1] < SLOW * usual or took[-1] - usual < SLOW_S:
+        return ""
+    return (
+        f"Epoch {state.epochs[-1].epoch} took {took[-1]:.0f} s; the others took about {usual:.0f} s. Another program "
+        "may use the machine, or its disk or network is slow."
+    )
+
+
+def disk(state: RunState, free: int | None) -> str:
+    """Return whether the disk of the run is filling up.
+
+    Args:
+        state: The run.
+        free: Free bytes; None if unknown.
+    """
+    saves = SAVES * _STATE_SIZE * state.model.weight_bytes if state.model is not None else 0
+    if free is None or free >= max(LEAST_FREE, saves):
+        return ""
+    return (
+        f"The disk of the run has only {free / 1e9:.1f} GB free. Free space, or the next checkpoint may not be saved."
+    )
+
+
+RULES: dict[AlertKind, Callable[[RunState], str]] = {
+    AlertKind.NAN: nan,
+    AlertKind.SPIKE: spike,
+    AlertKind.PLATEAU: plateau,
+    AlertKind.OVERFITTING: overfitting,
+    AlertKind.SLOW_EPOCH: slow_epoch,
+}
+_WITHIN_EPOCH = (AlertKind.NAN, AlertKind.SPIKE)
+
+
+def alerts_of(state: RunState, kinds: Sequence[AlertKind] = tuple(RULES)) -> dict[AlertKind, str]:
+    """Return the messages of the rules that hold for a state.
+
+    Args:
+        state: The run, after an epoch or within one.
+        kinds: The rules to apply.
+    """
+    return {kind: text for kind in kinds if (text := RULES[kind](state))}
+
+
+def _is_within_epoch(state: RunState) -> bool:
+    ended = state.epochs[-1].step if state.epochs else 0
+    return state.progress is not None and state.progress.step > ended
+
+
+def _epoch(state: RunState) -> int:
+    if _is_within_epoch(state) and state.progress is not None:
+        return state.progress.epoch
+    return state.epochs[-1].epoch if state.epochs else 0
+
+
+def _step(state: RunState) -> int:
+    if _is_within_epoch(state) and state.progress is not None:
+        return state.progress.step
+    return state.epochs[-1].step if state.epochs else 0
+
+
+def _newest_loss(state: RunState) -> float | None:
+    if _is_within_epoch(state) and state.progress is not None:
+        return state.progress.logs.get("loss")
+    return state.epochs[-1].logs.get("loss") if state.epochs else None
+
+
+def free_bytes(folder: str | os.PathLike[str]) -> int | None:
+    """Return the free bytes of a folder's disk; None if that is unknown."""
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
+
+
+class AlertWatch:
+    """Applies the rules to a run while a block trains it, and writes an event when one begins to hold.
+
+    Args:
+        recorder: The run.
+        options: Which alerts are on, and what to do.
+        webhook: Gets every alert; None for none.
+        free: Returns the free bytes of a folder's disk.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        options: Alerts,
+        webhook: Webhook | None = None,
+        free: Callable[[os.PathLike[str]], int | None] = free_bytes,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recorder = recorder
+        self._stops = options.nan == "stop"
+        self._kinds = options.kinds
+        self._webhook = webhook
+        self._free = free
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._state = RunState()
+        self._holding: set[AlertKind] = set()
+        self._looked_at = -math.inf
+
+    def __enter__(self) -> Self:
+        self._recorder.listen(self.hear)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._webhook is not None:
+            self._webhook.close()
+
+    def hear(self, event: Event) -> None:
+        """Take in an event, in the thread that writes it."""
+        match event:
+            case Progress():
+                # The curves of a long run are in its journal; no rule needs them.
+                with self._lock:
+                    self._state = replace(self._state, progress=event)
+                self._apply(_WITHIN_EPOCH)
+            case EpochEnded():
+                self._note(event)
+                self._apply(tuple(RULES))
+            case HostSampled():
+                self._look_at_disk()
+            case Alerted() if self._webhook is not None:
+                self._webhook.send(event)
+            case FitStarted() | ModelBuilt() | CheckpointSaved() | PhaseStarted():
+                self._note(event)
+
+    def _note(self, event: Event) -> None:
+        with self._lock:
+            self._state = reduce(self._state, event, 0.0)
+
+    def _apply(self, kinds: Sequence[AlertKind]) -> None:
+        kinds = [kind for kind in kinds if kind in self._kinds]
+        with self._lock:
+            found = alerts_of(self._state, kinds)
+        self._report(kinds, found)
+
+    def _look_at_disk(self) -> None:
+        now = self._clock()
+        if AlertKind.DISK not in self._kinds or now - self._looked_at < _LOOK_AT_DISK_S:
+            return
+        self._looked_at = now
+        text = disk(self._state, self._free(self._recorder.run.path))
+        self._report([AlertKind.DISK], {AlertKind.DISK: text} if text else {})
+
+    def _report(self, kinds: Sequence[AlertKind], found: dict[AlertKind, str]) -> None:
+        with self._lock:
+            new = [kind for kind in found if kind not in self._holding]
+            self._holding = (self._holding - set(kinds)) | set(found)
+            state = self._state
+        for kind in new:
+            stops = kind is AlertKind.NAN and self._stops
+            self._recorder.emit(Alerted(kind, found[kind], _epoch(state), _step(state), stops))
+            if stops:
+                self._recorder.request_stop(f"the loss became NaN or infinite in epoch {_epoch(state)}")

@@ -1,0 +1,134 @@
+"""Sends alerts to a web address, in its own thread, so that training never waits for a network."""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..runs.events import Alerted
+
+_TRIES = 3
+_FIRST_PAUSE_S = 2.0
+_TIMEOUT_S = 10.0
+_MOST_WAITING = 100
+_MINUTE_S = 60.0
+_CLOSE_S = 5.0
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect could lead to another scheme or host than the one that was configured."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class Webhook:
+    """Posts alerts as JSON: at most so many per minute, each tried three times.
+
+    Args:
+        url: The address, ``http`` or ``https``.
+        run: The run's name.
+        per_minute: Most posts per minute; retries count.
+        on_failure: Called with a sentence when an alert could not be sent, for the first one only.
+        pause_s: Seconds before the first retry; doubled before each further one.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        run: str,
+        per_minute: int,
+        on_failure: Callable[[str], object],
+        pause_s: float = _FIRST_PAUSE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url
+        self._run = run
+        self._per_minute = per_minute
+        self._on_failure = on_failure
+        self._pause_s = pause_s
+        self._clock = clock
+        self._opener = urllib.request.build_opener(_NoRedirects)
+        self._waiting: queue.Queue[Alerted | None] = queue.Queue(_MOST_WAITING)
+        self._sent_at: deque[float] = deque(maxlen=per_minute)
+        self._has_failed = False
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tpu-console-webhook", daemon=True)
+        self._thread.start()
+
+    def send(self, alert: Alerted) -> None:
+        """Send an alert soon; returns immediately. It is dropped if too many are waiting."""
+        try:
+            self._waiting.put_nowait(alert)
+        except queue.Full:
+            self._fail("too many alerts are waiting")
+
+    def close(self, timeout: float = _CLOSE_S) -> None:
+        """Wait at most `timeout` seconds until what is waiting is sent, and stop."""
+        try:
+            self._waiting.put_nowait(None)
+        except queue.Full:
+            self._over.set()
+        self._thread.join(timeout)
+        self._over.set()
+
+    def _work(self) -> None:
+        while not self._over.is_set() and (alert := self._waiting.get()) is not None:
+            reason = self._post(alert)
+            if reason:
+                self._fail(reason)
+
+    def _post(self, alert: Alerted) -> str:
+        """Post one alert; return why it failed, or an empty text."""
+        content = {
+            "text": f"{self._run}: {alert.message}",
+            "run": self._run,
+            "kind": str(alert.kind),
+            "message": alert.message,
+            "epoch": alert.epoch,
+            "step": alert.step,
+            "stops": alert.stops,
+        }
+        headers = {"Content-Type": "application/json", "User-Agent": "tpu-console"}
+        reason, pause_s = "", self._pause_s
+        for attempt in range(_TRIES):
+            if attempt and self._over.wait(pause_s):
+                break
+            pause_s *= 2 if attempt else 1
+            self._wait_for_turn()
+            request = urllib.request.Request(self._url, json.dumps(content).encode(), headers)  # noqa: S310  checked
+            try:
+                with self._opener.open(request, timeout=_TIMEOUT_S):
+                    return ""
+            except urllib.error.HTTPError as error:
+                reason = f"it answered {error.code}"
+                error.close()
+                if error.code < 500 and error.code != 429:
+                    break  # a mistake in the address does not go away
+            except (OSError, ValueError) as error:
+                cause = getattr(error, "reason", error)
+                reason = str(getattr(cause, "strerror", None) or cause)
+        return reason
+
+    def _wait_for_turn(self) -> None:
+        """Wait until another post is allowed."""
+        if len(self._sent_at) == self._per_minute:
+            self._over.wait(max(0.0, self._sent_at[0] + _MINUTE_S - self._clock()))
+        self._sent_at.append(self._clock())
+
+    def _fail(self, reason: str) -> None:
+        if not self._has_failed and not self._over.is_set():
+            self._has_failed = True
+            # Only the host's name: the rest of such an address is often a secret.
+            self._on_failure(f"An alert could not be sent to {urlsplit(self._url).hostname}: {reason}.")

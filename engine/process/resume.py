@@ -1,0 +1,183 @@
+"""Resumes a run that was interrupted, in its own folder."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..config.reading import load_config, with_changes
+from ..config.run_config import flat_values, to_toml
+from ..errors import ConsoleError
+from ..runs.checkpoint import newest_checkpoint
+from ..runs.events import RunFinished, RunOutcome, Steering
+from ..runs.follower import RunFollower
+from ..runs.liveness import Liveness, liveness_of
+from ..runs.requests import take_requests
+from ..runs.run_directory import RunDirectory, list_runs
+from ..storage.files import write_whole
+from .launch import RunningError, lock_run, start_host
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ..config.run_config import RunConfig
+    from ..runs.checkpoint import Header
+    from ..runs.state import RunState
+
+_FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs", "name")
+"""Settings without which the variables of a checkpoint would have no place."""
+
+
+class FinishedError(ConsoleError):
+    """The run has nothing left to do."""
+
+
+_LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """A run that is ready to go on; it is locked until it is started or given up.
+
+    Args:
+        run: The run.
+        config: What it trains from now on.
+        checkpoint: The checkpoint's name; empty if it has none and begins again.
+        at: Where the checkpoint was taken; None without one.
+        changes: What is different from now on, one line each.
+        earlier: How often the run was resumed before.
+        lock: The lock.
+    """
+
+    run: RunDirectory
+    config: RunConfig
+    checkpoint: str
+    at: Header | None
+    changes: tuple[str, ...]
+    earlier: int
+    lock: int
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the training process.
+
+        Raises:
+            ConsoleError: It cannot be started.
+        """
+        if self.changes:
+            write_whole(self.run.config, to_toml(self.config))
+        self.run.stop_request.unlink(missing_ok=True)
+        take_requests(self.run)  # what was asked of the process that is gone
+        return start_host(self.run, self.checkpoint, self.lock)
+
+    def give_up(self) -> None:
+        """Unlock the run."""
+        os.close(self.lock)
+
+
+def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = ()) -> Resumption:
+    """Find the newest whole checkpoint of a run and check that the run can go on from it.
+
+    Args:
+        run: The run.
+        changes: Settings to change, by dotted key.
+
+    Raises:
+        ConsoleError: The run still trains, has finished, or cannot go on with these changes.
+        ConfigError: A change is wrong.
+    """
+    if not run.config.exists():
+        raise ConsoleError(
+            f"{run.run_id} was trained by a notebook or script, so only that can train it again.",
+            remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.",
+        )
+    lock = _locked(run)
+    try:
+        if run.heartbeat.exists() and liveness_of(run) is not Liveness.DEAD:
+            raise RunningError(run)
+        before = load_config(run.config)
+        state = RunFollower(run).catch_up().state
+        changes = [*_steered(state), *changes]
+        config = with_changes(before, changes) if changes else before
+        found = newest_checkpoint(run)
+        at = found[1] if found is not None else None
+        _check_unfinished(run, state, at, config)
+        return Resumption(
+            run,
+            config,
+            found[0].name if found is not None else "",
+            at,
+            _changes(before, config, has_checkpoint=at is not None),
+            len(state.resumed),
+            lock,
+        )
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _locked(run: RunDirectory) -> int:
+    """Lock a run; a process that has written its last event ends within seconds."""
+    deadline = time.monotonic() + _LONGEST_EXIT_S
+    while True:
+        try:
+            return lock_run(run)
+        except RunningError:
+            if time.monotonic() > deadline or RunFollower(run).catch_up().state.end is None:
+                raise
+        time.sleep(_LOOK_S)
+
+
+def _steered(state: RunState) -> list[tuple[str, Any]]:
+    """Return the epochs that were added or taken away while the run trained, as a change of its configuration."""
+    asked = [event.after for event in state.steered if event.action == Steering.EPOCHS and not event.refused]
+    if state.fit is None or not asked or asked[-1] != state.fit.epochs:
+        return []
+    return [("epochs", state.fit.epochs)]
+
+
+def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, config: RunConfig) -> None:
+    done = at.epoch if at is not None else 0
+    if not isinstance(state.end, RunFinished) or state.end.outcome == RunOutcome.STOPPED:
+        if done > config.epochs:
+            raise ConsoleError(f"{done} epochs are done, and only {config.epochs} were asked for.")
+        return
+    if state.end.outcome == RunOutcome.EARLY:
+        waited = int(at.patience.get("wait", 0)) if at is not None else 0
+        if config.early_stopping.patience and config.early_stopping.patience <= waited:
+            raise FinishedError(
+                f"{run.run_id} has finished: {state.end.reason}.",
+                remedy=f"To train on: tpu-console resume {run.run_id} --set early_stopping.patience={2 * waited}",
+            )
+    if config.epochs <= len(state.epochs):
+        raise FinishedError(
+            f"{run.run_id} has finished: {state.end.reason}.",
+            remedy=f"To train on: tpu-console resume {run.run_id} --epochs {2 * len(state.epochs)}",
+        )
+    if at is None:
+        raise ConsoleError(f"{run.run_id} has finished and has no checkpoint.", remedy="Start a new run.")
+
+
+def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tuple[str, ...]:
+    old, new = flat_values(before), flat_values(after)
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    fixed = [key for key in keys if key.startswith(_FIXED)]
+    if fixed and has_checkpoint:
+        raise ConsoleError(
+            f"{fixed[0]} cannot change from {old.get(fixed[0])} to {new.get(fixed[0])} in a resumed run.",
+            why="The checkpoint holds the variables of the model and optimizer it was trained with.",
+            remedy="Start a new run.",
+        )
+    return tuple(f"{key}: {old.get(key)} → {new.get(key)}" for key in keys)
+
+
+def newest_run_named(name: str, folder: Path | None = None) -> RunDirectory | None:
+    """Return the newest run with a label; None if there is none."""
+    for run in list_runs(folder):
+        label = run.run_id[16:]
+        if label == name or (label.startswith(f"{name}-") and label[len(name) + 1 :].isdecimal()):
+            return run
+    return None

@@ -1,0 +1,202 @@
+"""A run's checkpoints: files ``checkpoints/state-NNNNNN.ckpt``, from which the run can be resumed.
+
+Such a file holds a SHA-256 digest, a header in JSON and the raw numbers of every array. Reading it never runs code. The
+newest file with a correct digest counts; the number in its name grows with every checkpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..storage.files import open_private, open_regular, whole_file
+from .plausible import is_plausible
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from .run_directory import RunDirectory
+
+KEPT = 2
+"""Checkpoints that are kept: the newest, and the one before it in case the newest is damaged."""
+
+_NAME = re.compile(r"state-(\d{6,12})\.ckpt")
+_MAGIC = b"tpu-console checkpoint 1 "
+_LARGEST_HEADER = 64 << 20
+_PART = 1 << 22
+
+
+class DamagedCheckpointError(Exception):
+    """The file is not a whole checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedArray:
+    """An array in a checkpoint.
+
+    Args:
+        group: What it belongs to, such as ``trainable`` or ``optimizer``.
+        name: The variable's path.
+        dtype: Its type in the file, such as ``<f4``.
+        shape: Its shape.
+    """
+
+    group: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Where in its run a checkpoint was taken.
+
+    Args:
+        epoch: Epochs that ended.
+        epoch_step: Steps done in the epoch after them.
+        step: Steps done in the run.
+        batches: Batches taken from the order of examples; differs from `step` after a change of the batch size.
+        elapsed_s: Seconds since `fit` began.
+        epoch_s: Seconds of them in the unfinished epoch.
+        phase: Number of the training phase, from 0.
+        steps_per_epoch: Steps per epoch.
+        global_batch: Examples per step over all replicas.
+        steps_per_execution: Steps per execution.
+        best: Best value of the metric that decides which epoch is best; None if there is none yet.
+        patience: State of early stopping by name; empty without.
+        arrays: The arrays, in the order of the file.
+    """
+
+    epoch: int
+    epoch_step: int
+    step: int
+    batches: int
+    elapsed_s: float
+    epoch_s: float
+    phase: int
+    steps_per_epoch: int
+    global_batch: int
+    steps_per_execution: int
+    best: float | None
+    patience: dict[str, float]
+    arrays: tuple[SavedArray, ...]
+
+
+def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
+    """Write a checkpoint whole or not at all, and remove all but the newest `KEPT`.
+
+    Args:
+        run: The run.
+        header: Where it was taken.
+        arrays: The values of the header's arrays; contiguous.
+
+    Raises:
+        OSError: It cannot be written; the earlier ones are untouched.
+    """
+    run.checkpoints.mkdir(mode=0o700, exist_ok=True)
+    before = _files(run)
+    path = run.checkpoints / f"state-{before[0][0] + 1 if before else 1:06}.ckpt"
+    head = json.dumps(asdict(header)).encode() + b"\n"
+    digest = hashlib.sha256(head)
+    for array in arrays:
+        digest.update(_bytes_of(array))
+    with whole_file(path) as draft, open(draft, "wb", opener=open_private) as file:
+        file.write(_MAGIC + digest.hexdigest().encode() + b"\n" + head)
+        for array in arrays:
+            file.write(_bytes_of(array))
+    for _, old in before[KEPT - 1 :]:
+        with suppress(OSError):
+            old.unlink()
+    return path
+
+
+def _bytes_of(array: NDArray[Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data
+
+
+def newest_checkpoint(run: RunDirectory) -> tuple[Path, Header] | None:
+    """Return the newest whole checkpoint of a run, and where it was taken; None if there is none."""
+    for _, path in _files(run):
+        with suppress(DamagedCheckpointError, OSError):
+            return path, _read(path, wants_arrays=False)[0]
+    return None
+
+
+def read_checkpoint(path: Path) -> tuple[Header, Mapping[str, Sequence[NDArray[Any]]]]:
+    """Return a checkpoint's header and its arrays by group.
+
+    Raises:
+        DamagedCheckpointError: It is not whole.
+        OSError: It cannot be read.
+    """
+    header, arrays = _read(path, wants_arrays=True)
+    groups: dict[str, list[NDArray[Any]]] = {}
+    for saved, array in zip(header.arrays, arrays, strict=True):
+        groups.setdefault(saved.group, []).append(array)
+    return header, groups
+
+
+def _files(run: RunDirectory) -> list[tuple[int, Path]]:
+    """Return the checkpoints by their number, newest first."""
+    try:
+        found = [(match[1], entry) for entry in run.checkpoints.iterdir() if (match := _NAME.fullmatch(entry.name))]
+    except OSError:
+        return []
+    return sorted(((int(number), path) for number, path in found), reverse=True)
+
+
+def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]]:
+    with open_regular(path) as file:
+        first = file.readline(len(_MAGIC) + 65)
+        head = file.readline(_LARGEST_HEADER)
+        digest = hashlib.sha256(head)
+        header = _header(head)
+        arrays = []
+        for saved in header.arrays:
+            left = _size(saved)
+            parts = bytearray()
+            while left and (part := file.read(min(left, _PART))):
+                digest.update(part)
+                left -= len(part)
+                if wants_arrays:
+                    parts += part
+            if left:
+                raise DamagedCheckpointError(f"{path.name} is cut off")
+            if wants_arrays:
+                arrays.append(np.frombuffer(parts, saved.dtype).reshape(saved.shape))
+        if first != _MAGIC + digest.hexdigest().encode() + b"\n" or file.read(1):
+            raise DamagedCheckpointError(f"{path.name} is damaged")
+    return header, arrays
+
+
+@cache
+def _adapter() -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(Header)
+
+
+def _header(head: bytes) -> Header:
+    try:
+        header: Header = _adapter().validate_python(json.loads(head))
+    except (ValueError, RecursionError) as error:
+        raise DamagedCheckpointError("its header is damaged") from error
+    if not is_plausible(header):
+        raise DamagedCheckpointError("its header has impossible numbers")
+    return header
+
+
+def _size(saved: SavedArray) -> int:
+    if not re.fullmatch(r"[<>|=][biuf][1248]", saved.dtype):
+        raise DamagedCheckpointError(f"{saved.name} has type {saved.dtype}")
+    return int(np.prod(saved.shape, dtype=object)) * np.dtype(saved.dtype).itemsize

@@ -1,0 +1,319 @@
+"""Saves the whole state of training while it runs, and restores it in a resumed run.
+
+Copying the variables to host memory stalls training; hashing and writing happen in another thread. A checkpoint is
+skipped if stalls and computing would take more than 2% of the training time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from ..errors import DataError
+from ..runs.checkpoint import Header, SavedArray, write_checkpoint
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from ..config.run_config import RunConfig
+    from ..input.pipeline import Pipeline
+    from ..runs.recorder import Recorder
+    from .bridge import BridgeCallback
+    from .outputs import BestCheckpoint
+
+    Arrays = Mapping[str, Sequence[NDArray[Any]]]
+
+_COST_SHARE = 0.02
+_WRITE_SHARE = 0.1  # of the time in which another thread may write
+
+
+def placed(header: Header, data: Pipeline) -> Header:
+    """Return where a run goes on, also if its batch size or the length of an epoch has changed."""
+    if (header.steps_per_epoch, header.global_batch) == (data.steps_per_epoch, data.global_batch):
+        return header
+    examples = header.epoch_step * header.global_batch
+    epoch_step = min(examples // data.global_batch, data.steps_per_epoch - 1)
+    batches = header.epoch * data.steps_per_epoch + epoch_step
+    return replace(header, epoch_step=epoch_step, batches=batches, steps_per_execution=1)
+
+
+class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Saves the state of training after every epoch and every few minutes within one, and when the run is stopped.
+
+    It comes before all other callbacks: an epoch is saved when the next one begins, after all of them have seen its
+    end. It counts the steps itself, because Keras calls callbacks from other threads.
+
+    Args:
+        recorder: The run.
+        config: Its configuration.
+        data: Its input.
+        bridge: Knows how long the run has taken.
+        stopping: Early stopping; None without it.
+        saved: The checkpoint that is resumed; None if the run begins.
+        clock: Monotonic seconds.
+    """
+
+    async_safe = True
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        config: RunConfig,
+        data: Pipeline,
+        bridge: BridgeCallback,
+        stopping: Any,
+        saved: tuple[Header, Arrays] | None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__()
+        self._recorder = recorder
+        self._every_s = 60.0 * config.checkpoint.every_minutes
+        self._bridge = bridge
+        self._clock = clock
+        self._steps_per_epoch, self._global_batch = data.steps_per_epoch, data.global_batch
+        self._saved = saved
+        at = saved[0] if saved else None
+        self.epoch = at.epoch if at else 0  # epochs that ended
+        self._epoch_step = at.epoch_step if at else 0
+        self._step = at.step if at else 0
+        self.batches = at.batches if at else 0
+        self._phase = 0
+        self._metrics: Sequence[NDArray[Any]] = ()
+        self._trained: Any = None
+        self._steps = 1
+        self._is_cut = False  # the rest of an epoch that was begun before the run was resumed
+        self._has_cut_validation = False
+        self.stopping = stopping
+        self.best: BestCheckpoint | None = None
+        self._writer: threading.Thread | None = None
+        self._saved_at, self._pause_s, self._cost_s = clock(), 0.0, 0.0
+        self._newest = (self._step, 0)
+        self._is_failing = False
+
+    def attach(self, model: Any, phase: int) -> None:
+        """Count the steps of a compiled model, before `fit` is called; restore its state if the run is resumed."""
+        self._trained, self._phase = model, phase
+        if self._saved is not None:
+            self._restore(*self._saved)
+            self._saved = None
+        model.make_train_function()
+        inner, self._steps = model.train_function, int(model.steps_per_execution or 1)
+
+        def counted(*state_and_iterator: Any) -> Any:
+            if self._is_due() and self._recorder.team is None and self._clock() - self._saved_at > self._every_s:
+                self._save(state_and_iterator[0] if len(state_and_iterator) > 1 else None)
+            done = inner(*state_and_iterator)
+            self._epoch_step += self._steps
+            self._step += self._steps
+            self.batches += self._steps
+            if self._is_cut and self._epoch_step >= self._steps_per_epoch:
+                model.stop_training = True
+            return done
+
+        model.train_function = counted
+
+    def validated_epochs(self, every: int) -> list[int]:
+        """Return what `fit` takes as the epochs to validate after: every n-th, unless training stopped within it."""
+        return _ValidatedEpochs(self, every)
+
+    def is_stopped_within_epoch(self) -> bool:
+        """Return whether training was stopped before the epoch's last step."""
+        return self._epoch_step < self._steps_per_epoch and self._recorder.stop_token.reason is not None
+
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Save the epoch before; continue the metrics of an epoch that was begun before the run was resumed."""
+        self._is_cut = self._epoch_step > 0
+        if not self._is_cut and (self._is_due() or self._recorder.team is not None):
+            self._save()
+        metrics, self._metrics = self._metrics, ()
+        for variable, value in zip(self._trained.metrics_variables, metrics, strict=bool(metrics)):
+            variable.assign(value)
+
+    def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        """End validation if the run was asked to stop; its metrics do not count then."""
+        if self._recorder.stop_token.reason is not None:
+            self._has_cut_validation = self._trained.stop_evaluating = True
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        """Count the epoch, or save the state within it if training was stopped there."""
+        if self._has_cut_validation and logs is not None:
+            for name in [name for name in logs if name.startswith("val_")]:
+                del logs[name]
+        if self.is_stopped_within_epoch():
+            self._save()
+            return
+        if self._is_cut:
+            self._trained.stop_training = False
+        self.epoch, self._epoch_step = epoch + 1, 0
+
+    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
+        """Save the last epoch, before early stopping restores the best weights."""
+        if self._newest != (self._step, self._phase):
+            self._save()
+        if self._writer is not None:
+            self._writer.join()
+
+    def save_now(self) -> str:
+        """Save the state between two executions and wait until it is written; return why not, if it is not."""
+        if not self._every_s:
+            return "checkpoints are switched off (checkpoint.every_minutes is 0)"
+        if not self._step:
+            return "no step has been done yet"
+        if self._epoch_step >= self._steps_per_epoch:
+            return "the epoch's steps are done, and it is saved after its validation"
+        if self._newest != (self._step, self._phase):
+            self._save()
+        if self._writer is not None:
+            self._writer.join()
+        return "it could not be written" if self._is_failing else ""
+
+    def _is_due(self) -> bool:
+        is_idle = self._writer is None or not self._writer.is_alive()
+        return is_idle and self._step > self._newest[0] and self._clock() - self._saved_at >= self._pause_s
+
+    def _save(self, state: Any = None) -> None:
+        """Copy the state and write it in another thread.
+
+        Args:
+            state: On JAX within an epoch: the variables' values, which the model does not have then.
+        """
+        if not self._every_s:
+            return
+        if self._writer is not None:
+            self._writer.join()
+        began = self._clock()
+        groups = _variables(self._trained)
+        values = dict(zip(groups, state or groups.values(), strict=True))
+        named = [
+            (group, v.path, value) for group, vs in groups.items() for v, value in zip(vs, values[group], strict=True)
+        ]
+        if self.stopping is not None and getattr(self.stopping, "best_weights", None) is not None:
+            best = zip(self._trained.weights, self.stopping.best_weights, strict=True)
+            named += [("best", weight.path, value) for weight, value in best]
+        arrays = [_copied(value) for _, _, value in named]
+        elapsed_s, epoch_s = self._bridge.seconds()
+        header = Header(
+            epoch=self.epoch,
+            epoch_step=self._epoch_step,
+            step=self._step,
+            batches=self.batches,
+            elapsed_s=elapsed_s,
+            epoch_s=epoch_s if self._epoch_step else 0.0,
+            phase=self._phase,
+            steps_per_epoch=self._steps_per_epoch,
+            global_batch=self._global_batch,
+            steps_per_execution=self._steps,
+            best=self.best.value if self.best is not None else None,
+            patience=self.stopping.state() if self.stopping is not None else {},
+            arrays=tuple(
+                SavedArray(group, path, array.dtype.str, array.shape)
+                for (group, path, _), array in zip(named, arrays, strict=True)
+            ),
+        )
+        self._newest = (self._step, self._phase)
+        self._saved_at = self._clock()
+        self._cost_s = self._saved_at - began
+        self._writer = threading.Thread(
+            target=self._write, args=(header, arrays), name="tpu-console-checkpoint", daemon=True
+        )
+        self._writer.start()
+
+    def _write(self, header: Header, arrays: Sequence[NDArray[Any]]) -> None:
+        began = self._clock()
+        try:
+            write_checkpoint(self._recorder.run, header, arrays)
+        except OSError as error:
+            if not self._is_failing:
+                self._recorder.notice(self._not_saved(error, sum(array.nbytes for array in arrays)))
+            self._is_failing = True
+        else:
+            self._is_failing = False
+        took_s = self._clock() - began
+        # The computing of this thread may slow training too, where it uses every core.
+        cost_s = self._cost_s + time.thread_time()
+        self._pause_s = max(cost_s / _COST_SHARE, took_s / _WRITE_SHARE)
+        if self._recorder.deadline is not None:
+            self._recorder.deadline.note_save(took_s)
+
+    def _not_saved(self, error: OSError, size: int) -> str:
+        folder, later = self._recorder.run.checkpoints, "Training goes on; the checkpoint before is kept."
+        if is_disk_full(error):
+            return str(disk_full(folder, "a checkpoint", size, later))
+        return f"A checkpoint could not be written: {error.strerror}. {later}"
+
+    def _restore(self, header: Header, arrays: Arrays) -> None:
+        groups = _variables(self._trained)
+        for group in ("trainable", "non_trainable", "optimizer"):
+            check_same(header, group, groups[group])
+            for variable, value in zip(groups[group], arrays.get(group, ()), strict=True):
+                variable.assign(value)
+        if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
+            tuple(v.shape) for v in groups["metrics"]
+        ]:
+            self._metrics = arrays.get("metrics", ())
+        if self.stopping is not None:
+            self.stopping.restore(header.patience, [*arrays["best"]] if "best" in arrays else None)
+        if self.best is not None and header.best is not None:
+            self.best.value = header.best
+        if header.steps_per_epoch != self._steps_per_epoch:
+            # The learning rate goes on at the same place of its schedule.
+            optimizer = self._trained.optimizer
+            iterations = getattr(optimizer, "inner_optimizer", optimizer).iterations
+            done = int(keras.ops.convert_to_numpy(iterations))
+            iterations.assign(done * self._steps_per_epoch // header.steps_per_epoch)
+
+
+class _ValidatedEpochs(list[int]):
+    def __init__(self, checkpoints: Checkpoints, every: int) -> None:
+        super().__init__()
+        self._checkpoints, self._every = checkpoints, every
+
+    def __contains__(self, epoch: object) -> bool:
+        return int(str(epoch)) % self._every == 0 and not self._checkpoints.is_stopped_within_epoch()
+
+
+def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
+    """Check that a model's variables are those of a checkpoint.
+
+    Raises:
+        DataError: They are not; the message names the first difference.
+    """
+    saved = [array for array in header.arrays if array.group == group]
+    for array, variable in zip(saved, variables, strict=False):
+        if array.shape != tuple(variable.shape):
+            difference = f"{variable.path} has shape {tuple(variable.shape)}, and {array.shape} in the checkpoint"
+            break
+    else:
+        if len(saved) == len(variables):
+            return
+        what = "variables of the optimizer" if group == "optimizer" else f"{group.replace('_', '-')} variables"
+        difference = f"there are {len(variables)} {what}, and {len(saved)} in the checkpoint"
+    raise DataError(
+        f"The checkpoint is of another model: {difference}.",
+        remedy="Resume without that change, or start a new run.",
+    )
+
+
+def _variables(model: Any) -> dict[str, Sequence[Any]]:
+    """Return a compiled model's variables in the order in which JAX's train function takes them."""
+    return {
+        "trainable": model.trainable_variables,
+        "non_trainable": model.non_trainable_variables,
+        "optimizer": model.optimizer.variables,
+        "metrics": model.metrics_variables,
+    }
+
+
+def _copied(value: Any) -> NDArray[Any]:
+    """Copy a variable's value to host memory; NumPy has no bfloat16, which float32 holds exactly."""
+    array = np.array(keras.ops.convert_to_numpy(value), order="C")
+    return array.astype(np.float32) if array.dtype.kind == "V" else array

@@ -1,0 +1,191 @@
+"""Steers a run while it trains: pauses it, changes its epochs and learning rate, saves it, and stops it in time."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from ..config.values import LARGEST_NUMBER
+from ..runs.events import Phase, Steered, Steering
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..config.run_config import RunConfig
+    from ..runs.recorder import Recorder
+    from ..runs.requests import Request
+    from .bridge import BridgeCallback
+    from .checkpoints import Checkpoints
+
+_LOOK_S = 0.1
+"""Seconds between two looks for requests in a pause."""
+
+Change = tuple[float | None, float | None]
+"""A value before and after."""
+
+
+class RefusedError(Exception):
+    """A request cannot be carried out; its text says why, in one sentence."""
+
+
+class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """Carries out requests between two executions.
+
+    It stands between `Checkpoints` and `BridgeCallback` in the list of callbacks. It has no `on_train_batch_end`, so
+    that Keras need not wait for the device after every execution.
+
+    Args:
+        recorder: The run.
+        bridge: Reports the run, and knows how far it is.
+        checkpoints: Saves the state of training.
+        config: The run's configuration.
+        wait: Called with the seconds between two looks in a pause.
+
+    Attributes:
+        epochs: Epochs of the run.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        bridge: BridgeCallback,
+        checkpoints: Checkpoints,
+        config: RunConfig,
+        wait: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__()
+        self.epochs = config.epochs
+        self._first_phase = config.fine_tuning.after_epochs
+        self._schedule = config.optimizer
+        self._recorder = recorder
+        self._bridge = bridge
+        self._checkpoints = checkpoints
+        self._wait = wait
+        self._is_paused = self._is_late = False
+
+    def on_train_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Carry out what was asked for, in the training thread and between two executions."""
+        self._look()
+
+    def on_test_batch_begin(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Do so between two batches of validation, too."""
+        self._look()
+
+    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Stop if that was asked for after this epoch; end training if epochs were taken away."""
+        self._recorder.stop_token.end_epoch()
+        if self.epochs <= epoch + 1 < self.params["epochs"]:
+            self._model.stop_training = True
+
+    def goes_on(self, epochs_done: int) -> bool:
+        """Return whether epochs were added after `fit` had begun its last one; training ends if not."""
+        self._look()
+        if self._recorder.should_stop() or self._model.stop_training:
+            return False
+        return epochs_done < self.epochs
+
+    def close(self) -> None:
+        """Refuse what nobody can carry out any more."""
+        for request in self._recorder.stop_token.inbox.take():
+            self._answer(request, refused="training has ended")
+
+    def _look(self) -> None:
+        if (deadline := self._recorder.deadline) is not None and not self._is_late and deadline.is_reached():
+            self._is_late = True
+            saving = f"; the slowest save so far took {deadline.save_s:.1f} s" if deadline.save_s else ""
+            self._recorder.request_stop(f"the time budget ({deadline.event.limit}) is nearly used up{saving}")
+        inbox = self._recorder.stop_token.inbox
+        if not inbox:
+            return
+        for request in inbox.take():
+            self._carry_out(request)
+        if self._is_paused and self._recorder.phase is not Phase.PAUSED:
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait until somebody continues or stops the run; requests are carried out meanwhile."""
+        phase = self._recorder.phase or Phase.TRAINING
+        with self._bridge.standing_still():
+            self._recorder.enter(Phase.PAUSED)
+            while self._is_paused and not self._recorder.should_stop():
+                self._wait(_LOOK_S)
+                self._look()
+            self._is_paused = False
+        self._recorder.enter(phase)
+
+    def _carry_out(self, request: Request) -> None:
+        try:
+            before, after = self._change(request)
+        except RefusedError as refused:
+            self._answer(request, refused=str(refused))
+        else:
+            self._answer(request, before, after)
+
+    def _answer(
+        self, request: Request, before: float | None = None, after: float | None = None, refused: str = ""
+    ) -> None:
+        epoch, step, elapsed_s = self._bridge.where()
+        event = Steered(request.action, request.by, epoch, step, elapsed_s, before, after, refused, request.number)
+        self._recorder.emit(event)
+
+    def _change(self, request: Request) -> Change:
+        if self._recorder.team is not None:
+            raise RefusedError("several hosts train this run together, and they can only be stopped")
+        match request.action:
+            case Steering.PAUSE | Steering.CONTINUE:
+                return self._turn(pauses=request.action == Steering.PAUSE)
+            case Steering.EPOCHS:
+                return self._set_epochs(request.value)
+            case Steering.LEARNING_RATE:
+                return self._set_learning_rate(request.value)
+            case Steering.CHECKPOINT:
+                _ = self.model  # on JAX this fetches the weights
+                if why_not := self._checkpoints.save_now():
+                    raise RefusedError(why_not)
+                return None, None
+        raise RefusedError(f"this version cannot do '{request.action}'")
+
+    def _turn(self, *, pauses: bool) -> Change:
+        if self._recorder.should_stop():
+            raise RefusedError("the run is stopping")
+        if pauses is self._is_paused:
+            raise RefusedError("the run is already paused" if pauses else "the run is not paused")
+        self._is_paused = pauses
+        return None, None
+
+    def _set_epochs(self, value: str) -> Change:
+        before, epoch = self.epochs, self._bridge.where()[0]
+        try:
+            wanted = int(value) + (before if value.startswith(("+", "-")) else 0)
+        except ValueError:
+            raise RefusedError(f"'{value}' is not a number of epochs such as 20 or +5") from None
+        if not 1 <= wanted <= LARGEST_NUMBER:
+            raise RefusedError(f"a run cannot have {wanted:,} epochs")
+        if wanted < epoch:
+            raise RefusedError(f"epoch {epoch} has begun already")
+        if wanted <= self._first_phase:
+            raise RefusedError(f"fine-tuning begins after epoch {self._first_phase}")
+        self.epochs = self._bridge.epochs = wanted
+        return before, wanted
+
+    def _set_learning_rate(self, value: str) -> Change:
+        try:
+            wanted = float(value)
+        except ValueError:
+            wanted = math.nan
+        if not (math.isfinite(wanted) and wanted > 0):
+            raise RefusedError(f"'{value}' is not a learning rate such as 0.001")
+        optimizer: Any = self.model.optimizer  # on JAX this also fetches the weights, so that the new value is used
+        before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
+        try:
+            optimizer.learning_rate = wanted
+        except TypeError:  # what Keras raises for a schedule
+            raise RefusedError(
+                f"the learning rate follows a schedule ({self._schedule.schedule}"
+                + (", after warm-up" if self._schedule.warmup_epochs else "")
+                + "), and only a constant one can be changed"
+            ) from None
+        return before, wanted

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import json
+import math
+import threading
+from functools import reduce as folded
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import all_of, small_config, wait_until
+from tpu_console.engine.config.options import Alerts
+from tpu_console.engine.config.run_config import journal_values
+from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.monitoring.alerts import AlertWatch, alerts_of, disk
+from tpu_console.engine.monitoring.webhook import Webhook
+from tpu_console.engine.runs.events import (
+    Alerted,
+    EpochEnded,
+    FitStarted,
+    HostSampled,
+    ModelBuilt,
+    Progress,
+    StopRequested,
+)
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.runs.state import RunState, reduce
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tpu_console.engine.runs.events import Event
+
+FIT = FitStarted(50, 10, 32, 32, 1, monitor="val_loss")
+
+
+def epoch(number: int, loss: float, val_loss: float | None = None, seconds: float = 5.0) -> EpochEnded:
+    logs = {"loss": loss} | ({} if val_loss is None else {"val_loss": val_loss})
+    return EpochEnded(number, 10 * number, 10, 5.0 * number, seconds, 0.0, 0.5, 1.0, 32.0, 0.001, logs)
+
+
+def within(number: int, loss: float) -> Progress:
+    """The loss in the middle of an epoch."""
+    return Progress(number, 5, 10 * number - 5, 5.0 * number, {"loss": loss})
+
+
+def kinds(*events: EpochEnded | Progress) -> dict[str, str]:
+    state = folded(lambda state, event: reduce(state, event, 0.0), events, reduce(RunState(), FIT, 0.0))
+    return {str(kind): text for kind, text in alerts_of(state).items()}
+
+
+def trained(losses: Sequence[float], validation: Sequence[float] = ()) -> list[EpochEnded]:
+    padded = [*validation, *[None] * (len(losses) - len(validation))]
+    return [epoch(number, loss, value) for number, (loss, value) in enumerate(zip(losses, padded, strict=True), 1)]
+
+
+FALLING = [1 / number for number in range(1, 30)]
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([within(1, NAN)], "The loss became NaN in epoch 1."),
+        ([*trained([1.0, 0.9]), within(3, math.inf)], "The loss became infinite in epoch 3."),
+        (trained([1.0, NAN]), "The loss became NaN in epoch 2."),
+    ],
+)
+def test_a_loss_that_is_no_number(events: list[Any], text: str) -> None:
+    found = kinds(*events)
+    assert list(found) == ["nan"]
+    assert found["nan"].startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("events", "text"),
+    [
+        ([*trained([1.0, 0.5, 0.4]), within(4, 1.6)], "The loss jumped to 1.6 in epoch 4; it was about 0.5 before."),
+        (trained([1.0, 0.5, 0.4, 2.0]), "The loss jumped to 2 in epoch 4; it was about 0.5 before."),
+        ([*trained([1.0, 0.5, 0.4]), within(4, 1.2)], ""),  # within three times
+        ([*trained([1.0, 0.001, 0.001]), within(4, 0.02)], ""),  # noise of a loss that is nearly zero
+        ([*trained([1.0]), within(2, 9.0)], ""),  # one epoch is not usual yet
+        ([*trained([-1.0, -2.0, -2.0]), within(4, 9.0)], ""),  # a negative loss has no multiple
+        ([*trained([1.0, NAN, 0.5, 0.5]), within(5, 9.0)], "The loss jumped to 9 in epoch 5; it was about 0.5 before."),
+    ],
+)
+def test_a_spike(events: list[Any], text: str) -> None:
+    assert kinds(*events).get("spike", "") == text
+
+
+@pytest.mark.parametrize(
+    ("losses", "validation", "found"),
+    [
+        (FALLING, FALLING, set()),
+        (FALLING[:6], [0.5, 0.4, 0.3, 0.31, 0.3, 0.31], set()),  # a few worse epochs are usual
+        (FALLING[:12], [0.5, 0.4, 0.3, 0.31, *[0.35, 0.4, 0.45] * 2, 0.5, 0.5], {"overfitting"}),
+        ([0.2] * 13, [0.4, 0.3, *[0.31] * 11], {"plateau"}),
+        ([0.2] * 11, [0.4, 0.3, *[0.31] * 9], set()),
+        (FALLING[:9], [], set()),
+    ],
+)
+def test_a_plateau_and_overfitting(losses: list[float], validation: list[float], found: set[str]) -> None:
+    assert set(kinds(*trained(losses, validation))) == found
+
+
+def test_they_say_which_epoch_was_best() -> None:
+    found = kinds(*trained(FALLING[:12], [0.5, 0.4, 0.3, *[0.4] * 9]))
+    assert found["overfitting"].startswith(
+        "The model is overfitting: val_loss was 0.3 in epoch 3 and is 0.4 now, while the loss improves."
+    )
+    found = kinds(*trained([0.2] * 13, [0.4, 0.3, *[0.31] * 11]))
+    assert found["plateau"].startswith("val_loss has not improved for 11 epochs; the best is 0.3 in epoch 2.")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        ([60, 60, 60, 200], "Epoch 4 took 200 s; the others took about 60 s."),
+        ([60, 60, 60, 100], ""),
+        ([1, 1, 1, 9], ""),  # a few seconds are no reason
+        ([60, 60, 200], ""),
+        ([60, 60, 60, 200, 60], ""),
+    ],
+)
+def test_a_slow_epoch(seconds: list[float], text: str) -> None:
+    found = kinds(*(epoch(number, 1.0, seconds=one) for number, one in enumerate(seconds, 1)))
+    assert found.get("slow_epoch", "").startswith(text)
+    assert bool(found) == bool(text)
+
+
+@pytest.mark.parametrize(
+    ("free", "weights", "alerts"),
+    [(2 << 30, 1000, False), (1 << 29, 1000, True), (5 << 30, 1 << 30, True), (None, 1000, False)],
+)
+def test_a_disk_that_fills_up(free: int | None, weights: int, alerts: bool) -> None:
+    state = RunState(model=ModelBuilt("small", 1, 1, weights, 1))
+    assert bool(disk(state, free)) == alerts
+
+
+@pytest.fixture
+def recorder(tmp_path: Path) -> Iterator[Recorder]:
+    run = create_run("watched", tmp_path)
+    journal = JournalWriter(run.journal)
+    yield Recorder(run, journal)
+    journal.close()
+
+
+def test_an_alert_is_written_once_until_it_holds_again(recorder: Recorder) -> None:
+    calm, spike = within(4, 0.5), within(4, 3.0)
+    with AlertWatch(recorder, Alerts()):
+        events: list[Event] = [FIT, *trained([1.0, 0.5, 0.4]), calm, spike, spike, calm, spike]
+        for event in events:
+            recorder.emit(event)
+    recorder.journal.flush()
+    assert [(alert.kind, alert.epoch, alert.step) for alert in all_of(recorder.run, Alerted)] == [("spike", 4, 35)] * 2
+
+
+@pytest.mark.parametrize(
+    ("nan", "alerts", "stops"), [("stop", [True], True), ("warn", [False], False), ("off", [], False)]
+)
+def test_nan_stops_the_run_if_asked_to(recorder: Recorder, nan: Any, alerts: list[bool], stops: bool) -> None:
+    with AlertWatch(recorder, Alerts(nan=nan)):
+        recorder.emit(within(1, NAN))
+    recorder.journal.flush()
+    assert [alert.stops for alert in all_of(recorder.run, Alerted)] == alerts
+    assert recorder.should_stop() == stops
+    assert len(all_of(recorder.run, StopRequested)) == stops
+
+
+def test_each_alert_can_be_switched_off(recorder: Recorder) -> None:
+    off: dict[str, Any] = dict.fromkeys(["spike", "plateau", "overfitting", "slow_epoch", "input", "disk"], False)
+    with AlertWatch(recorder, Alerts(nan="off", **off), free=lambda _: 1):
+        events: list[Event] = [FIT, *trained([1.0, 0.5, 0.4, 9.0, NAN])]
+        for event in [*events, *(epoch(n, 1, 1, 99.0 * n) for n in range(6, 30))]:
+            recorder.emit(event)
+        recorder.emit(HostSampled(0, "here", 1.0, None, None, None, None))
+    assert not all_of(recorder.run, Alerted)
+
+
+def test_the_disk_is_looked_at_now_and_then(recorder: Recorder) -> None:
+    looks: list[float] = []
+    times = iter([0.0, 1.0, 31.0])
+
+    def free(_: Any) -> int:
+        looks.append(0)
+        return 1
+
+    with AlertWatch(recorder, Alerts(), free=free, clock=lambda: next(times)):
+        for _ in range(3):
+            recorder.emit(HostSampled(0, "here", 1.0, None, None, None, None))
+    recorder.journal.flush()
+    assert len(looks) == 2
+    assert [alert.kind for alert in all_of(recorder.run, Alerted)] == ["disk"]
+
+
+class Server(ThreadingHTTPServer):
+    """A real server that keeps what is posted, and answers as it is told."""
+
+    def __init__(self) -> None:
+        self.posted: list[dict[str, Any]] = []
+        self.answers: list[int] = []
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/secret/hook"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.posted.append({"path": self.path, "type": self.headers["Content-Type"]} | content)
+        answer = self.server.answers.pop(0) if self.server.answers else 200
+        self.send_response(answer)
+        if answer == 302:
+            self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with Server() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def alert(step: int = 35) -> Alerted:
+    return Alerted("spike", "The loss jumped.", 4, step)
+
+
+def test_an_alert_is_posted_as_json_and_its_address_is_in_no_journal(recorder: Recorder, server: Server) -> None:
+    config = small_config(alerts={"webhook": server.url})
+    webhook = Webhook(server.url, "my-run", 10, recorder.notice)
+    with AlertWatch(recorder, config.alerts, webhook):
+        recorder.emit(alert())
+        recorder.emit(within(1, NAN))
+    assert [post["kind"] for post in server.posted] == ["spike", "nan"], "its own alerts once, too"
+    assert server.posted[:1] == [
+        {
+            "path": "/secret/hook",
+            "type": "application/json",
+            "text": "my-run: The loss jumped.",
+            "run": "my-run",
+            "kind": "spike",
+            "message": "The loss jumped.",
+            "epoch": 4,
+            "step": 35,
+            "stops": False,
+        }
+    ]
+    assert journal_values(config)["alerts"]["webhook"] == "http://127.0.0.1/…"
+    recorder.journal.flush()
+    assert b"secret" not in recorder.run.journal.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("answers", "posts", "said"),
+    [
+        ([500, 429], 3, []),  # the third try succeeds
+        ([500, 500, 500], 3, ["An alert could not be sent to 127.0.0.1: it answered 500."]),
+        ([404], 1, ["An alert could not be sent to 127.0.0.1: it answered 404."]),
+        ([302], 1, ["An alert could not be sent to 127.0.0.1: it answered 302."]),
+    ],
+)
+def test_a_failure_is_tried_again_and_then_noticed(
+    server: Server, answers: list[int], posts: int, said: list[str]
+) -> None:
+    server.answers = list(answers)
+    notices: list[str] = []
+    webhook = Webhook(server.url, "my-run", 10, notices.append, pause_s=0.0)
+    webhook.send(alert())
+    webhook.close()
+    assert (len(server.posted), notices) == (posts, said)
+
+
+def test_a_server_that_is_not_there_is_noticed_once(server: Server) -> None:
+    server.shutdown()
+    server.server_close()
+    notices: list[str] = []
+    webhook = Webhook(server.url, "my-run", 10, notices.append, pause_s=0.0)
+    webhook.send(alert())
+    webhook.send(alert())
+    webhook.close()
+    assert notices == ["An alert could not be sent to 127.0.0.1: Connection refused."]
+
+
+def test_no_more_are_posted_per_minute_than_allowed_and_sending_never_waits(server: Server) -> None:
+    notices: list[str] = []
+    webhook = Webhook(server.url, "my-run", 2, notices.append)
+    for step in range(200):
+        webhook.send(alert(step))
+    wait_until(lambda: len(server.posted) == 2, "two posts")
+    webhook.close(timeout=0.0)
+    assert [post["step"] for post in server.posted] == [0, 1]
+    assert notices == ["An alert could not be sent to 127.0.0.1: too many alerts are waiting."]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "ftp://example.com/x",
+        "file:///etc/passwd",
+        "example.com",
+        "https://",
+        "https://me:pw@example.com",
+        "https://a b",
+    ],
+)
+def test_other_addresses_are_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"alerts\.webhook: must be an address such as https://example\.com/hook"):
+        small_config(alerts={"webhook": address})

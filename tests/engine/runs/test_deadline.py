@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+
+from tpu_console.engine.runs.deadline import Deadline, margin_s
+from tpu_console.engine.runs.events import BudgetSet, EpochEnded, Phase, PhaseStarted
+
+
+@pytest.mark.parametrize(
+    ("budget", "save", "validation", "step", "margin"),
+    [
+        (36_000, 0, 0, 0, 30),  # nothing is known yet
+        (60, 0, 0, 0, 3),
+        (36_000, 4, 0, 0, 30),
+        (36_000, 40, 0, 0, 120),
+        (36_000, 40, 60, 0.5, 181),
+    ],
+)
+def test_the_margin_grows_with_what_saving_took(
+    budget: float, save: float, validation: float, step: float, margin: float
+) -> None:
+    assert margin_s(budget, save, validation, step) == margin
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def ended(validation_s: float) -> EpochEnded:
+    return EpochEnded(1, 10, 10, 60.0, 60.0, 1.0, validation_s, 1.0, None, None, {"loss": 1.0})
+
+
+def test_a_run_stops_early_enough_for_its_own_saves_and_steps() -> None:
+    clock = Clock()
+    deadline = Deadline("1h", 3600.0, clock.now, clock)
+    assert deadline.event == BudgetSet(3600.0, 4600.0, "1h")
+    deadline.hear(PhaseStarted(Phase.COMPILING))
+    assert not deadline.is_reached()
+    clock.now += 500  # compiling is no step
+    deadline.hear(PhaseStarted(Phase.TRAINING))
+    for _ in range(3):
+        clock.now += 2
+        assert not deadline.is_reached()
+    deadline.hear(PhaseStarted(Phase.CHECKPOINTING))
+    clock.now += 50
+    deadline.hear(PhaseStarted(Phase.TRAINING))
+    deadline.hear(ended(validation_s=20.0))
+    assert deadline.save_s == 50
+    reached = []
+    for now in (4600 - 3 * 50 - 20 - 2 * 2 - 1, 4600 - 3 * 50 - 20 - 2 * 2):
+        deadline.hear(PhaseStarted(Phase.TRAINING))  # time that nobody looked at is no step either
+        clock.now = now
+        reached.append(deadline.is_reached())
+    assert reached == [False, True]

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import all_of, private_mode
+from tpu_console.engine.runs.events import Steering, StopAfter, StopRequested
+from tpu_console.engine.runs.heartbeat import Heartbeat, request_stop
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.requests import Action, ask, is_waiting, take_requests
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.stop_token import StopToken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NAME = "00000000000000000001-0123abcd.json"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return create_run("asked", tmp_path)
+
+
+def test_requests_are_private_files_and_are_taken_once_in_their_order(run: RunDirectory) -> None:
+    numbers = [ask(run, Steering.EPOCHS, "asked here", f"+{n}") for n in (1, 2)] + [ask(run, Steering.PAUSE, "there")]
+    assert {private_mode(path) for path in run.control.iterdir()} == {0o600}
+    assert is_waiting(run, numbers[0])
+    taken = take_requests(run)
+    assert [(one.action, one.by, one.value) for one in taken] == [
+        ("epochs", "asked here", "+1"),
+        ("epochs", "asked here", "+2"),
+        ("pause", "there", ""),
+    ]
+    assert [one.number for one in taken] == numbers
+    assert take_requests(run) == []
+    assert not is_waiting(run, numbers[0])
+
+
+def test_no_request_of_many_terminals_is_lost_or_doubled(run: RunDirectory) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        written = [pool.submit(ask, run, Steering.EPOCHS, "asked", "+1") for _ in range(64)]
+        taken = [pool.submit(take_requests, run) for _ in range(16)]
+    found = [one.number for future in taken for one in future.result()] + [one.number for one in take_requests(run)]
+    assert sorted(found) == sorted(future.result() for future in written)
+
+
+def _write(content: str | bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def _large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+
+
+HOSTILE = {
+    "empty": _write(""),
+    "no JSON": _write("pause"),
+    "not UTF-8": _write(b'{"action":"pause","by":"\xff"}'),
+    "a list": _write("[]"),
+    "nested": _write("[" * 100_000),
+    "no action": _write(json.dumps({"by": "me"})),
+    "an unknown action": _write(json.dumps({"action": "format", "by": "me"})),
+    "an action of another type": _write(json.dumps({"action": ["pause"], "by": "me"})),
+    "a value of another type": _write(json.dumps({"action": "epochs", "by": "me", "value": 3})),
+    "huge": _large,
+    "endless": lambda path: path.symlink_to("/dev/zero"),
+    "a pipe": os.mkfifo,
+    "a loop": lambda path: path.symlink_to(path.name),
+    "a folder": os.mkdir,
+}
+
+
+@pytest.mark.parametrize("make", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_request_is_removed_and_the_others_are_read(
+    run: RunDirectory, make: Callable[[Path], object]
+) -> None:
+    make(run.control / NAME)
+    ask(run, Steering.PAUSE, "asked")
+    assert [one.action for one in take_requests(run)] == ["pause"]
+    assert not list(run.control.iterdir())
+
+
+def test_control_characters_are_removed_and_other_files_stay(run: RunDirectory) -> None:
+    (run.control / NAME).write_text(
+        json.dumps({"action": "pause", "by": "\x1b]0;me\x07" * 99, "value": "\x1b[2J" * 99})
+    )
+    (run.control / "notes.txt").write_text("mine")
+    (request,) = take_requests(run)
+    assert request.by.isprintable()
+    assert request.value.isprintable()
+    assert len(request.by) <= 200
+    assert [path.name for path in run.control.iterdir()] == ["notes.txt"]
+
+
+class Asked(StopToken):
+    def hear(self, reason: str) -> None:
+        self.request(reason)
+
+
+def test_the_heartbeat_announces_a_stop_when_it_is_heard_and_passes_on_the_rest(run: RunDirectory) -> None:
+    journal, token = JournalWriter(run.journal), Asked()
+    heartbeat = Heartbeat(run, journal, token.hear, token)
+    ask(run, Action.STOP_AFTER_EPOCH, "asked first")
+    heartbeat.tick()
+    assert (token.reason, token.after_epoch) == (None, "asked first")
+    ask(run, Steering.PAUSE, "asked next")
+    ask(run, Action.END_NOW, "asked at once")
+    request_stop(run, "asked last")
+    heartbeat.tick()
+    assert [one.by for one in token.inbox.take()] == ["asked next"]
+    assert (token.reason, token.inbox.end_now) == ("asked last", "asked at once")
+    heartbeat.tick()
+    journal.flush()
+    assert all_of(run, StopRequested) == [
+        StopRequested("asked first", StopAfter.EPOCH),
+        StopRequested("asked last", StopAfter.STEP),
+    ]
+    journal.close()
+
+
+def test_a_stop_after_the_epoch_takes_effect_at_its_end(run: RunDirectory) -> None:
+    token, reasons = StopToken(), list[str | None]()
+    token.end_epoch()
+    reasons.append(token.reason)
+    assert token.request_after_epoch("asked")
+    reasons.append(token.reason)
+    token.end_epoch()
+    assert [*reasons, token.reason] == [None, None, "asked"]
+    assert not token.request("again")
+
+
+def test_several_hosts_agree_on_a_stop_before_it_is_announced() -> None:
+    token, heard = StopToken(), list[str]()
+    token.listen(heard.append)
+    assert not token.request_after_epoch("asked")
+    token.request("asked")
+    assert (heard, token.news()) == (["asked"], [])
+
+
+def test_a_folder_in_the_place_of_a_stop_request_stops_the_run_and_the_rest_goes_on(run: RunDirectory) -> None:
+    journal, token = JournalWriter(run.journal), Asked()
+    heartbeat = Heartbeat(run, journal, token.hear, token)
+    run.stop_request.mkdir()
+    ask(run, Steering.PAUSE, "asked")
+    heartbeat.tick()
+    assert token.reason == "asked by a control file"
+    assert [one.action for one in token.inbox.take()] == ["pause"]
+    journal.close()

@@ -1,0 +1,178 @@
+"""A run that was interrupted and resumed ends like one that was left alone."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from tests import chaos
+from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, wait_until
+from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.process.launch import RunningError
+from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
+from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFinished, RunResumed
+from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.training.checkpoints import check_same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A run that nothing interrupts."""
+    return run_host(chaos.chaos_config(), tmp_path_factory.mktemp("whole"))
+
+
+class Variable(NamedTuple):
+    """What a comparison with a checkpoint needs of a variable."""
+
+    path: str
+    shape: tuple[int, ...]
+
+
+def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
+    """Copy a finished run as if its machine had lost power after the last checkpoint but one, and return its epoch."""
+    copy = RunDirectory(shutil.copytree(run.path, folder / run.path.name))
+    newest = newest_checkpoint(copy)
+    assert newest is not None
+    newest[0].unlink()
+    before = newest_checkpoint(copy)
+    assert before is not None
+    epoch = before[1].epoch
+    lines = copy.journal.read_bytes().splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if b'"type":"EpochEnded"' in line]
+    # An epoch more is in the journal than in the checkpoint, and a line that was being written.
+    copy.journal.write_bytes(b"".join(lines[: ends[epoch] + 1]) + b'{"v":1,"t":')
+    for path in (copy.model, copy.history, copy.summary):
+        path.unlink()
+    return copy, epoch
+
+
+@pytest.mark.parametrize(
+    ("backend", "accelerator"), [("tensorflow", "cpu"), ("tensorflow", "sim:2"), ("jax", "cpu"), ("jax", "sim:2")]
+)
+def test_a_resumed_run_equals_the_uninterrupted_one(
+    tmp_path: Path, whole: RunDirectory, backend: str, accelerator: str
+) -> None:
+    run = whole
+    if (backend, accelerator) != ("tensorflow", "cpu"):
+        changes = {"backend": backend, "accelerator": accelerator, "epochs": 4}
+        run = run_host(chaos.chaos_config().model_copy(update=changes), tmp_path / "whole")
+    copy, epoch = lost_power(run, tmp_path)
+    prepared = prepare_resumption(copy)
+    assert prepared.start().wait(LIMIT_S) == 0, copy.log.read_text()[-3000:]
+    chaos.check_same(copy, run)
+    resumed = the(copy, RunResumed) if not epoch else RunFollower(copy).catch_up().state.resumed[0]
+    assert resumed.epoch == epoch
+    for path in (copy.model, copy.history, copy.summary):
+        assert path.is_file()
+    assert copy.history.read_text().count("\n") == len(chaos.losses(run)) + 1
+
+
+def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
+    run = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 2, 12.0, random.Random(1))
+    chaos.check_same(run, whole)
+
+
+def test_a_stopped_run_goes_on_within_the_epoch(
+    tmp_path: Path, whole: RunDirectory, start: Callable[[RunConfig], Host]
+) -> None:
+    host = start(chaos.chaos_config())
+    wait_until(lambda: has(host.run, EpochEnded), "the first epoch")
+    with pytest.raises(RunningError, match="still training"):
+        prepare_resumption(host.run)
+    host.send(signal.SIGTERM)
+    assert host.wait() == 0
+    assert the(host.run, RunFinished).outcome == "stopped"
+    at = newest_checkpoint(host.run)
+    assert at is not None
+    assert at[1].step == max(event.step for event in all_of(host.run, EpochEnded))
+    process = prepare_resumption(host.run).start()
+    with pytest.raises(RunningError, match="still training"):
+        prepare_resumption(host.run)
+    assert process.wait(LIMIT_S) == 0
+    chaos.check_same(host.run, whole)
+
+
+def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Path) -> None:
+    copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
+    newest = newest_checkpoint(copy)
+    assert newest is not None
+    path, _ = newest
+    data = path.read_bytes()
+    for damaged in (data[:-1], data + b"0", data[:200], b"", data[:300] + b"\0" + data[301:], b"\n\n" + data):
+        path.write_bytes(damaged)
+        chosen = newest_checkpoint(copy)
+        assert chosen is not None
+        assert chosen[0] != path
+    path.write_bytes(data)
+    assert newest_checkpoint(copy) == newest
+    header, arrays = read_checkpoint(path)
+    assert {"trainable", "non_trainable", "optimizer", "metrics", "best"} == arrays.keys()
+    assert header.patience["best"] > 0
+
+
+def test_a_finished_run_trains_on_with_more_epochs(whole: RunDirectory, tmp_path: Path) -> None:
+    copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
+    with pytest.raises(FinishedError, match=r"has finished.*--epochs 32"):
+        prepare_resumption(copy)
+    prepared = prepare_resumption(copy, [("epochs", 17), ("batch_size", 64)])
+    assert prepared.changes == ("batch_size: 32 → 64", "epochs: 16 → 17")
+    assert prepared.start().wait(LIMIT_S) == 0, copy.log.read_text()[-3000:]
+    state = RunFollower(copy).catch_up().state
+    assert isinstance(state.end, RunFinished)
+    assert len(state.epochs) == 17
+    assert all_of(copy, FitStarted)[-1].global_batch == 64
+    assert state.epochs[-1].step == state.epochs[-2].step + 22
+
+
+def test_another_model_is_refused(whole: RunDirectory, tmp_path: Path) -> None:
+    copy, _ = lost_power(whole, tmp_path)
+    with pytest.raises(ConsoleError, match=r"model_options.filters cannot change from \[4\] to \[8\]"):
+        prepare_resumption(copy, [("model_options.filters", [8])])
+    header = newest_checkpoint(copy)
+    assert header is not None
+    kernel, *others = [saved for saved in header[1].arrays if saved.group == "trainable"]
+    wider = [Variable(kernel.name, (3, 3, 1, 5)), *(Variable(saved.name, saved.shape) for saved in others)]
+    with pytest.raises(DataError, match=r"another model: .*kernel has shape \(3, 3, 1, 5\), and \(3, 3, 1, 4\) in the"):
+        check_same(header[1], "trainable", wider)
+    with pytest.raises(DataError, match=r"there are 5 trainable variables, and 6 in the checkpoint"):
+        check_same(header[1], "trainable", [Variable(saved.name, saved.shape) for saved in (kernel, *others)][:-1])
+
+
+def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
+    host = Host(small_config(), tmp_path, start=False)
+    prepared = prepare_resumption(host.run)
+    assert (prepared.checkpoint, prepared.at) == ("", None)
+    with pytest.raises(RunningError, match="still training"):
+        prepare_resumption(host.run)
+    prepared.give_up()
+    prepare_resumption(host.run).give_up()
+
+
+def test_a_notebooks_run_says_who_can_train_it(tmp_path: Path) -> None:
+    with pytest.raises(ConsoleError, match="trained by a notebook or script"):
+        prepare_resumption(create_run("mine", tmp_path))
+
+
+def test_the_newest_run_of_a_name_is_found(tmp_path: Path) -> None:
+    def made(name: str) -> Any:
+        return Host(small_config(name=name), tmp_path, start=False).run
+
+    made("mine")
+    newest = made("mine")
+    made("mine-other")
+    assert newest_run_named("mine", tmp_path) == newest
+    assert newest_run_named("yours", tmp_path) is None

@@ -1,0 +1,141 @@
+"""Steering in the training thread; `tests/tui/commands/test_steering.py` does it from the command line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import LIMIT_S, Host, all_of, has, small_config, the, wait_until
+from tpu_console.engine.process.launch import prepare_run, start_host
+from tpu_console.engine.process.resume import prepare_resumption
+from tpu_console.engine.process.thread import EngineThread
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    Phase,
+    PhaseStarted,
+    Progress,
+    RunFinished,
+    RunSource,
+    Steered,
+    Steering,
+    StopRequested,
+)
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.requests import Action, Request, ask
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+ENDLESS = """
+import numpy as np
+import tensorflow as tf
+
+def data():
+    x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
+    rows = tf.data.Dataset.from_tensor_slices((x, np.arange(64) % 3))
+    return rows, rows.repeat(10**9)
+"""
+
+
+def engine(folder: Path, **changes: Any) -> tuple[EngineThread, RunDirectory]:
+    config = small_config(**changes)
+    run = prepare_run(config, folder / "runs")
+    return EngineThread(run, config, JournalWriter(run.journal), source=RunSource.IN_PROCESS), run
+
+
+@pytest.mark.slow
+def test_a_stop_is_heard_in_a_validation_that_would_take_years(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(ENDLESS, encoding="utf-8")
+    thread, run = engine(tmp_path, dataset=f"{tmp_path}/mine.py:data", model_options={"hidden": [4]}, epochs=3)
+    thread.start()
+    wait_until(lambda: Phase.VALIDATING in [event.phase for event in all_of(run, PhaseStarted)], "validation")
+    thread.request_stop("asked by a test")
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    # A part of a validation says nothing about the epoch.
+    assert set(the(run, EpochEnded).logs) == {"loss", "accuracy"}
+    assert the(run, StopRequested).reason == "asked by a test"
+    assert (the(run, RunFinished).outcome, run.model.exists(), run.report.exists()) == ("stopped", True, False)
+
+
+def asked(*requests: tuple[Steering, str], folder: Path, **changes: Any) -> RunDirectory:
+    """A run that found requests when it began to train."""
+    thread, run = engine(folder, **changes)
+    for number, (action, value) in enumerate(requests):
+        thread.stop_token.inbox.put(Request(action, "asked by a test", value, str(number)))
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    return run
+
+
+@pytest.mark.slow
+def test_what_cannot_be_done_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    run = asked(
+        (Steering.LEARNING_RATE, "0.1"),
+        (Steering.LEARNING_RATE, "nan"),
+        (Steering.EPOCHS, "9" * 30),
+        (Steering.CONTINUE, ""),
+        (Steering.EPOCHS, "2"),
+        folder=tmp_path,
+        epochs=5,
+        optimizer={"learning_rate": 0.01, "schedule": "cosine"},
+    )
+    assert [event.refused for event in all_of(run, Steered)] == [
+        "the learning rate follows a schedule (cosine), and only a constant one can be changed",
+        "'nan' is not a learning rate such as 0.001",
+        f"a run cannot have {int('9' * 30):,} epochs",
+        "the run is not paused",
+        "",
+    ]
+    # Three epochs fewer: not a stop, but all epochs that were asked for.
+    assert len(all_of(run, EpochEnded)) == 2
+    assert (the(run, RunFinished).outcome, the(run, RunFinished).reason) == ("completed", "all epochs are done")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["tensorflow", "jax"])
+def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_both_backends(tmp_path: Path, backend: str) -> None:
+    config = small_config(epochs=1, accelerator="sim:2", backend=backend, batch_size=64)
+    host = Host(config, tmp_path, start=False)
+    ask(host.run, Steering.LEARNING_RATE, "asked by a test", "0.02")
+    ask(host.run, Steering.EPOCHS, "asked by a test", "+1")
+    host.process = start_host(host.run)
+    try:
+        assert host.wait() == 0
+    finally:
+        host.kill()
+    done = [(event.action, event.before, event.after, event.refused) for event in all_of(host.run, Steered)]
+    assert done == [
+        ("learning_rate", pytest.approx(0.001), pytest.approx(0.02), ""),
+        ("epochs", 1.0, 2.0, ""),
+    ]
+    # On JAX this value comes back from the compiled step, so the step has used it.
+    assert [event.learning_rate for event in all_of(host.run, EpochEnded)] == pytest.approx([0.02, 0.02])
+    steps = [event.step for event in all_of(host.run, Progress)]
+    assert steps == sorted(set(steps))
+    assert has(host.run, RunFinished)
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_epochs_that_were_added_and_forgets_old_requests(tmp_path: Path) -> None:
+    run = prepare_run(small_config(epochs=2), tmp_path / "runs")
+    journal = JournalWriter(run.journal)
+    journal.write(FitStarted(2, 44, 32, 32, 1))
+    for after, refused in ((5.0, ""), (9.0, "no")):
+        journal.write(Steered(Steering.EPOCHS, "asked", 1, 3, 0.1, 2.0, after, refused))
+    journal.close()
+    ask(run, Action.END_NOW, "asked of the process that is gone")
+    resumption = prepare_resumption(run)
+    assert (resumption.config.epochs, resumption.changes) == (5, ("epochs: 2 → 5",))
+    process = resumption.start()
+    try:
+        assert process.wait(LIMIT_S) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert [event.epoch for event in all_of(run, EpochEnded)] == [1, 2, 3, 4, 5]

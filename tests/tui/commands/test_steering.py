@@ -1,0 +1,221 @@
+"""Steering a run that trains from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.helpers import (
+    LIMIT_S,
+    BeatingProcess,
+    Host,
+    all_of,
+    events_of,
+    has,
+    run_host,
+    small_config,
+    the,
+    timed_events_of,
+    wait_until,
+)
+from tests.tui.commands.test_runs import DONE, FIT, make_run
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
+from tpu_console.engine.runs.events import (
+    BudgetSet,
+    EpochEnded,
+    FitStarted,
+    Phase,
+    PhaseStarted,
+    Progress,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Steered,
+    StopRequested,
+)
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.storage.paths import runs_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+STEPS, EPOCHS = 100, 2
+
+
+@pytest.fixture
+def host(private_home: Any) -> Iterator[Host]:
+    """A host process that trains two epochs; batches are so small that an epoch takes a moment."""
+    config = small_config(batch_size=1, steps_per_epoch=STEPS, epochs=EPOCHS, optimizer={"learning_rate": 0.001})
+    host = Host(config, runs_folder())
+    yield host
+    host.kill()
+
+
+def answered(run: RunDirectory, action: str) -> list[Steered]:
+    return [event for event in all_of(run, Steered) if event.action == action]
+
+
+@pytest.mark.slow
+def test_a_run_is_paused_changed_continued_and_stopped_after_an_epoch(host: Host, call: Any) -> None:
+    run = host.run
+    wait_until(lambda: has(run, RunStarted), "the run to start")
+    # Asked before training begins, so that the run is paused before its first step, however fast it is.
+    call("pause", run.run_id)
+    wait_until(lambda: answered(run, "pause"), "a pause")
+    code, _, err = call("pause", run.run_id)
+    assert (code, err) == (1, f"Error: {run.run_id}: pause refused: the run is already paused.\n")
+    for assignment, change in {
+        "epochs=+3": "epochs 2 → 5",
+        "epochs=+400": "epochs 5 → 405",
+        "learning_rate=1e-4": "learning rate 0.001 → 1e-4",
+    }.items():
+        code, out, _ = call("set", run.run_id, assignment)
+        assert (code, out) == (0, f"{run.run_id}: {change}, at step 0.\n")
+    for assignment, why in {
+        "epochs=0": "a run cannot have 0 epochs",
+        "epochs=many": "'many' is not a number of epochs such as 20 or +5",
+        "learning_rate=-1": "'-1' is not a learning rate such as 0.001",
+    }.items():
+        code, _, err = call("set", run.run_id, assignment)
+        assert code == 1
+        assert why in err
+    assert "no step has been done yet" in call("checkpoint", run.run_id)[2]
+    assert not has(run, Progress)
+    assert call("continue", run.run_id)[:2] == (0, f"{run.run_id}: continued, at step 0.\n")
+    # Two epochs were asked for; the third shows that `fit` went on.
+    wait_until(lambda: len(all_of(run, EpochEnded)) >= EPOCHS + 1, "an added epoch")
+
+    def is_saved() -> bool:
+        """Save within an epoch: while it validates, that is refused."""
+        codes = [call(command, run.run_id)[0] for command in ("pause", "checkpoint", "continue")]
+        return codes == [0, 0, 0]
+
+    wait_until(is_saved, "a checkpoint")
+    assert newest_checkpoint(run) is not None
+    code, out, _ = call("stop", run.run_id, "--after", "epoch")
+    assert (code, out) == (0, f"Stopping {run.run_id} after this epoch; the model will be saved.\n")
+    assert host.wait() == 0
+
+    epochs = all_of(run, EpochEnded)
+    assert [event.epoch for event in epochs] == [*range(1, len(epochs) + 1)]
+    assert [event.step for event in epochs] == [STEPS * event.epoch for event in epochs]
+    assert [event.learning_rate for event in epochs] == pytest.approx([1e-4] * len(epochs))
+    assert "val_loss" in epochs[-1].logs
+    assert EPOCHS < len(epochs) < 405
+    end = the(run, RunFinished)
+    assert (end.outcome, end.reason) == ("stopped", "requested with tpu-console stop")
+    assert the(run, StopRequested) == StopRequested("requested with tpu-console stop", "epoch")
+    assert all_of(run, FitStarted)[-1].epochs == 405
+    assert not list(run.control.iterdir())
+
+    # The pause is a phase, and in no time of training.
+    began, ended, *_ = (
+        at for at, event in timed_events_of(run) if isinstance(event, Steered) and event.action in {"pause", "continue"}
+        and not event.refused
+    )  # fmt: skip
+    phases = [event.phase for event in all_of(run, PhaseStarted)]
+    assert phases.index(Phase.PAUSED) < phases.index(Phase.TRAINING)
+    written = next(at for at, event in timed_events_of(run) if isinstance(event, EpochEnded))
+    first = epochs[0]
+    fit_began = next(at for at, event in timed_events_of(run) if isinstance(event, FitStarted))
+    assert first.elapsed_s <= written - fit_began - (ended - began) + 0.5
+
+    out = call("attach", run.run_id)[1]
+    assert "steered      epochs 2 → 5 from step 0, requested with tpu-console set" in out
+    assert "stopping     requested with tpu-console stop; after this epoch" in out
+    out = call("show", run.run_id)[1]
+    assert "\nSteering\n  paused at step 0, requested with tpu-console pause\n" in out
+    assert json.loads(call("show", run.run_id, "--json")[1])["steered"][0]["action"] == "pause"
+    assert call("pause", run.run_id)[:2] == (0, f"{run.run_id} is not training: stopped.\n")
+
+
+@pytest.mark.slow
+def test_a_run_is_killed_at_once(host: Host, call: Any) -> None:
+    run = host.run
+    wait_until(lambda: has(run, RunStarted), "the run to start")
+    code, _, err = call("stop", run.run_id, "--now")
+    assert code == 2
+    assert "add --yes" in err
+    assert call("stop", run.run_id, "--now", "--yes")[:2] == (0, f"Killed {run.run_id}; its checkpoints are kept.\n")
+    assert host.wait() == 1
+    what = "A request to end it now (requested with tpu-console stop --now) ended the run before it could be saved."
+    assert the(run, RunFailed).what == what
+    assert events_of(run)[-1] == the(run, RunFailed)
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("set", "epochs"), ("set", "batch_size=3"), ("set", "a", "b", "epochs=3"), ("set", "epochs="), ("set",)],
+)
+def test_set_says_what_it_takes(call: Any, args: tuple[str, ...]) -> None:
+    code, _, err = call(*args)
+    assert code == 2
+    assert "KEY=VALUE" in err or "Write [RUN] epochs=N" in err
+
+
+def test_a_notebooks_run_can_only_be_stopped(call: Any) -> None:
+    run = make_run(RunStarted("mine", "notebook", 1, "here"), FIT, label="mine")
+    write_heartbeat(run, os.getpid())
+    for args in (("pause",), ("set", "epochs=+1"), ("stop", "--after", "epoch")):
+        code, _, err = call(*args)
+        assert code == 1
+        assert "trains in a notebook" in err
+    assert not list(run.control.iterdir())
+
+
+def test_a_run_that_has_ended_is_not_asked(call: Any) -> None:
+    run = make_run(DONE)
+    assert call("set", run.run_id, "epochs=+1")[1] == f"{run.run_id} is not training: finished.\n"
+    assert not list(run.control.iterdir())
+
+
+@pytest.mark.slow
+def test_a_run_stops_in_time_for_its_budget_and_is_saved(private_home: Any, call: Any) -> None:
+    # Starting takes longer than this budget, so the run stops after its first execution.
+    run = run_host(small_config(batch_size=1, epochs=50, budget="1s"), runs_folder())
+    end, budget = the(run, RunFinished), the(run, BudgetSet)
+    assert (end.outcome, end.reason) == ("stopped", "the time budget (1s) is nearly used up")
+    assert the(run, StopRequested).reason == end.reason
+    assert (budget.seconds, budget.limit) == (1.0, "1s")
+    assert (len(all_of(run, EpochEnded)), run.model.exists()) == (1, True)
+    out = call("attach", run.run_id)[1]
+    assert "\nbudget       1.00 s, until " in out
+    assert "\nstopped      the time budget (1s) is nearly used up (total " in out
+
+
+def test_a_process_that_does_not_respond_is_killed(private_home: Any, call: Any) -> None:
+    beating = BeatingProcess(create_run("frozen"))
+    try:
+        beating.freeze(30)
+        assert call("stop", "--now", "--yes")[:2] == (0, f"Killed {beating.run.run_id}; its checkpoints are kept.\n")
+        assert beating.process.wait(LIMIT_S) == -signal.SIGKILL
+    finally:
+        beating.kill()
+
+
+def test_a_process_that_cannot_be_seen_is_not_killed(call: Any) -> None:
+    run = make_run(RunStarted("far", "host", 1, "elsewhere"), FIT, label="far")
+    run.heartbeat.write_text(json.dumps({"pid": os.getpid(), "host": "elsewhere"}))
+    at = time.time() - 30
+    os.utime(run.heartbeat, (at, at))
+    code, _, err = call("stop", "--now", "--yes")
+    assert code == 1
+    assert "its process cannot be seen from here" in err
+
+
+def test_a_stop_says_what_the_run_does_first(call: Any) -> None:
+    run = make_run(RunStarted("busy", "host", 1, "here"), PhaseStarted(Phase.COMPILING), label="busy")
+    write_heartbeat(run, os.getpid())
+    out = call("stop")[1]
+    assert out.startswith(
+        f"Stopping {run.run_id} after its current steps; the model will be saved.\nFirst it is compiling ("
+    )
+    assert out.endswith(f" so far). To kill it instead: tpu-console stop {run.run_id} --now\n")

@@ -1,0 +1,98 @@
+"""`tpu-console resume`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..terminal.output import say
+from ..text.tables import labelled
+from .options import backend_option, complete_accelerator, complete_key, examples, json_option, run_argument
+from .preset_choice import parsed
+from .training import detached
+
+if TYPE_CHECKING:
+    from tpu_console.engine.process.resume import Resumption
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console resume",
+        "tpu-console resume 20261120-133100-digits-cnn",
+        "tpu-console resume digits --epochs 40",
+        "tpu-console resume digits --accelerator cpu --set optimizer.learning_rate=0.0005",
+    )
+)
+@run_argument
+@click.option(
+    "--set",
+    "assignments",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=complete_key,
+    help="Change a setting; repeatable. VALUE is TOML or plain text.",
+)
+@click.option("--epochs", type=int, metavar="N", help="Number of epochs, those already done included.")
+@click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
+@click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
+@backend_option
+@click.option("--detach", is_flag=True, help="Start in the background and return.")
+@json_option("Print the run's events, one JSON object per line.")
+def resume(
+    name: str | None,
+    assignments: tuple[str, ...],
+    epochs: int | None,
+    batch_size: int | None,
+    accelerator: str | None,
+    backend: str | None,
+    detach: bool,
+    as_json: bool,
+) -> int:
+    """Continue RUN after it stopped, crashed or was killed; by default the newest.
+
+    It goes on from its newest whole checkpoint, in the same folder and with the same curves, and ends as if it had
+    never been interrupted. Settings can change, except the model and the optimizer.
+    """
+    from tpu_console.engine.process.resume import prepare_resumption
+    from tpu_console.engine.runs.run_directory import find_run
+
+    options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator, "backend": backend}
+    changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
+    return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
+
+
+def resume_or_watch(run: RunDirectory, *, detach: bool, as_json: bool) -> int:
+    """Resume a run; watch it if it is training, and say so if it has finished.
+
+    Args:
+        run: The run.
+        detach: Return once it trains.
+        as_json: Print its events as JSON.
+    """
+    from tpu_console.engine.process.launch import RunningError
+    from tpu_console.engine.process.resume import FinishedError, prepare_resumption
+
+    from ..following.follow import FINISHED, follow
+
+    try:
+        prepared = prepare_resumption(run)
+    except RunningError:
+        return FINISHED if detach else follow(run, as_json=as_json)
+    except FinishedError as finished:
+        say([] if as_json else [finished.what])
+        return FINISHED
+    return _resume(prepared, detach=detach, as_json=as_json)
+
+
+def _resume(prepared: Resumption, *, detach: bool, as_json: bool) -> int:
+    from ..following.follow import follow
+
+    if not as_json:
+        say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
+    process = prepared.start()
+    times = prepared.earlier + 1
+    if detach:
+        return detached(prepared.run, process, as_json=as_json, resumed=times)
+    return follow(prepared.run, as_json=as_json, process=process, resumed=times)

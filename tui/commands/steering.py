@@ -1,0 +1,277 @@
+"""`tpu-console stop`, `pause`, `continue`, `checkpoint` and `set`: requests to a run that trains."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from tpu_console.engine.errors import ConsoleError, RunNotFoundError
+from tpu_console.engine.runs.events import RunFailed, RunFinished, RunSource, Steered, Steering, StopRequested
+from tpu_console.engine.runs.liveness import Liveness
+
+from ..terminal.output import say
+from ..text.steering import busy_text, change_text
+from .options import examples, run_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpu_console.engine.runs.journal import JournalReader
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    from ..following.overview import Details
+
+    Answer = Steered | StopRequested | RunFinished | RunFailed
+
+_ANSWER_S = 5.0
+"""Longest wait for a run's answer. It comes after the current execution, which takes about a third of a second."""
+
+_HEARD_S = 2.0
+"""The same for a stop, which is written down as soon as it is heard."""
+
+_LOOK_S = 0.1
+_KEYS = {"epochs": Steering.EPOCHS, "learning_rate": Steering.LEARNING_RATE}
+_DONE = "the run was asked, or has ended already"
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console stop",
+        "tpu-console stop 20261120-133100-digits-cnn --after epoch",
+        "tpu-console stop digits-cnn --now --yes",
+        done=_DONE,
+    )
+)
+@run_argument
+@click.option("--after", type=click.Choice(["step", "epoch"]), help="What to finish first. [default: step]")
+@click.option("--now", is_flag=True, help="Kill the process; unsaved work is lost. Asks first.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
+    """Stop RUN and save its model; by default the running one.
+
+    The run stops after its current steps or epoch; this command does not wait for that. `tpu-console resume RUN` goes
+    on later.
+    """
+    from tpu_console.engine.runs.heartbeat import request_stop
+    from tpu_console.engine.runs.requests import Action, ask
+
+    if now and after:
+        raise click.UsageError("--now and --after exclude each other.")
+    details = _the_run(name)
+    if not details.status.is_live:
+        return _not_training(details)
+    run, by = details.run, "requested with tpu-console stop"
+    if now:
+        return _kill(details, asks=not yes)
+    reader = _read_to_the_end(run)
+    if after == "epoch":
+        _require_engine(details)
+        ask(run, Action.STOP_AFTER_EPOCH, by)
+    else:
+        request_stop(run, by)
+    if _is_silent(details):
+        say(_asked_in_silence(details))
+        return 0
+    what = "this epoch" if after == "epoch" else "its current steps"
+    say([f"Stopping {run.run_id} after {what}; the model will be saved."])
+    answer = _answer(
+        reader, lambda event: not isinstance(event, Steered) or event.action == Action.STOP_AFTER_EPOCH, _HEARD_S
+    )
+    if isinstance(answer, Steered) and answer.refused:
+        raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
+    if details.state.phase != "validating" and (busy := busy_text(details.state, time.time())) and after != "epoch":
+        say([f"First {busy}. To kill it instead: tpu-console stop {run.run_id} --now"])
+    return 0
+
+
+@click.command(epilog=examples("tpu-console pause", "tpu-console pause digits-cnn", done=_DONE))
+@run_argument
+def pause(name: str | None) -> int:
+    """Pause RUN, by default the running one.
+
+    It keeps its devices and memory. `tpu-console continue` lets it go on.
+    """
+    return _steer(name, Steering.PAUSE, "pause")
+
+
+@click.command("continue", epilog=examples("tpu-console continue", done=_DONE))
+@run_argument
+def continue_(name: str | None) -> int:
+    """Let RUN go on after a pause; by default the running one."""
+    return _steer(name, Steering.CONTINUE, "continue")
+
+
+@click.command(epilog=examples("tpu-console checkpoint", done=_DONE))
+@run_argument
+def checkpoint(name: str | None) -> int:
+    """Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."""
+    return _steer(name, Steering.CHECKPOINT, "checkpoint")
+
+
+@click.command(
+    "set",
+    epilog=examples(
+        "tpu-console set epochs=+5",
+        "tpu-console set digits-cnn epochs=30",
+        "tpu-console set digits-cnn learning_rate=1e-4",
+        done=_DONE,
+    ),
+)
+@click.argument("words", metavar="[RUN] KEY=VALUE", nargs=-1, required=True)
+def set_(words: tuple[str, ...]) -> int:
+    """Change RUN while it trains; by default the running one.
+
+    epochs=20, epochs=+5 or epochs=-5 changes how many epochs it trains. learning_rate=VALUE takes effect with the next
+    execution, unless the learning rate follows a schedule.
+    """
+    *names, assignment = words
+    key, equals, value = assignment.partition("=")
+    if len(names) > 1 or not equals or key not in _KEYS or not value:
+        raise click.UsageError("Write [RUN] epochs=N, epochs=+N or learning_rate=VALUE.")
+    return _steer(names[0] if names else None, _KEYS[key], "set", value)
+
+
+def _steer(name: str | None, action: Steering, command: str, value: str = "") -> int:
+    """Write a request, and wait a moment for its answer."""
+    from tpu_console.engine.runs.requests import ask
+
+    details = _the_run(name)
+    if not details.status.is_live:
+        return _not_training(details)
+    _require_engine(details)
+    run, reader = details.run, _read_to_the_end(details.run)
+    number = ask(run, action, f"requested with tpu-console {command}", value)
+    answer = None if _is_silent(details) else _answer(reader, lambda e: isinstance(e, Steered) and e.request == number)
+    if isinstance(answer, Steered) and answer.refused:
+        raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
+    if isinstance(answer, Steered):
+        say([f"{run.run_id}: {change_text(answer)}, at step {answer.step:,}."])
+    elif answer is not None:
+        raise ConsoleError(f"{run.run_id} ended before it read the request.")
+    else:
+        busy = busy_text(details.state, time.time()) or "it has not answered yet"
+        say([f"{run.run_id} will carry this out between two executions; {busy}."])
+    return 0
+
+
+def _the_run(name: str | None) -> Details:
+    from tpu_console.engine.runs.run_directory import find_run
+
+    from ..following.overview import read_details
+
+    return read_details(find_run(name) if name else _the_live_run())
+
+
+def _not_training(details: Details) -> int:
+    say([f"{details.run.run_id} is not training: {details.status}."])
+    return 0
+
+
+def _require_engine(details: Details) -> None:
+    """Refuse a run in a notebook, whose `fit` is not ours."""
+    started = details.state.started
+    if started is not None and started.source == RunSource.NOTEBOOK:
+        raise ConsoleError(f"{details.run.run_id} trains in a notebook, so it can only be stopped after a step.")
+
+
+def _is_silent(details: Details) -> bool:
+    from ..following.overview import Status
+
+    return details.status is Status.SILENT
+
+
+def _read_to_the_end(run: RunDirectory) -> JournalReader:
+    from tpu_console.engine.runs.journal import JournalReader
+
+    reader = JournalReader(run.journal)
+    while reader.read():
+        pass
+    return reader
+
+
+def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: float = _ANSWER_S) -> Answer | None:
+    """Wait for the run's answer, or its end; None if there is none in time."""
+    from tpu_console.engine.runs.journal import decode
+
+    deadline = time.monotonic() + limit_s
+    while True:
+        for record in reader.read():
+            event = decode(record)
+            if isinstance(event, RunFinished | RunFailed):
+                return event
+            if isinstance(event, Steered | StopRequested) and is_it(event):
+                return event
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(_LOOK_S)
+
+
+def _kill(details: Details, *, asks: bool) -> int:
+    """End the process of a run: it does so itself, with a last event, or else it is killed if it is on this machine."""
+    from tpu_console.engine.runs.liveness import watch_once
+    from tpu_console.engine.runs.requests import Action, ask
+
+    run, started = details.run, details.state.started
+    if started is not None and started.source != RunSource.PROCESS:
+        raise ConsoleError(f"{run.run_id} has no process of its own; only `tpu-console stop` can end it.")
+    if asks:
+        if not sys.stdin.isatty():
+            raise click.UsageError("--now asks before it kills; without a terminal, add --yes.")
+        click.confirm(f"Kill {run.run_id}? Work since its last checkpoint is lost.", abort=True, err=True)
+    reader = _read_to_the_end(run)
+    ask(run, Action.END_NOW, "requested with tpu-console stop --now")
+    limit_s = 0.0 if _is_silent(details) else _ANSWER_S
+    if _answer(reader, lambda _: False, limit_s) is None and watch_once(run).look().liveness is not Liveness.DEAD:
+        _kill_here(run)
+    say([f"Killed {run.run_id}; its checkpoints are kept."])
+    return 0
+
+
+def _kill_here(run: RunDirectory) -> None:
+    """Kill the process that the heartbeat names, if it is seen from here to be that one."""
+    from tpu_console.engine.machine.process_identity import Sight, look_for
+    from tpu_console.engine.runs.liveness import LARGEST_HEARTBEAT
+    from tpu_console.engine.storage.files import read_json
+
+    try:
+        beat = read_json(run.heartbeat, LARGEST_HEARTBEAT)
+    except (OSError, ValueError):
+        beat = None
+    if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING:
+        raise ConsoleError(
+            f"{run.run_id} does not respond, and its process cannot be seen from here.",
+            remedy="Kill it on the machine where it runs; `tpu-console show` names it.",
+        )
+    os.kill(beat["pid"], signal.SIGKILL)
+
+
+def _asked_in_silence(details: Details) -> list[str]:
+    from ..text.silence import STOP_PENDING, silent_text
+
+    lines = [f"{details.run.run_id} is {silent_text(details.life.silent_s)}; {STOP_PENDING}."]
+    if details.state.started is not None:
+        process = f"process {details.state.started.pid} on {details.state.started.host}"
+        lines.append(f"If it never responds, kill {process}; unsaved work is lost.")
+    return lines
+
+
+def _the_live_run() -> RunDirectory:
+    from tpu_console.engine.runs.liveness import watch_once
+    from tpu_console.engine.runs.run_directory import list_runs
+
+    from ..following.overview import read_overviews
+
+    # Check processes first: this avoids reading the journals of the many runs that have ended.
+    candidates = [run for run in list_runs() if watch_once(run).look().liveness is not Liveness.DEAD]
+    live = [overview.run for overview in read_overviews(candidates) if overview.status.is_live]
+    if not live:
+        raise RunNotFoundError("No run is training.", remedy="To list your runs: tpu-console runs")
+    if len(live) > 1:
+        names = ", ".join(run.run_id for run in live)
+        raise RunNotFoundError("Several runs are training.", remedy=f"Name one: {names}")
+    return live[0]

@@ -1,0 +1,65 @@
+"""What was asked of a run while it trained, and what needs attention, in words."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.runs.events import Steering, StopAfter
+
+from .numbers import duration, learning_rate
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.events import BudgetSet, Steered, StopRequested
+    from tpu_console.engine.runs.state import RunState
+
+_LATEST = 2e11  # the latest Unix time that a clock can show
+_NAMES: dict[str, str] = {Steering.LEARNING_RATE: "learning rate"}
+_DONE: dict[str, str] = {
+    Steering.PAUSE: "paused",
+    Steering.CONTINUE: "continued",
+    Steering.CHECKPOINT: "checkpoint saved",
+}
+
+
+def change_text(event: Steered) -> str:
+    """Say what was changed, such as ``epochs 10 → 15``, or why it was not."""
+    name = _NAMES.get(event.action, event.action.replace("_", " "))
+    if event.refused:
+        return f"{name} refused: {event.refused}"
+    if event.after is None:
+        return _DONE.get(event.action, name)
+    return f"{name} {_number(event, event.before)} → {_number(event, event.after)}"
+
+
+def steered_text(event: Steered) -> str:
+    """Say what was changed, from which step on and by whom."""
+    where = (
+        "" if event.refused else f" from step {event.step:,}" if event.after is not None else f" at step {event.step:,}"
+    )
+    return f"{change_text(event)}{where}, {event.by}"
+
+
+def _number(event: Steered, value: float | None) -> str:
+    if value is None:
+        return "?"
+    return learning_rate(value) if event.action == Steering.LEARNING_RATE else f"{value:,.0f}"
+
+
+def stop_text(event: StopRequested) -> str:
+    """Say who asked the run to stop, and when it will."""
+    return f"{event.reason}; after this epoch" if event.after == StopAfter.EPOCH else event.reason
+
+
+def busy_text(state: RunState, now: float) -> str:
+    """Say what a run does before it can react, such as ``it is compiling (1m 20s so far)``; empty if it trains."""
+    if state.phase in {"", "training", "paused"}:
+        return ""
+    doing = "busy with its accelerator" if state.phase == "connecting" else state.phase
+    return f"it is {doing} ({duration(now - state.phase_since)} so far)"
+
+
+def budget_text(event: BudgetSet) -> str:
+    """Say how much time the run has, and when it ends."""
+    ends = datetime.fromtimestamp(min(max(0.0, event.ends_at), _LATEST), UTC).astimezone()
+    return f"{duration(event.seconds)}, until {ends:%a %H:%M}"
