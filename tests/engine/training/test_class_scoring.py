@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -264,3 +265,12 @@ def test_damaged_pictures_leave_the_scores(recorder: Recorder, content: str) -> 
     assert found is not None
     assert found.pictures == ()
     assert found.accuracy == 0.5
+
+
+def test_a_pipe_in_place_of_the_pictures_is_never_opened(recorder: Recorder) -> None:
+    report_of(recorder, images([ONE, TWO], [1, 1]), image_model())
+    recorder.run.mistakes.unlink()
+    os.mkfifo(recorder.run.mistakes)
+    found = read_report(recorder.run)
+    assert found is not None
+    assert found.pictures == ()
