@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ _FIXED = ("model", "model_options.", "optimizer.name", "fine_tuning.after_epochs
 
 class FinishedError(ConsoleError):
     """The run has nothing left to do."""
+
+
+_LONGEST_EXIT_S, _LOOK_S = 15.0, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (
             f"{run.run_id} was trained by a notebook or script, so only that can train it again.",
             remedy="Run it again, with a callback such as keras.callbacks.BackupAndRestore.",
         )
-    lock = lock_run(run)
+    lock = _locked(run)
     try:
         if run.heartbeat.exists() and liveness_of(run) is not Liveness.DEAD:
             raise RunningError(run)
@@ -121,6 +125,18 @@ def _steered(state: RunState) -> list[tuple[str, Any]]:
     if state.fit is None or not asked or asked[-1] != state.fit.epochs:
         return []
     return [("epochs", state.fit.epochs)]
+
+
+def _locked(run: RunDirectory) -> int:
+    """Lock a run; a process that has written its last event ends within seconds."""
+    deadline = time.monotonic() + _LONGEST_EXIT_S
+    while True:
+        try:
+            return lock_run(run)
+        except RunningError:
+            if time.monotonic() > deadline or RunFollower(run).catch_up().state.end is None:
+                raise
+        time.sleep(_LOOK_S)
 
 
 def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, config: RunConfig) -> None:

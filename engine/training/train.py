@@ -153,7 +153,8 @@ def _train(
 
     from ..monitoring.sampler import Sampler
 
-    accelerator = _connect(recorder, config, backend_choice, membership)
+    start = f"at step {saved[0].step:,}" if saved is not None else ""
+    accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
@@ -178,14 +179,14 @@ def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[obj
 
 
 def _connect(
-    recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None
+    recorder: Recorder, config: RunConfig, backend_choice: BackendChoice, membership: Membership | None, start: str
 ) -> Accelerator:
     """Join the other hosts, if any, and connect the devices."""
     from ..accelerators import connect as accelerators
 
     _enter(recorder, Phase.CONNECTING)
     if membership is not None:
-        _join(recorder, config, membership)
+        _join(recorder, config, membership, start)
     accelerator = accelerators.connect(config, backend_choice)
     if recorder.team is not None:
         accelerator = accelerator.with_hosts(recorder.team.names)
@@ -241,12 +242,12 @@ def _data_ready(data: Pipeline) -> DataReady:
     )
 
 
-def _join(recorder: Recorder, config: RunConfig, membership: Membership) -> None:
+def _join(recorder: Recorder, config: RunConfig, membership: Membership, start: str) -> None:
     from ..accelerators.hosts.team import join
 
     if membership.index:
         recorder.leaves_out = (Progress, EpochEnded, InputMeasured)
-    recorder.team = join(membership, config, recorder)
+    recorder.team = join(membership, config, recorder, start)
 
 
 def _fit_and_save(

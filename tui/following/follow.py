@@ -22,6 +22,7 @@ from tpu_console.engine.runs.liveness import HeartbeatWatch, Liveness
 
 from ..terminal.output import complain, say
 from ..text.numbers import plural
+from ..text.outcome import resume_command
 from ..text.run_lines import crashed_lines, failed_lines
 from .plain import PlainPrinter
 
@@ -69,7 +70,7 @@ class Interrupts:
         elif number == signal.SIGINT:
             self.leaves = True
             _end_at_once(self._process)
-            complain([f"Killed {self._run.run_id}; unsaved work is lost."])
+            complain([f"Killed {self._run.run_id}. To continue: {resume_command(self._run)}"])
 
     def _ask(self) -> None:
         try:

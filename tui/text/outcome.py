@@ -53,6 +53,11 @@ class Crash:
     remedy: str
 
 
+def resume_command(run: RunDirectory) -> str:
+    """Return the command that continues a run; a notebook's run begins again."""
+    return f"tpu-console resume {run.run_id}" if run.config.exists() else "run the notebook again"
+
+
 def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
     """Explain the crash of a run.
 
@@ -64,12 +69,12 @@ def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
         return Crash(
             "The disk was full when the training process ended; its last event is missing.",
             f"{plural(waiting, 'event')} could not be written." if waiting else "",
-            f"Free space for {user_path(run.path.parent)} and start the run again.",
+            f"Free space for {user_path(run.path.parent)}, then: {resume_command(run)}",
         )
     return Crash(
         "The training process ended without reporting an error.",
         "It was killed, ran out of memory, or the machine restarted.",
-        "Start the run again; if memory ran out, use a smaller --batch-size.",
+        f"To continue: {resume_command(run)}; if memory ran out, with a smaller --batch-size.",
     )
 
 
@@ -108,6 +113,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
         ("model", _model_path(run, state)),
+        ("to continue", resume_command(run) if end.outcome == "stopped" else ""),
     )
     return RunOutcome("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
 

@@ -36,13 +36,17 @@ _BEGIN, _STOPPED = "begin", "stopped"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a host says about itself; `config` is a digest, and `shown_at` differs each time the card is shown."""
+    """What a host says about itself; `config` is a digest, and `shown_at` differs each time the card is shown.
+
+    `start` says at which step the run begins or is resumed.
+    """
 
     count: int
     host: str
     versions: dict[str, str]
     config: str
     shown_at: float = 0.0
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +57,13 @@ class Verdict:
     remedy: str = ""
 
 
-def make_card(membership: Membership, config: RunConfig, versions: Mapping[str, str] | None = None) -> Card:
+def make_card(
+    membership: Membership, config: RunConfig, versions: Mapping[str, str] | None = None, start: str = ""
+) -> Card:
     """Describe this host; configurations that differ only in name and host number have the same digest."""
     values = config.model_dump(mode="json", exclude={"name", "hosts"})
     digest = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-    return Card(membership.count, socket.gethostname(), dict(versions or _versions()), digest)
+    return Card(membership.count, socket.gethostname(), dict(versions or _versions()), digest, start=start)
 
 
 def go_to_meeting(membership: Membership, should_stop: Callable[[], bool]) -> Meeting:
@@ -212,6 +218,11 @@ def mismatch(index: int, card: Card, own: Card) -> Verdict | None:
         return Verdict(f"{who} has other versions: {'; '.join(differing)}.", "Install the same versions on all hosts.")
     if card.config != own.config:
         return Verdict(f"{who} has another configuration than host 0.", "Start the same command on all hosts.")
+    if card.start != own.start:
+        what = f"{who} begins {card.start or 'a new run'}, and host 0 {own.start or 'a new run'}."
+        return Verdict(
+            what, "Resume on all hosts; where it is ahead, first remove its newest checkpoints/state-*.ckpt."
+        )
     return None
 
 

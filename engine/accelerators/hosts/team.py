@@ -73,7 +73,7 @@ class Word:
     figures: dict[str, str] = field(default_factory=dict)
 
 
-def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
+def join(membership: Membership, config: RunConfig, recorder: Recorder, start: str = "") -> Team:
     """Meet the other hosts and connect JAX with them; raises the errors of `answer_roll_call`."""
     watcher = Watcher(recorder.run.path)
     watcher.say(f"Host 0 at {membership.where} is gone, or another program listens there.")
@@ -81,7 +81,7 @@ def join(membership: Membership, config: RunConfig, recorder: Recorder) -> Team:
         recorder.enter(Phase.CONNECTING, f"looking for host 0 at {membership.where}")
     meeting = go_to_meeting(membership, recorder.should_stop)
     try:
-        card = make_card(membership, config)
+        card = make_card(membership, config, start=start)
         names = answer_roll_call(
             meeting.board, membership, card, recorder.should_stop, partial(recorder.enter, Phase.CONNECTING)
         )

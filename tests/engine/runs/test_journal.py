@@ -404,3 +404,12 @@ def test_what_is_written_after_closing_is_dropped_quietly(path: Path) -> None:
     writer.flush()
     writer.close()
     assert messages(path) == ["in time"]
+
+
+def test_a_line_cut_off_by_a_kill_does_not_swallow_the_next_one(path: Path) -> None:
+    path.write_bytes(encode(EPOCH, 1.0) + encode(EPOCH, 2.0)[:-9])
+    writer = JournalWriter(path)
+    writer.write(Noticed("resumed"))
+    writer.close()
+    assert [record["type"] for record in read_all(path)] == ["EpochEnded", "Noticed"]
+    assert path.read_bytes().count(b"\n") == 3

@@ -27,6 +27,7 @@ from tpu_console.engine.runs.events import (
     ReplicaMemory,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunStarted,
     StopRequested,
 )
@@ -233,3 +234,35 @@ def test_damaged_progress_is_counted_and_the_rest_is_kept() -> None:
     assert state.skipped == len(DAMAGE) + 1
     assert state.train.step == Series([1, 2, 3])
     assert state.last_at == 3.0
+
+
+def test_a_resumed_run_drops_what_it_repeats() -> None:
+    start = RunStarted("digits", "host", 1, "here")
+    steps = [progress(1, loss=4.0), progress(4, loss=3.0), progress(6, loss=2.0)]
+    history: list[Event] = [
+        start,
+        *steps[:2],
+        ended(1, loss=3.0, val_loss=3.5),
+        steps[2],
+        ended(2, loss=2.0, val_loss=2.5),
+    ]
+    before = after(*history, StopRequested("asked"), RunFinished("stopped", "asked", {}))
+    resumed = RunResumed(1, 1, 5, 2.5, 77, "there", {"epochs": 3})
+    state = reduce(before, resumed, before.last_at + 1000.0)
+    assert [epoch.epoch for epoch in state.epochs] == [1]
+    assert state.train.step.values.tolist() == [1, 4]
+    assert state.validation.metrics["loss"].values.tolist() == [3.5]
+    assert (state.end, state.stop, state.resumed) == (None, None, (resumed,))
+    assert state.started == RunStarted("digits", "host", 77, "there", {"epochs": 3})
+    assert state.progress == Progress(2, 1, 5, 2.5, {"loss": 3.0})
+    assert (state.away_s, state.took_s) == (1000.0, before.last_at - before.started_at)
+    again = after(progress(6, loss=2.1), ended(2, loss=2.0, val_loss=2.5), state=state)
+    assert again.train.step.values.tolist() == [1, 4, 6, 8]
+    assert [epoch.epoch for epoch in again.epochs] == [1, 2]
+    assert before.train.step.values.tolist() == [1, 4, 6, 8], "the state before is not changed"
+
+
+def test_a_run_that_begins_again_keeps_nothing() -> None:
+    before = after(progress(4, loss=3.0), ended(1, loss=3.0))
+    state = reduce(before, RunResumed(0, 0, 0, 0.0, 1, "here"), 99.0)
+    assert (len(state.train), len(state.epochs), state.progress) == (0, 0, None)

@@ -222,7 +222,7 @@ def assert_whole_crash_is_read(terminal: Terminal, run: RunDirectory) -> None:
     terminal.wait_for_path(run.log)
     assert "crashed" in terminal.lines[0]
     assert "ran out of memory, or the machine restarted" in terminal.flat
-    assert "what to do: Start the run again" in terminal.flat
+    assert "what to do: To continue: tpu-console resume" in terminal.flat
 
 
 def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Opener, home: Path) -> None:

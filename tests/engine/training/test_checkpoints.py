@@ -1,0 +1,168 @@
+"""When checkpoints are saved, and what a full disk does to them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import all_of, small_config
+from tests.small_disk import small_disk
+from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, write_checkpoint
+from tpu_console.engine.runs.events import Noticed
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.training.checkpoints import Checkpoints, placed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Clock:
+    """Seconds that a test sets; each look takes some."""
+
+    def __init__(self) -> None:
+        self.now, self.tick = 0.0, 0.0
+
+    def __call__(self) -> float:
+        self.now += self.tick
+        return self.now
+
+
+class Data:
+    """What checkpoints need of a pipeline."""
+
+    def __init__(self, steps_per_epoch: int = 4, global_batch: int = 8) -> None:
+        self.steps_per_epoch, self.global_batch = steps_per_epoch, global_batch
+
+
+class Bridge:
+    """What checkpoints need of the bridge."""
+
+    def seconds(self) -> tuple[float, float]:
+        return 1.0, 0.5
+
+
+def checkpoints_of(folder: Path, clock: Clock, **options: float) -> tuple[Checkpoints, Any]:
+    """Checkpoints of a tiny compiled model in a new run."""
+    run = create_run("mine", folder)
+    recorder = Recorder(run, JournalWriter(run.journal))
+    config = small_config(checkpoint={"enabled": False, **options})
+    data: Any = Data()
+    bridge: Any = Bridge()
+    checkpoints = Checkpoints(recorder, config, data, bridge, None, None, clock)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.optimizer.build(model.trainable_variables)
+    model.train_function = lambda _: {}
+    checkpoints.attach(model, 0)
+    return checkpoints, model
+
+
+def saved_steps(checkpoints: Checkpoints) -> int:
+    """The step of the newest checkpoint, once it is written."""
+    if checkpoints._writer is not None:
+        checkpoints._writer.join()
+    newest = newest_checkpoint(checkpoints._recorder.run)
+    return newest[1].step if newest is not None else 0
+
+
+def train_epoch(checkpoints: Checkpoints, model: Any, epoch: int, seconds: float, clock: Clock) -> None:
+    """Four steps, as `fit` takes them; a checkpoint takes no time to write."""
+    checkpoints.on_epoch_begin(epoch)
+    saved_steps(checkpoints)
+    for _ in range(4):
+        clock.now += seconds / 4
+        model.train_function(None)
+        saved_steps(checkpoints)
+    checkpoints.on_epoch_end(epoch, {})
+
+
+def test_an_epoch_is_saved_when_the_next_one_begins(tmp_path: Path) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock)
+    for epoch in range(3):
+        train_epoch(checkpoints, model, epoch, 100.0, clock)
+        assert saved_steps(checkpoints) == 4 * epoch
+    checkpoints.on_train_end()
+    assert saved_steps(checkpoints) == 12
+
+
+def test_a_long_epoch_is_saved_every_few_minutes(tmp_path: Path) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock, every_minutes=10.0)
+    train_epoch(checkpoints, model, 0, 4 * 601.0, clock)
+    assert saved_steps(checkpoints) == 3
+    newest = newest_checkpoint(checkpoints._recorder.run)
+    assert newest is not None
+    assert (newest[1].epoch, newest[1].epoch_step) == (0, 3)
+
+
+def test_checkpoints_take_no_more_than_their_share_of_the_time(tmp_path: Path) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock)
+    saves = []
+    for epoch in range(200):
+        clock.tick = 0.1  # copying takes 0.1 s, as each look at the clock does
+        before = saved_steps(checkpoints)
+        train_epoch(checkpoints, model, epoch, 1.0, clock)
+        saves.append(saved_steps(checkpoints) != before)
+    assert 1 < sum(saves) <= 0.02 * clock.now / 0.1 + 2
+
+
+def test_checkpoints_can_be_switched_off(tmp_path: Path) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock, every_minutes=0.0)
+    for epoch in range(2):
+        train_epoch(checkpoints, model, epoch, 1e4, clock)
+    checkpoints.on_train_end()
+    assert saved_steps(checkpoints) == 0
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "4m") as disk:
+        clock = Clock()
+        checkpoints, model = checkpoints_of(disk.path, clock)
+        for epoch in range(2):
+            train_epoch(checkpoints, model, epoch, 1e4, clock)
+        assert saved_steps(checkpoints) == 7
+        disk.fill()
+        for epoch in (2, 3):
+            train_epoch(checkpoints, model, epoch, 1e4, clock)
+        assert saved_steps(checkpoints) == 7
+        disk.empty()
+        train_epoch(checkpoints, model, 4, 1e4, clock)
+        assert saved_steps(checkpoints) == 19
+        checkpoints._recorder.journal.close()
+        (notice,) = all_of(checkpoints._recorder.run, Noticed)[:1]
+        assert "The disk is full: a checkpoint could not be written" in notice.message
+        assert "the checkpoint before is kept" in notice.message
+
+
+def header(**changes: Any) -> Header:
+    values: dict[str, Any] = {
+        "epoch": 3, "epoch_step": 2, "step": 14, "batches": 14, "elapsed_s": 1.0, "epoch_s": 0.5, "phase": 0,
+        "steps_per_epoch": 4, "global_batch": 8, "steps_per_execution": 2, "best": None, "patience": {}, "arrays": (),
+    }  # fmt: skip
+    return Header(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("data", "epoch_step", "batches"),
+    [(Data(4, 8), 2, 14), (Data(2, 16), 1, 7), (Data(8, 4), 4, 28), (Data(1, 32), 0, 3), (Data(4, 800), 0, 12)],
+)
+def test_another_batch_size_goes_on_at_the_same_share_of_the_epoch(data: Any, epoch_step: int, batches: int) -> None:
+    at = placed(header(), data)
+    assert (at.epoch, at.epoch_step, at.batches, at.step) == (3, epoch_step, batches, 14)
+
+
+def test_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
+    run = create_run("mine", tmp_path)
+    numbers = np.arange(6.0, dtype="float32").reshape(2, 3)
+    for step in range(5):
+        arrays = (SavedArray("trainable", "kernel", numbers.dtype.str, numbers.shape),)
+        write_checkpoint(run, header(step=step, arrays=arrays), [numbers])
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["state-000004.ckpt", "state-000005.ckpt"]

@@ -1,0 +1,89 @@
+"""`tpu-console resume` and `run --resume-if-exists`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import Host, small_config
+from tpu_console.engine.runs.events import EpochEnded, RunFinished, RunResumed, RunStarted
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.storage.paths import runs_folder
+from tpu_console.tui.cli import main
+from tpu_console.tui.following.follow import wait_for_life
+from tpu_console.tui.following.plain import PlainPrinter
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.events import Event
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+START = RunStarted("small", "host", 1, "here")
+
+
+def ended(epoch: int) -> EpochEnded:
+    return EpochEnded(epoch, 4 * epoch, 4, 1.0 * epoch, 1.0, 0.0, 0.0, 2.0, 500.0, 1e-3, {"loss": 0.5})
+
+
+def interrupted(*history: Event, name: str = "small") -> RunDirectory:
+    """A run that has a configuration and a journal, and no process."""
+    run = Host(small_config(name=name, epochs=2), runs_folder(), start=False).run
+    writer = JournalWriter(run.journal)
+    for event in (START, *history):
+        writer.write(event)
+    writer.close()
+    return run
+
+
+@pytest.mark.slow
+def test_a_stopped_run_is_continued_and_only_its_continuation_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    run = interrupted(ended(1), RunFinished("stopped", "asked", {}))
+    assert main(["resume", run.run_id, "--batch-size", "16"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[:2] == ["changed      batch_size: 32 → 16", "resumed      from the beginning: it had no checkpoint"]
+    assert [line[:9] for line in lines if line.startswith("epoch")] == ["epoch 1/2", "epoch 2/2"]
+    assert any(line.startswith("finished     all epochs are done") for line in lines)
+    assert main(["resume", run.run_id]) == 1
+    assert f"To train on: tpu-console resume {run.run_id} --epochs 4" in capfd.readouterr().err
+    assert main(["run", "digits-cnn", "--resume-if-exists", "small"]) == 0
+    assert f"{run.run_id} has finished: all epochs are done." in capfd.readouterr().out
+    assert main(["attach", run.run_id, "--json"]) == 0
+    kinds = [json.loads(line)["type"] for line in capfd.readouterr().out.splitlines()]
+    assert kinds.count("RunFinished") == 2, "the first end was not the last"
+
+
+def test_a_run_that_trains_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    import os
+
+    run = interrupted(ended(1))
+    write_heartbeat(run, os.getpid())
+    assert main(["resume", run.run_id]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"Error: {run.run_id} is still training.",
+        f"Watch it: tpu-console attach {run.run_id}, or stop it: tpu-console stop {run.run_id}",
+    ]
+
+
+def test_every_wrong_setting_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    run = interrupted()
+    assert main(["resume", run.run_id, "--set", "optimizer.nme=3", "--epochs", "0"]) == 2
+    assert "optimizer.nme: unknown key" in capsys.readouterr().err
+    assert main(["resume", run.run_id, "--set", "model=mlp", "--set", "seed"]) == 2
+
+
+def test_printing_goes_on_after_the_seam() -> None:
+    run = interrupted(ended(1), ended(2), RunFinished("stopped", "asked", {}))
+    printer = PlainPrinter(run)
+    writer = JournalWriter(run.journal)
+    writer.write(RunResumed(1, 2, 6, 65.0, 1, "here"))
+    writer.write(ended(2))
+    writer.close()
+    from tpu_console.engine.runs.journal import JournalReader
+
+    lines = printer.feed(JournalReader(run.journal).read())
+    assert "resumed      after epoch 1, step 2 of the next one (1m 05s of training so far)" in lines
+    assert [epoch.epoch for epoch in printer.state.epochs] == [1, 2]
+    assert wait_for_life(run, 0.0, resumed=1) == "alive"
+    assert wait_for_life(run, 0.0, resumed=2) != "alive"
