@@ -13,15 +13,17 @@ from tpu_console.engine.runs.events import (
     EpochEnded,
     Event,
     FitStarted,
+    Phase,
     RunFailed,
     RunFinished,
     RunResumed,
     RunStarted,
+    Steered,
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.series import Series
-from tpu_console.engine.runs.state import RunState, best_epoch, epochs_until
+from tpu_console.engine.runs.state import RunState, best_epoch, epochs_until, reduce
 
 from .run_facts import LATEST, Facts
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
 
 # A list shows nothing from other events. Decoding them took half of the time.
 _NEEDED = {
-    kind.__name__ for kind in (RunStarted, RunResumed, FitStarted, EpochEnded, StopRequested, RunFinished, RunFailed)
+    kind.__name__
+    for kind in (RunStarted, RunResumed, FitStarted, EpochEnded, StopRequested, Steered, RunFinished, RunFailed)
 }
 
 
@@ -62,6 +65,7 @@ def facts_of(state: RunState) -> Facts:
         monitor=state.monitor if best is not None else "",
         best=best.logs[state.monitor] if best is not None else None,
         is_stopping=state.stop is not None,
+        is_paused=state.phase == Phase.PAUSED,
         outcome=_outcome(state.end),
     )
 
@@ -84,11 +88,14 @@ class _Notes:
         self._state = RunState()
         self._epochs: list[EpochEnded] = []
         self._newest = 0.0
+        self._phase: object = None
 
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Note what some records say."""
         for record in records:
-            if record.get("type") in _NEEDED and (event := decode(record)) is not None:
+            if record.get("type") == "PhaseStarted":
+                self._phase = record.get("phase")  # not decoded: there are several in each epoch
+            elif record.get("type") in _NEEDED and (event := decode(record)) is not None:
                 self._note(event, record["t"])
             self._newest = record["t"]
         newest = next((record["t"] for record in reversed(records) if decode(record) is not None), None)
@@ -102,6 +109,7 @@ class _Notes:
             case RunResumed():
                 away_s = self._state.away_s + max(0.0, at - self._newest)
                 self._state = replace(self._state, stop=None, end=None, away_s=away_s)
+                self._phase = None
                 self._epochs = epochs_until(self._epochs, event)
             case FitStarted():
                 self._state = replace(self._state, fit=event)
@@ -109,12 +117,16 @@ class _Notes:
                 self._epochs.append(event)
             case StopRequested():
                 self._state = replace(self._state, stop=event)
+            case Steered():
+                self._state = reduce(self._state, event, at)
             case RunFinished() | RunFailed():
                 self._state = replace(self._state, end=event)
+                self._phase = None
 
     def facts(self) -> Facts:
         """Return the facts after all records."""
         has_loss = any("val_loss" in epoch.logs for epoch in self._epochs)
         # Which metric a run is judged by depends on what was validated, not on the values.
         validation = Curves(metrics={"loss": Series()} if has_loss else {})
-        return facts_of(replace(self._state, epochs=tuple(self._epochs), validation=validation))
+        phase = Phase.PAUSED if self._phase == Phase.PAUSED else ""
+        return facts_of(replace(self._state, phase=phase, epochs=tuple(self._epochs), validation=validation))

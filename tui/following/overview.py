@@ -42,6 +42,7 @@ class Status(StrEnum):
 
     UNSTARTED = "not started"
     RUNNING = "running"
+    PAUSED = "paused"
     STOPPING = "stopping"
     SILENT = "not responding"
     FINISHED = "finished"
@@ -53,7 +54,7 @@ class Status(StrEnum):
     @property
     def is_live(self) -> bool:
         """Whether something trains."""
-        return self in {Status.RUNNING, Status.STOPPING, Status.SILENT}
+        return self in {Status.RUNNING, Status.PAUSED, Status.STOPPING, Status.SILENT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,4 +384,6 @@ def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:
         return Status.SILENT
     if liveness is not Liveness.ALIVE:
         return Status.CRASHED
-    return Status.STOPPING if facts.is_stopping else Status.RUNNING
+    if facts.is_stopping:
+        return Status.STOPPING
+    return Status.PAUSED if facts.is_paused else Status.RUNNING

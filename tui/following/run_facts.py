@@ -25,6 +25,7 @@ class Facts:
         monitor: The metric that decides which epoch is best; empty when no epoch has it.
         best: Its best value; None when no epoch has it.
         is_stopping: Whether somebody asked the run to stop.
+        is_paused: Whether it is paused.
         outcome: ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end.
     """
 
@@ -38,6 +39,7 @@ class Facts:
     monitor: str = ""
     best: float | None = None
     is_stopping: bool = False
+    is_paused: bool = False
     outcome: str = ""
 
     def as_dict(self) -> dict[str, Any]:

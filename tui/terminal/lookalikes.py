@@ -3,7 +3,7 @@
 LOOKALIKES = {
     **dict.fromkeys("─", "-"),
     **dict.fromkeys("━═", "="),
-    **dict.fromkeys("│┃║┊▎▏▌▍▐▕▊▋▉", "|"),
+    **dict.fromkeys("│┃║‖┊▎▏▌▍▐▕▊▋▉", "|"),
     **dict.fromkeys("╭╮╰╯┌┐└┘├┤┬┴┼┏┓┗┛╔╗╚╝", "+"),
     **dict.fromkeys("▔▀", "-"),
     # A spinner's frames, and the bars of a sparkline.

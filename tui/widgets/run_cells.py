@@ -16,6 +16,7 @@ _FAINT = "$foreground 60%"
 _STATES = {
     Status.UNSTARTED: ("○", _FAINT),
     Status.RUNNING: ("▶", "bold $text-primary"),
+    Status.PAUSED: ("‖", "$text-warning"),
     Status.STOPPING: ("■", "$text-warning"),
     Status.SILENT: ("▲", "bold $text-warning"),
     Status.FINISHED: ("✓", "$text-success"),

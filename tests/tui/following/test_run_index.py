@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 
 from tests.engine.strategies import events
 from tests.helpers import private_mode
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFailed, RunFinished, RunStarted, StopRequested
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    FitStarted,
+    PhaseStarted,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    Steered,
+    StopRequested,
+)
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter, encode
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
@@ -264,3 +273,14 @@ def test_a_time_that_no_clock_can_show_breaks_nothing(at: float) -> None:
     assert listed()[run.run_id]["state"] == "not started", "lines with such a time are damaged"
     assert read_overview(run).started is None
     assert read_details(run).seconds() is None
+
+
+def test_a_paused_run_says_so_and_has_the_epochs_that_were_added() -> None:
+    changed = Steered("epochs", "asked", 1, 10, 1.0, 3.0, 9.0)
+    run = make_run(START, FIT, epoch(1, 0.9), changed, Steered("epochs", "asked", 1, 10, 1.0, refused="no"))
+    write_heartbeat(run, os.getpid())
+    seen = []
+    for phase in ("paused", "training"):
+        add(run, PhaseStarted(phase))
+        seen.append((listed()[run.run_id]["state"], listed()[run.run_id]["epochs"]))
+    assert seen == [(Status.PAUSED, 9), (Status.RUNNING, 9)]
