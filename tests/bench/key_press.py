@@ -19,7 +19,7 @@ _PRESSES = (
     (b"s", b"smooth 0.8"),
     (b"s", b"smooth 0.9"),
     (b"s", b"smooth 0.97"),
-    (b"?", b"escape closes"),
+    (b"?", b"escape: close"),
 )
 _RESTORING = ((b"\x1b", "the help is closed"), (b"s", "smoothing is off"))
 

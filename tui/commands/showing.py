@@ -10,7 +10,6 @@ import click
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunSource
 from tpu_console.engine.sanitize import printable
 
 from ..terminal.output import say
@@ -26,12 +25,6 @@ if TYPE_CHECKING:
 
 _MISTAKES = 5
 _MOST_DEVICES = 32
-
-_SOURCES: dict[str, str] = {
-    RunSource.PROCESS: "started by tpu-console",
-    RunSource.IN_PROCESS: "inside the console",
-    RunSource.NOTEBOOK: "a notebook or script",
-}
 
 
 @click.command(
@@ -142,13 +135,13 @@ def _preset(name: str) -> Preset | None:
 
 def _machine(overview: Details) -> list[str]:
     from ..text.hosts import input_verdict, topology_text
-    from ..text.run_lines import found, settled
+    from ..text.run_lines import found, settled, source_in_words
     from ..text.tables import fields
 
     state, pairs = overview.state, []
     if state.started is not None:
-        where = _SOURCES.get(state.started.source, state.started.source)
-        pairs.append(("trained by", f"process {state.started.pid} on {state.started.host}, {where}"))
+        source = source_in_words(state.started.source)
+        pairs.append(("trained by", f"process {state.started.pid} on {state.started.host}, {source}"))
     if state.accelerator is not None:
         pairs += [
             ("accelerator", found("connecting", state)),

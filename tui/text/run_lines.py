@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.findings import Severity
-from tpu_console.engine.runs.events import Phase, RunOutcome
+from tpu_console.engine.runs.events import Phase, RunOutcome, RunSource
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
@@ -31,8 +31,19 @@ if TYPE_CHECKING:
 PREPARATION = (Phase.IMPORTING, Phase.CONNECTING, Phase.LOADING, Phase.BUILDING, Phase.COMPILING)
 """Phases that come once, before training; each gets a line when it ends."""
 
+_SOURCES: dict[str, str] = {
+    RunSource.PROCESS: "started by tpu-console",
+    RunSource.IN_PROCESS: "inside the console",
+    RunSource.NOTEBOOK: "a notebook or script",
+}
+
 _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
 """Lines that TensorFlow prints at every start and that never explain a failure."""
+
+
+def source_in_words(source: str) -> str:
+    """Say what trains a run; a source that a newer version wrote stays as it is."""
+    return _SOURCES.get(source, source)
 
 
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
