@@ -138,7 +138,7 @@ def test_second_interrupt_ends_the_run_at_once(runner: Runner) -> None:
 
 
 def test_run_goes_on_when_the_reader_of_its_lines_leaves(runner: Runner) -> None:
-    process = runner.train_until('"EpochEnded"', "--epochs", "30")
+    process = runner.train_until('"EpochEnded"', "--epochs", "12")
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(LIMIT_S) == 0
