@@ -48,7 +48,7 @@ def test_they_learn(name: str, replicas: int, keras_home: Path, tmp_path: Path) 
     small = SMALL[name] | {"batch_size": SMALL[name]["batch_size"] // replicas}
     changes = [*small.items(), ("accelerator", "cpu" if replicas == 1 else f"sim:{replicas}")]
     run = prepare_run(with_changes(find_preset(name).config, changes), tmp_path)
-    fork_host(run, ACCEPT, env=os.environ | {"KERAS_HOME": str(keras_home)}).wait(3 * LIMIT_S)
+    fork_host(run, ACCEPT, env=os.environ | {"KERAS_HOME": str(keras_home)}).wait(8 * LIMIT_S)
     summary = json.loads(run.summary.read_text(encoding="utf-8"))
     assert (summary["outcome"], summary["replicas"]) == ("completed", replicas)
     assert summary["final"]["val_accuracy"] > 0.8

@@ -50,7 +50,7 @@ def train(name: str, folder: Path, runs: Path, changes: dict[str, Any], **env: s
     run = prepare_run(with_changes(find_preset(name).config, [*changes.items()]), runs)
     process = fork_host(run, ACCEPT, cwd=folder, env=os.environ | env)
     try:
-        process.wait(3 * LIMIT_S)
+        process.wait(8 * LIMIT_S)
     finally:
         process.kill()
     assert run.summary.is_file(), run.log.read_text()[-2000:] if run.log.is_file() else run.journal.read_text()[-2000:]

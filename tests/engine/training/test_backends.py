@@ -71,4 +71,6 @@ def test_both_leave_the_same_files(runs: tuple[RunDirectory, RunDirectory]) -> N
         for path in (run.model, run.checkpoints / "best.keras", run.history, run.summary, run.report):
             assert path.is_file(), path
         assert list((run.tensorboard / "train").iterdir())
-        assert not all_of(run, Noticed), all_of(run, Noticed)
+        # On a busy machine the input may be slower than the training.
+        told = [notice.message for notice in all_of(run, Noticed)]
+        assert not [message for message in told if "The input limits the run" not in message], told
