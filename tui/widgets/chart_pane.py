@@ -68,8 +68,8 @@ def all_curves(state: RunState) -> list[Curve]:
 
 
 def read_curves(state: RunState, on_page: Sequence[str]) -> list[Curve]:
-    """Return the curves to read at the cursor: those on the page, the other metrics and the learning rate."""
-    titles = dict.fromkeys([*on_page, *(title for title in titles_of(state) if title not in _FIGURES), RATE])
+    """Return the curves to read at the cursor: those on the page, the learning rate and the other metrics."""
+    titles = dict.fromkeys([*on_page, RATE, *(title for title in titles_of(state) if title not in _FIGURES)])
     return [curve for title in titles for curve in curves_of(state, title)]
 
 

@@ -68,7 +68,7 @@ def test_every_metric_has_a_chart_and_a_figure_only_once_it_is_measured() -> Non
     assert (speed.name, speed.step.tolist(), speed.value.tolist()) == ("examples/s", [40.0], [640.0])
     assert [curve.name for curve in curves_of(state, "loss")] == ["loss", "val_loss"]
     names = [curve.name for curve in read_curves(state, ["f1", "step time"])]
-    assert names == ["val_f1", "ms/step", "loss", "val_loss", "accuracy", "lr"]
+    assert names == ["val_f1", "ms/step", "lr", "loss", "val_loss", "accuracy"]
 
 
 def test_the_first_epoch_has_speeds_between_its_reports() -> None:
