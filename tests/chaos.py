@@ -28,10 +28,10 @@ def chaos_config() -> RunConfig:
     return small_config(
         model="cnn",
         model_options={"filters": [4], "hidden": [8], "dropout": 0.3},
-        epochs=16,
+        epochs=8,
         optimizer={"schedule": "cosine", "warmup_epochs": 1.0},
         augmentation={"flip": "horizontal", "rotation": 5.0},
-        early_stopping={"patience": 16},
+        early_stopping={"patience": 8},
         checkpoint={"enabled": True, "every_minutes": 0.002},
     )
 

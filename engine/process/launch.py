@@ -87,14 +87,14 @@ def start_host(run: RunDirectory, resumes: str | None = None, lock: int | None =
 
 
 def lock_run(run: RunDirectory) -> int:
-    """Lock a run's folder for one training process, until the returned descriptor is closed everywhere.
+    """Lock a run's journal for one training process, until the returned descriptor is closed everywhere.
 
     Raises:
         RunningError: Another process holds the lock.
         ConsoleError: The folder cannot be written.
     """
     try:
-        descriptor = os.open(run.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = os.open(run.journal, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     except OSError as error:
         raise cannot_begin(run.path, error) from error
     try:

@@ -2,12 +2,11 @@
 
 =====================  ==============================================================
 ``config.toml``        the run's configuration (absent for a notebook's run)
-``events.jsonl``       the journal (`engine.runs.journal`)
+``events.jsonl``       the journal (`engine.runs.journal`), locked by the process that trains
 ``console.log``        everything native code and tracebacks print
 ``heartbeat.json``     who trains, written once and touched every second while it does
 ``reserved-space``     space for the last events on a full disk; removed when the run ends
 ``control/``           requests from consoles, one file each
-``lock``               locked by the process that trains
 ``checkpoints/``       ``best.keras``, and ``state-*.ckpt`` to resume from
 ``tensorboard/``       event files
 ``cache/``             decoded examples while training, if they do not fit in memory

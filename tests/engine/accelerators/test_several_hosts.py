@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,10 @@ import psutil
 import pytest
 
 from tests.engine.accelerators.host_parts import LOOPBACK, free_port
-from tests.helpers import Host, all_of, events_of, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, events_of, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.process.resume import prepare_resumption
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
@@ -22,14 +25,15 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     StopRequested,
 )
+from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
     Start = Callable[..., list[Host]]
 
@@ -131,8 +135,28 @@ def test_one_host_writes_the_run_and_the_other_says_so(ended: list[RunDirectory]
     assert (end.outcome, end.reason) == ("completed", "all epochs are done; host 0 has the run")
     assert not all_of(second, (EpochEnded, Progress))  # type: ignore[arg-type]
     for run, is_there in ((first, True), (second, False)):
-        assert [path.exists() for path in (run.model, run.history, run.summary, run.checkpoints)] == [is_there] * 4
+        assert [path.exists() for path in (run.model, run.history, run.summary)] == [is_there] * 3
+    saved = [newest_checkpoint(run) for run in (first, second)]
+    assert [found[1].step for found in saved if found] == [all_of(first, EpochEnded)[-1].step] * 2
     assert first.report.exists()
+
+
+def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path) -> None:
+    _, *whole = ended
+    copies = [RunDirectory(shutil.copytree(run.path, tmp_path / f"host-{run.path.parent.name}")) for run in whole]
+    for copy in copies:
+        newest = newest_checkpoint(copy)
+        assert newest is not None
+        newest[0].unlink()
+        lines = copy.journal.read_bytes().splitlines(keepends=True)
+        copy.journal.write_bytes(b"".join(line for line in lines if b'"type":"RunFinished"' not in line))
+    processes = [prepare_resumption(copy).start() for copy in copies]
+    for process, copy in zip(processes, copies, strict=True):
+        assert process.wait(LIMIT_S) == 0, copy.log.read_text(errors="replace")[-3000:]
+    expected = [epoch.logs["loss"] for epoch in all_of(whole[0], EpochEnded)]
+    resumed = RunFollower(copies[0]).catch_up().state
+    assert resumed.resumed[0].epoch == 3
+    assert [epoch.logs["loss"] for epoch in resumed.epochs] == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_killed_host_is_named_and_leaves_a_checkpoint(start: Start) -> None:

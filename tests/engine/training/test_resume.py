@@ -68,7 +68,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 ) -> None:
     run = whole
     if (backend, accelerator) != ("tensorflow", "cpu"):
-        changes = {"backend": backend, "accelerator": accelerator, "epochs": 4}
+        changes = {"backend": backend, "accelerator": accelerator, "epochs": 3}
         run = run_host(chaos.chaos_config().model_copy(update=changes), tmp_path / "whole")
     copy, epoch = lost_power(run, tmp_path)
     prepared = prepare_resumption(copy)
@@ -126,14 +126,14 @@ def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Pat
 
 def test_a_finished_run_trains_on_with_more_epochs(whole: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
-    with pytest.raises(FinishedError, match=r"has finished.*--epochs 32"):
+    with pytest.raises(FinishedError, match=r"has finished.*--epochs 16"):
         prepare_resumption(copy)
-    prepared = prepare_resumption(copy, [("epochs", 17), ("batch_size", 64)])
-    assert prepared.changes == ("batch_size: 32 → 64", "epochs: 16 → 17")
+    prepared = prepare_resumption(copy, [("epochs", 9), ("batch_size", 64)])
+    assert prepared.changes == ("batch_size: 32 → 64", "epochs: 8 → 9")
     assert prepared.start().wait(LIMIT_S) == 0, copy.log.read_text()[-3000:]
     state = RunFollower(copy).catch_up().state
     assert isinstance(state.end, RunFinished)
-    assert len(state.epochs) == 17
+    assert len(state.epochs) == 9
     assert all_of(copy, FitStarted)[-1].global_batch == 64
     assert state.epochs[-1].step == state.epochs[-2].step + 22
 
