@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
     from .screens.live import LiveScreen
-    from .screens.messages import NewRunLike, OpenRun
+    from .screens.messages import NewRunLike, OpenRun, ResumeRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -172,8 +172,18 @@ class ConsoleApp(App[int]):
         self._is_launching = True
         if self._in_process:
             self._hear_signals()
-        config = message.config
-        self.run_worker(lambda: self._launch(config), name="start a run", thread=True, exit_on_error=False)
+        self._start(lambda: self._launch(message.config))
+
+    def on_resume_run(self, message: ResumeRun) -> None:
+        """Resume a run in a process of its own; a second press while it starts does nothing."""
+        if not self._is_launching:
+            self._is_launching = True
+            from .jobs.run_process import launch_resumed
+
+            self._start(lambda: launch_resumed(message.run))
+
+    def _start(self, start: Callable[[], HostedRun | InProcessRun]) -> None:
+        self.run_worker(lambda: self._launch_with(start), name="start a run", thread=True, exit_on_error=False)
 
     def _hear_signals(self) -> None:
         """Handle the signals that would end this process, and the run in it, without a message."""
@@ -193,17 +203,19 @@ class ConsoleApp(App[int]):
             own.end(name)
         self.exit(return_code=128 + number)
 
-    def _launch(self, config: RunConfig) -> None:
+    def _launch(self, config: RunConfig) -> HostedRun | InProcessRun:
+        if self._launcher is not None:
+            return self._launcher(config, in_process=self._in_process)
+        from .jobs.run_process import launch
+
+        return launch(config, in_process=self._in_process)
+
+    def _launch_with(self, start: Callable[[], HostedRun | InProcessRun]) -> None:
         """Start a run outside the event loop, because creating a folder may be slow on a network disk."""
         from tpu_console.engine.errors import ConsoleError
 
         try:
-            if self._launcher is not None:
-                hosted = self._launcher(config, in_process=self._in_process)
-            else:
-                from .jobs.run_process import launch
-
-                hosted = launch(config, in_process=self._in_process)
+            hosted = start()
         except ConsoleError as error:
             self.call_from_thread(self._launch_failed, error)
         except OSError as error:
@@ -219,7 +231,11 @@ class ConsoleApp(App[int]):
     def _launched(self, hosted: HostedRun | InProcessRun) -> None:
         self._is_launching = False
         self._hosted.append(hosted)
-        self.push_screen(self._live_screen(hosted.run))
+        screen = self._live_screen(hosted.run)
+        if getattr(self.screen, "run_directory", None) == hosted.run:  # the run that was resumed
+            self.switch_screen(screen)
+        else:
+            self.push_screen(screen)
 
     def _show_error(self, error: ConsoleError) -> None:
         from .screens.dialogs import error_dialog

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 _JOIN_S = 0.5
+_LIFE_S = 60.0
+"""Longest wait for the first event of a resumed run."""
 
 
 @dataclass(slots=True)
@@ -130,3 +132,22 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
     heartbeat.start()
     engine.start()
     return InProcessRun(run, engine, heartbeat, journal, umask)
+
+
+def launch_resumed(run: RunDirectory) -> HostedRun:
+    """Resume a run in a process of its own, and wait until its journal says so.
+
+    Args:
+        run: A run that stopped, failed or crashed.
+
+    Raises:
+        ConsoleError: It still trains, has finished, or cannot be started.
+    """
+    from tpu_console.engine.process.resume import prepare_resumption
+
+    from ..following.follow import wait_for_life
+
+    prepared = prepare_resumption(run)
+    hosted = HostedRun(run, prepared.start())
+    wait_for_life(run, _LIFE_S, resumed=prepared.earlier + 1)
+    return hosted

@@ -12,15 +12,17 @@ from textual.widgets import Input
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunFinished, RunStarted
+from tpu_console.engine.runs.events import RunFinished, RunStarted, Steering
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.requests import ask
 
 from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
+from ..terminal.attention import call_attention
 from ..text.farewell import farewell_to
 from ..text.hosts import hosts_of
-from ..text.outcome import has_classes, outcome_of
+from ..text.outcome import can_resume, has_classes, outcome_of
 from ..widgets.chart_bar import ChartBar
 from ..widgets.chart_grid import ChartGrid
 from ..widgets.epoch_table import EpochTable
@@ -39,7 +41,7 @@ from .dialogs import Question, error_dialog
 from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTEM, after
 from .live_panes import PanedScreen
 from .live_view import VIEWS
-from .messages import NewRunLike
+from .messages import NewRunLike, ResumeRun
 from .parts import KeysFooter
 from .report import ReportScreen
 
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.timer import Timer
 
+    from tpu_console.engine.runs.events import Alerted
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
@@ -108,6 +111,7 @@ class LiveScreen(PanedScreen):
         self._clock: Timer | None = None
         self._turns = 0
         self._drawn_state: RunState | None = None
+        self._heard: Alerted | None = None
         self._host = 0
         self._settings: Sequence[Setting] = ()
         self._has_read_files = False
@@ -199,6 +203,7 @@ class LiveScreen(PanedScreen):
             self._read_files(started)
         with self.app.batch_update():
             self._draw()
+        self._ring()
         if self.is_over and not was_over:
             self.refresh_bindings()
             self.set_class(not self.snapshot.state.train, "-curveless")
@@ -206,6 +211,17 @@ class LiveScreen(PanedScreen):
                 # The outcome takes precedence over curves, above all over empty ones.
                 self.add_class("-failed")
                 self.bottom_pane = "log"  # if there is room for only one pane, the log explains the failure
+
+    def _ring(self) -> None:
+        """Call for attention if there is a new alert, unless the run's settings switch that off."""
+        state = self.snapshot.state
+        newest = state.alerts[-1] if state.alerts else None
+        is_new, self._heard = newest != self._heard, newest
+        if newest is None or self.latest.is_reading or not is_new:
+            return
+        options = state.started.config.get("alerts") if state.started is not None else None
+        if not self.is_over and not (isinstance(options, dict) and options.get("bell") is False):
+            call_attention(self.app, f"{self.run_directory.run_id}: {newest.message}")
 
     def _draw(self) -> None:
         """Pass every widget its part of the latest snapshot."""
@@ -270,9 +286,13 @@ class LiveScreen(PanedScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer stopping until the run is over, and class scores and a similar run after that."""
-        if (action == "stop" and self.is_over) or (action == "again" and not (self.is_over and self._settings)):
+        if (action in {"stop", "pause"} and self.is_over) or (
+            action == "again" and not (self.is_over and self._settings)
+        ):
             return False
         if action == "classes" and not has_classes(self.snapshot.state):
+            return False
+        if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
             return False
         return super().check_action(action, parameters)
 
@@ -318,11 +338,23 @@ class LiveScreen(PanedScreen):
         except ConsoleError as error:
             self.app.push_screen(error_dialog(error))
 
+    def action_pause(self) -> None:
+        """Pause training, or continue it."""
+        asked = Steering.CONTINUE if self.snapshot.state.phase == "paused" else Steering.PAUSE
+        try:
+            ask(self.run_directory, asked, "requested in the console")
+        except OSError as error:
+            self.notify(f"Cannot write the request: {error.strerror}.", severity="error", markup=False)
+
+    def action_resume(self) -> None:
+        """Continue the run from its newest checkpoint."""
+        self.post_message(ResumeRun(self.run_directory))
+
     def action_stop(self) -> None:
         """Ask, then ask the run to stop."""
         question = Question(
             "Stop training?",
-            "The current steps finish and the model is saved. To continue later: tpu-console resume",
+            "The current steps finish and the model is saved. To continue later, press u or run: tpu-console resume",
             yes="Stop",
             no="Keep training",
         )

@@ -24,6 +24,17 @@ class OpenRun(Message):
 
 
 @dataclass
+class ResumeRun(Message):
+    """Asks the app to resume a run that stopped, failed or crashed.
+
+    Args:
+        run: The run.
+    """
+
+    run: RunDirectory
+
+
+@dataclass
 class NewRunLike(Message):
     """Asks the app for the form, filled in as a run was.
 

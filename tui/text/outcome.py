@@ -59,6 +59,13 @@ def resume_command(run: RunDirectory) -> str:
     return f"tpu-console resume {run.run_id}" if run.config.exists() else "run the notebook again"
 
 
+def can_resume(run: RunDirectory, snapshot: Snapshot) -> bool:
+    """Return whether `resume_command` continues a run."""
+    end = snapshot.state.end
+    has_stopped = isinstance(end, RunFailed) or (isinstance(end, RunFinished) and end.outcome == "stopped")
+    return (has_stopped or snapshot.crashed) and run.config.exists()
+
+
 def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
     """Explain the crash of a run.
 

@@ -12,10 +12,13 @@ from tpu_console.engine.runs.events import (
     CheckpointSaved,
     MemorySampled,
     Noticed,
+    PhaseStarted,
     ReplicaMemory,
     RunFailed,
+    Steering,
     StopRequested,
 )
+from tpu_console.engine.runs.requests import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
@@ -71,7 +74,7 @@ async def test_with_room_all_panes_are_seen(engine: FakeEngine, size: tuple[int,
     engine.train(1)
     engine.run.log.write_text("loaded [bold]plugin[/bold]\n")
     async with app_on(engine).run_test(size=size) as pilot:
-        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Follow")
+        await shows(pilot, "1.25 s", "CPU:0", "loaded [bold]plugin[/bold]", "Filter")
         for pane in [*live(pilot).grid.on_page, *live(pilot).query("#epochs, #replicas, #log")]:
             assert pane.region.area > 0
 
@@ -164,6 +167,31 @@ async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -
         await shows(pilot, "Stopped on request after 1 epoch")
         await pilot.press("k")
         assert pilot.app.screen is live(pilot), "there is nothing left to stop"
+
+
+async def test_space_asks_to_pause_and_then_to_continue(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "1/10")
+        for phase, action in (("training", Steering.PAUSE), ("paused", Steering.CONTINUE)):
+            engine.write(PhaseStarted(phase))
+            await shows(pilot, phase)
+            await pilot.press("space")
+            await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
+            (request,) = take_requests(engine.run)
+            assert (request.action, request.by) == (action, "requested in the console")
+
+
+@pytest.mark.parametrize(("outcome", "offered"), [("stopped", True), ("completed", False)])
+async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outcome: str, *, offered: bool) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
+    engine.finish(outcome)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "after 1 epoch" if offered else "Finished: 1 epoch", "Detach")
+        assert ("u Resume" in screen_text(pilot)) == offered
 
 
 async def test_a_stop_request_that_cannot_be_written_is_told(engine: FakeEngine) -> None:

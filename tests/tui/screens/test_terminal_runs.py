@@ -141,6 +141,7 @@ def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: P
     assert {"1", "2", "3"} <= rows_shown(viewers[0]).keys()
     wait_for_true_rows(viewers[0], run)
     stop_in_one_and_see_it_in_both(viewers, run)
+    resume_with_one_key(open_terminal("attach"), run)
 
 
 def detach_and_check(console: Terminal, run: RunDirectory) -> None:
@@ -182,6 +183,20 @@ def stop_in_one_and_see_it_in_both(viewers: list[Terminal], run: RunDirectory) -
         viewer.press("d")
         assert viewer.wait() == 0
         assert viewer.is_restored
+
+
+def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
+    viewer.wait_for("Stopped on request")
+    last = len(all_of(run, EpochEnded))
+    viewer.press("u")
+    wait_for_epoch(viewer, last + 1)
+    viewer.press("k")
+    viewer.wait_for("Stop training?")
+    viewer.press("y")
+    viewer.wait_for("Stopped on request")
+    assert [epoch.epoch for epoch in all_of(run, EpochEnded)] == [*range(1, len(all_of(run, EpochEnded)) + 1)]
+    viewer.press("d")
+    assert viewer.wait() == 0
 
 
 def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
