@@ -231,11 +231,12 @@ class ConsoleApp(App[int]):
     def _launched(self, hosted: HostedRun | InProcessRun) -> None:
         self._is_launching = False
         self._hosted.append(hosted)
-        screen = self._live_screen(hosted.run)
-        if getattr(self.screen, "run_directory", None) == hosted.run:  # the run that was resumed
-            self.switch_screen(screen)
+        from .screens.live import LiveScreen
+
+        if isinstance(self.screen, LiveScreen) and self.screen.run_directory == hosted.run:
+            self.screen.follow_again()  # the run was resumed
         else:
-            self.push_screen(screen)
+            self.push_screen(self._live_screen(hosted.run))
 
     def _show_error(self, error: ConsoleError) -> None:
         from .screens.dialogs import error_dialog

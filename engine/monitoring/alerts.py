@@ -47,6 +47,9 @@ RECENT = 5
 PLATEAU = 10
 """Epochs without a better value."""
 
+QUIET = 10
+"""Epochs in which an alert did not hold before it is reported again."""
+
 WORSE = 1.05
 """Validation loss is worse from this many times its best value on."""
 
@@ -221,7 +224,7 @@ class AlertWatch:
         self._clock = clock
         self._lock = threading.Lock()
         self._state = RunState()
-        self._holding: set[AlertKind] = set()
+        self._held_in: dict[AlertKind, int] = {}  # the last epoch in which each held
         self._looked_at = -math.inf
 
     def __enter__(self) -> Self:
@@ -260,7 +263,7 @@ class AlertWatch:
         kinds = [kind for kind in kinds if kind in self._kinds]
         with self._lock:
             found = alerts_of(self._state, kinds)
-        self._report(kinds, found)
+        self._report(found)
 
     def _look_at_disk(self) -> None:
         now = self._clock()
@@ -268,13 +271,14 @@ class AlertWatch:
             return
         self._looked_at = now
         text = disk(self._state, self._free(self._recorder.run.path))
-        self._report([AlertKind.DISK], {AlertKind.DISK: text} if text else {})
+        self._report({AlertKind.DISK: text} if text else {})
 
-    def _report(self, kinds: Sequence[AlertKind], found: dict[AlertKind, str]) -> None:
+    def _report(self, found: dict[AlertKind, str]) -> None:
         with self._lock:
-            new = [kind for kind in found if kind not in self._holding]
-            self._holding = (self._holding - set(kinds)) | set(found)
             state = self._state
+            epoch = _epoch(state)
+            new = [kind for kind in found if epoch - self._held_in.get(kind, -math.inf) > QUIET]
+            self._held_in |= dict.fromkeys(found, epoch)
         for kind in new:
             stops = kind is AlertKind.NAN and self._stops
             self._recorder.emit(Alerted(kind, found[kind], _epoch(state), _step(state), stops))

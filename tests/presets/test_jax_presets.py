@@ -19,6 +19,8 @@ from tests.words import ratings, write_pairs, write_ratings, write_reviews
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import (
+    Alerted,
+    AlertKind,
     EpochEnded,
     FitStarted,
     Noticed,
@@ -301,7 +303,8 @@ def test_functions_of_one_s_own_train(runs: dict[str, RunDirectory]) -> None:
 
 def test_what_goes_wrong_is_told_as_with_tensorflow(runs: dict[str, RunDirectory]) -> None:
     assert finished(runs["not a number"])
-    assert "The loss became NaN or infinite in epoch 1." in notices(runs["not a number"])
+    (alert,) = [alert for alert in all_of(runs["not a number"], Alerted) if alert.kind == AlertKind.NAN]
+    assert alert.message.startswith("The loss became NaN in epoch 1.")
     failed = the(runs["no memory"], RunFailed)
     assert failed.what == "The device ran out of memory."
     assert failed.why.startswith("Out of memory allocating")

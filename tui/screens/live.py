@@ -149,6 +149,16 @@ class LiveScreen(PanedScreen):
         # After the first frame: reading takes the processor from drawing.
         self.call_after_refresh(self._watcher.start)
 
+    def follow_again(self) -> None:
+        """Follow the run from the beginning of its journal, after it was resumed."""
+        self._watcher.stop()
+        self._watcher = RunWatcher(self.run_directory, self._tell)
+        self.latest = WatchUpdate(Snapshot())
+        self._is_stopping = False
+        self.remove_class("-failed", "-curveless")
+        self.refresh_bindings()
+        self._watcher.start()
+
     def on_unmount(self) -> None:
         """Stop following it."""
         self._watcher.stop()

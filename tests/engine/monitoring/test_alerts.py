@@ -13,7 +13,7 @@ from tests.helpers import all_of, small_config, wait_until
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import journal_values
 from tpu_console.engine.errors import ConfigError
-from tpu_console.engine.monitoring.alerts import AlertWatch, alerts_of, disk
+from tpu_console.engine.monitoring.alerts import QUIET, AlertWatch, alerts_of, disk
 from tpu_console.engine.monitoring.webhook import Webhook
 from tpu_console.engine.runs.events import (
     Alerted,
@@ -149,14 +149,19 @@ def recorder(tmp_path: Path) -> Iterator[Recorder]:
     journal.close()
 
 
-def test_an_alert_is_written_once_until_it_holds_again(recorder: Recorder) -> None:
-    calm, spike = within(4, 0.5), within(4, 3.0)
-    with AlertWatch(recorder, Alerts()):
-        events: list[Event] = [FIT, *trained([1.0, 0.5, 0.4]), calm, spike, spike, calm, spike]
+def test_an_alert_is_written_again_only_after_some_quiet_epochs(recorder: Recorder) -> None:
+    losses = [1.0, 0.5, *[0.4] * (QUIET + 12)]
+    calm, spike, later = within(4, 0.5), within(4, 3.0), within(6 + QUIET, 3.0)
+    with AlertWatch(recorder, Alerts(plateau=False)):
+        epochs = trained(losses)
+        events: list[Event] = [FIT, *epochs[:3], calm, spike, spike, calm, spike, *epochs[3 : 5 + QUIET], later]
         for event in events:
             recorder.emit(event)
     recorder.journal.flush()
-    assert [(alert.kind, alert.epoch, alert.step) for alert in all_of(recorder.run, Alerted)] == [("spike", 4, 35)] * 2
+    assert [(alert.kind, alert.epoch, alert.step) for alert in all_of(recorder.run, Alerted)] == [
+        ("spike", 4, spike.step),
+        ("spike", 6 + QUIET, later.step),
+    ]
 
 
 @pytest.mark.parametrize(

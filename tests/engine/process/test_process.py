@@ -171,5 +171,5 @@ def test_a_configuration_spoiled_on_the_way_is_the_run_s_last_event(start: Start
 def test_a_vanished_run_folder_ends_the_host(tmp_path: Path) -> None:
     host = Host(small_config(), tmp_path / "runs", start=False)
     shutil.rmtree(host.run.path)
-    with pytest.raises(ConsoleError, match="The training process cannot be started: No such file"):
+    with pytest.raises(ConsoleError, match="cannot be written: No such file"):
         start_host(host.run)

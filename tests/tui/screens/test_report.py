@@ -106,7 +106,7 @@ async def test_mistakes_are_drawn_as_pictures(engine: FakeEngine, marker: str, m
     finish(engine, even_report(PLANTS))
     write_whole(engine.run.mistakes, json.dumps(PICTURES))
     async with ConsoleApp(run=engine.run, marker=marker).run_test(size=(200, 50)) as pilot:
-        await shows(pilot, "c details")
+        await shows(pilot, "c Classes")
         await pilot.press("c")
         await shows(pilot, "predicted class", "worst first", "scab 0", "scab 2", mark)
         await pilot.press("4")

@@ -170,7 +170,7 @@ def test_ascii_is_all_that_reaches_the_terminal(
     open_terminal: Opener, arguments: list[str], environment: dict[str, str]
 ) -> None:
     terminal = open_terminal("attach", *arguments, environment=environment)
-    terminal.wait_for(lambda: "images/s" in terminal.text and "-+" in terminal.text)
+    terminal.wait_for(lambda: "images/s" in terminal.text and "+-" in terminal.text)
     for key, shown in (("k", "Stop training?"), ("?", "escape: close"), ("i", "escape: close")):
         terminal.press(key)
         terminal.wait_for(shown)
