@@ -147,6 +147,11 @@ class ConsoleApp(App[int]):
         self._hosted = [hosted for hosted in self._hosted if hosted.tend()]
 
     @property
+    def trains_here(self) -> bool:
+        """Whether a run still trains in this process."""
+        return self._own_run is not None
+
+    @property
     def _own_run(self) -> InProcessRun | None:
         """The run that trains in this process, if there is one."""
         from .jobs.run_process import InProcessRun

@@ -80,7 +80,12 @@ def open_console(
         code = app.run()
     if app.farewell:
         say([app.farewell])
-    return code or app.return_code or 0
+    code = code or app.return_code or 0
+    if in_process and app.trains_here:
+        # Native code of a thread that still trains may crash while Python takes the process apart.
+        sys.stdout.flush()
+        os._exit(code)
+    return code
 
 
 def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
