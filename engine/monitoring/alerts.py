@@ -8,10 +8,10 @@ by its viewers (`engine.runs.liveness`), and that the input limits it by `engine
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from dataclasses import replace
+from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -27,9 +27,11 @@ from ..runs.events import (
     Progress,
 )
 from ..runs.state import RunState, best_epoch, reduce
+from ..storage.disk_space import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -75,12 +77,12 @@ def nan(state: RunState) -> str:
 def spike(state: RunState) -> str:
     """Return whether the loss is far above that of the last epochs."""
     value = _newest_loss(state)
-    ended = [e.logs["loss"] for e in state.epochs if math.isfinite(e.logs.get("loss", math.nan))]
-    before = ended[:-1] if not _is_within_epoch(state) else ended
+    count = len(state.epochs) - (not _is_within_epoch(state))
+    before = list(islice(_losses(state.epochs[n] for n in reversed(range(count))), RECENT))
     if value is None or not math.isfinite(value) or len(before) < 2:
         return ""
-    usual = median(before[-RECENT:])
-    if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(before[0]):
+    usual, first = median(before), next(_losses(state.epochs))
+    if usual <= 0 or value < SPIKE * usual or value - usual < SPIKE_SHARE * abs(first):
         return ""
     return f"The loss jumped to {value:.4g} in epoch {_epoch(state)}; it was about {usual:.4g} before."
 
@@ -165,6 +167,11 @@ def alerts_of(state: RunState, kinds: Sequence[AlertKind] = tuple(RULES)) -> dic
     return {kind: text for kind in kinds if (text := RULES[kind](state))}
 
 
+def _losses(epochs: Iterable[EpochEnded]) -> Iterator[float]:
+    """Yield the finite losses of epochs; lazily, because a rule that is applied at every progress looks at a few."""
+    return (loss for epoch in epochs if math.isfinite(loss := epoch.logs.get("loss", math.nan)))
+
+
 def _is_within_epoch(state: RunState) -> bool:
     ended = state.epochs[-1].step if state.epochs else 0
     return state.progress is not None and state.progress.step > ended
@@ -188,15 +195,6 @@ def _newest_loss(state: RunState) -> float | None:
     return state.epochs[-1].logs.get("loss") if state.epochs else None
 
 
-def free_bytes(folder: str | os.PathLike[str]) -> int | None:
-    """Return the free bytes of a folder's disk; None if that is unknown."""
-    try:
-        found = os.statvfs(folder)
-    except OSError:
-        return None
-    return found.f_bavail * found.f_frsize
-
-
 class AlertWatch:
     """Applies the rules to a run while a block trains it, and writes an event when one begins to hold.
 
@@ -204,6 +202,7 @@ class AlertWatch:
         recorder: The run.
         options: Which alerts are on, and what to do.
         webhook: Gets every alert; None for none.
+        state: The run so far, for one that is resumed.
         free: Returns the free bytes of a folder's disk.
         clock: Monotonic seconds.
     """
@@ -213,7 +212,8 @@ class AlertWatch:
         recorder: Recorder,
         options: Alerts,
         webhook: Webhook | None = None,
-        free: Callable[[os.PathLike[str]], int | None] = free_bytes,
+        state: RunState | None = None,
+        free: Callable[[Path], int | None] = free_bytes,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recorder = recorder
@@ -223,7 +223,7 @@ class AlertWatch:
         self._free = free
         self._clock = clock
         self._lock = threading.Lock()
-        self._state = RunState()
+        self._state = state or RunState()
         self._held_in: dict[AlertKind, int] = {}  # the last epoch in which each held
         self._looked_at = -math.inf
 

@@ -20,7 +20,7 @@ from ..storage.files import open_private, open_regular, whole_file
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -75,6 +75,7 @@ class Header:
         best: Best value of the metric that decides which epoch is best; None if there is none yet.
         patience: State of early stopping by name; empty without.
         arrays: The arrays, in the order of the file.
+        learning_rate: The constant learning rate of the configuration; None for a schedule.
     """
 
     epoch: int
@@ -90,6 +91,7 @@ class Header:
     best: float | None
     patience: dict[str, float]
     arrays: tuple[SavedArray, ...]
+    learning_rate: float | None = None
 
 
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:
@@ -132,7 +134,7 @@ def newest_checkpoint(run: RunDirectory) -> tuple[Path, Header] | None:
     return None
 
 
-def read_checkpoint(path: Path) -> tuple[Header, Mapping[str, Sequence[NDArray[Any]]]]:
+def read_checkpoint(path: Path) -> tuple[Header, dict[str, list[NDArray[Any]]]]:
     """Return a checkpoint's header and its arrays by group.
 
     Raises:
@@ -197,6 +199,6 @@ def _header(head: bytes) -> Header:
 
 
 def _size(saved: SavedArray) -> int:
-    if not re.fullmatch(r"[<>|=][biuf][1248]", saved.dtype):
+    if not re.fullmatch(r"[<>|=](b1|[iu][1248]|f[248])", saved.dtype):
         raise DamagedCheckpointError(f"{saved.name} has type {saved.dtype}")
     return int(np.prod(saved.shape, dtype=object)) * np.dtype(saved.dtype).itemsize

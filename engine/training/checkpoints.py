@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from .bridge import BridgeCallback
     from .outputs import BestCheckpoint
 
-    Arrays = Mapping[str, Sequence[NDArray[Any]]]
+    Arrays = dict[str, list[NDArray[Any]]]
 
 _COST_SHARE = 0.02
 _WRITE_SHARE = 0.1  # of the time in which another thread may write
+_KEPT = "The previous checkpoint is kept."
 
 
 def placed(header: Header, data: Pipeline) -> Header:
@@ -97,13 +98,17 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._writer: threading.Thread | None = None
         self._saved_at, self._pause_s, self._cost_s = clock(), 0.0, 0.0
         self._newest = (self._step, 0)
-        self._is_failing = False
+        self._failure = ""  # of the newest checkpoint
+        self._learning_rate: float | None = None
 
     def attach(self, model: Any, phase: int) -> None:
         """Count the steps of a compiled model, before `fit` is called; restore its state if the run is resumed."""
         self._trained, self._phase = model, phase
+        rate = _constant_rate(model)
+        self._learning_rate = None if rate is None else float(keras.ops.convert_to_numpy(rate))
         if self._saved is not None:
             self._restore(*self._saved)
+            self._saved[1].clear()  # callers hold it until the run ends, and it is as large as the state
             self._saved = None
         model.make_train_function()
         inner, self._steps = model.train_function, int(model.steps_per_execution or 1)
@@ -174,7 +179,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._save()
         if self._writer is not None:
             self._writer.join()
-        return "it could not be written" if self._is_failing else ""
+        return "it could not be written" if self._failure else ""
 
     def _is_due(self) -> bool:
         is_idle = self._writer is None or not self._writer.is_alive()
@@ -214,6 +219,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             steps_per_execution=self._steps,
             best=self.best.value if self.best is not None else None,
             patience=self.stopping.state() if self.stopping is not None else {},
+            learning_rate=self._learning_rate,
             arrays=tuple(
                 SavedArray(group, path, array.dtype.str, array.shape)
                 for (group, path, _), array in zip(named, arrays, strict=True)
@@ -228,15 +234,18 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._writer.start()
 
     def _write(self, header: Header, arrays: Sequence[NDArray[Any]]) -> None:
-        began = self._clock()
+        began, failure = self._clock(), ""
+        weights = [array for saved, array in zip(header.arrays, arrays, strict=True) if saved.group == "trainable"]
         try:
-            write_checkpoint(self._recorder.run, header, arrays)
+            if all(np.isfinite(array).all() for array in weights):
+                write_checkpoint(self._recorder.run, header, arrays)
+            else:
+                failure = f"No checkpoint is saved, because weights are NaN or infinite. {_KEPT}"
         except OSError as error:
-            if not self._is_failing:
-                self._recorder.notice(self._not_saved(error, sum(array.nbytes for array in arrays)))
-            self._is_failing = True
-        else:
-            self._is_failing = False
+            failure = self._not_saved(error, sum(array.nbytes for array in arrays))
+        if failure and not self._failure:
+            self._recorder.notice(failure)
+        self._failure = failure
         took_s = self._clock() - began
         # The computing of this thread may slow training too, where it uses every core.
         cost_s = self._cost_s + time.thread_time()
@@ -245,10 +254,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             self._recorder.deadline.note_save(took_s)
 
     def _not_saved(self, error: OSError, size: int) -> str:
-        folder, later = self._recorder.run.checkpoints, "Training goes on; the checkpoint before is kept."
         if is_disk_full(error):
-            return str(disk_full(folder, "a checkpoint", size, later))
-        return f"A checkpoint could not be written: {error.strerror}. {later}"
+            return str(disk_full(self._recorder.run.checkpoints, "a checkpoint", size, f"Training goes on. {_KEPT}"))
+        return f"A checkpoint could not be written: {error.strerror}. Training goes on. {_KEPT}"
 
     def _restore(self, header: Header, arrays: Arrays) -> None:
         groups = _variables(self._trained)
@@ -256,6 +264,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             check_same(header, group, groups[group])
             for variable, value in zip(groups[group], arrays.get(group, ()), strict=True):
                 variable.assign(value)
+        rate = _constant_rate(self._trained)
+        if rate is not None and header.learning_rate not in {None, self._learning_rate}:
+            rate.assign(self._learning_rate)  # the configuration has changed; else a rate set while training counts
         if header.epoch_step and [a.shape for a in header.arrays if a.group == "metrics"] == [
             tuple(v.shape) for v in groups["metrics"]
         ]:
@@ -301,6 +312,12 @@ def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:
         f"The checkpoint is of another model: {difference}.",
         remedy="Resume without that change, or start a new run.",
     )
+
+
+def _constant_rate(model: Any) -> Any:
+    """Return the variable of a compiled model's learning rate; None if it follows a schedule."""
+    rate = model.optimizer.learning_rate
+    return rate if isinstance(rate, keras.Variable) else None
 
 
 def _variables(model: Any) -> dict[str, Sequence[Any]]:

@@ -175,7 +175,7 @@ def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[obj
     options, webhook = config.alerts, None
     if options.webhook:
         webhook = Webhook(options.webhook, recorder.run.run_id, options.webhook_per_minute, recorder.notice)
-    return AlertWatch(recorder, options, webhook)
+    return AlertWatch(recorder, options, webhook, state_of(recorder))
 
 
 def _connect(

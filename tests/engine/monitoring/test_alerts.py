@@ -164,6 +164,15 @@ def test_an_alert_is_written_again_only_after_some_quiet_epochs(recorder: Record
     ]
 
 
+def test_a_resumed_run_knows_the_epochs_before(recorder: Recorder) -> None:
+    before = folded(lambda state, event: reduce(state, event, 0.0), [FIT, *trained([1.0, 0.5, 0.4])], RunState())
+    with AlertWatch(recorder, Alerts(), state=before):
+        recorder.emit(within(4, 3.0))
+    recorder.journal.flush()
+    (alert,) = all_of(recorder.run, Alerted)
+    assert alert.message == "The loss jumped to 3 in epoch 4; it was about 0.5 before."
+
+
 @pytest.mark.parametrize(
     ("nan", "alerts", "stops"), [("stop", [True], True), ("warn", [False], False), ("off", [], False)]
 )

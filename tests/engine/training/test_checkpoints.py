@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers import all_of, small_config
 from tests.small_disk import small_disk
-from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, write_checkpoint
+from tpu_console.engine.runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
 from tpu_console.engine.runs.events import Noticed
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
@@ -46,16 +46,18 @@ class Bridge:
         return 1.0, 0.5
 
 
-def checkpoints_of(folder: Path, clock: Clock, **options: float) -> tuple[Checkpoints, Any]:
+def checkpoints_of(
+    folder: Path, clock: Clock, saved: Any = None, rate: float = 0.01, **options: float
+) -> tuple[Checkpoints, Any]:
     """Checkpoints of a tiny compiled model in a new run."""
     run = create_run("mine", folder)
     recorder = Recorder(run, JournalWriter(run.journal))
     config = small_config(checkpoint={"enabled": False, **options})
     data: Any = Data()
     bridge: Any = Bridge()
-    checkpoints = Checkpoints(recorder, config, data, bridge, None, None, clock)
+    checkpoints = Checkpoints(recorder, config, data, bridge, None, saved, clock)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
+    model.compile(keras.optimizers.SGD(rate), "mse")
     model.optimizer.build(model.trainable_variables)
     model.train_function = lambda _: {}
     checkpoints.attach(model, 0)
@@ -139,7 +141,40 @@ def test_a_full_disk_keeps_the_checkpoint_before(tmp_path: Path) -> None:
         checkpoints._recorder.journal.close()
         (notice,) = all_of(checkpoints._recorder.run, Noticed)[:1]
         assert "The disk is full: a checkpoint could not be written" in notice.message
-        assert "the checkpoint before is kept" in notice.message
+        assert "The previous checkpoint is kept." in notice.message
+
+
+def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock)
+    train_epoch(checkpoints, model, 0, 100.0, clock)
+    checkpoints.on_epoch_begin(1)
+    assert saved_steps(checkpoints) == 4
+    model.trainable_variables[0].assign([[1.0], [np.nan]])
+    for epoch in (1, 2):
+        train_epoch(checkpoints, model, epoch, 100.0, clock)
+    checkpoints.on_train_end()
+    assert saved_steps(checkpoints) == 4
+    assert checkpoints.save_now() == "it could not be written"
+    checkpoints._recorder.journal.close()
+    (notice,) = all_of(checkpoints._recorder.run, Noticed)
+    assert notice.message.startswith("No checkpoint is saved, because weights are NaN or infinite.")
+
+
+@pytest.mark.parametrize(("rate", "resumed"), [(0.01, 0.5), (0.02, 0.02)])
+def test_a_resumed_run_keeps_the_learning_rate_unless_its_configuration_changed(
+    tmp_path: Path, rate: float, resumed: float
+) -> None:
+    checkpoints, model = checkpoints_of(tmp_path, Clock())
+    model.optimizer.learning_rate = 0.5  # as `tpu-console set` does
+    train_epoch(checkpoints, model, 0, 1.0, Clock())
+    checkpoints.on_train_end()
+    newest = newest_checkpoint(checkpoints._recorder.run)
+    assert newest is not None
+    saved = read_checkpoint(newest[0])
+    _, model = checkpoints_of(tmp_path, Clock(), saved, rate)
+    assert float(model.optimizer.learning_rate) == pytest.approx(resumed)
+    assert not saved[1], "the arrays would stay in memory"
 
 
 def header(**changes: Any) -> Header:
@@ -166,3 +201,10 @@ def test_the_newest_two_checkpoints_are_kept(tmp_path: Path) -> None:
         arrays = (SavedArray("trainable", "kernel", numbers.dtype.str, numbers.shape),)
         write_checkpoint(run, header(step=step, arrays=arrays), [numbers])
     assert sorted(path.name for path in run.checkpoints.iterdir()) == ["state-000004.ckpt", "state-000005.ckpt"]
+
+
+def test_a_checkpoint_with_a_type_that_does_not_exist_is_never_chosen(tmp_path: Path) -> None:
+    run = create_run("mine", tmp_path)
+    numbers = np.zeros(2, dtype="int8")
+    write_checkpoint(run, header(arrays=(SavedArray("trainable", "kernel", "<f1", numbers.shape),)), [numbers])
+    assert newest_checkpoint(run) is None
