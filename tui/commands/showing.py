@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.sanitize import printable
 
 from ..terminal.output import say
@@ -228,6 +227,8 @@ def _epochs(overview: Details) -> list[str]:
 
 def _classes(overview: Details) -> list[str]:
     """Show the class scores and confusions that fit on a terminal."""
+    from tpu_console.engine.runs.class_report import read_report
+
     from ..terminal.output import width_of_output
     from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
 
@@ -281,6 +282,7 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
     from dataclasses import asdict
 
     from tpu_console.engine.preflight.efficiency import efficiency_of
+    from tpu_console.engine.runs.class_report import read_report
 
     from ..text.run_lines import output_places
 
