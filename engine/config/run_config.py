@@ -128,11 +128,15 @@ def to_toml(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json"))
 
 
+def without_secrets(config: RunConfig) -> RunConfig:
+    """Return a configuration that may be shown: of the webhook's address, only the host is left."""
+    alerts = config.alerts.model_copy(update={"webhook": config.alerts.webhook_host})
+    return config.model_copy(update={"alerts": alerts})
+
+
 def journal_values(config: RunConfig) -> dict[str, Any]:
     """Return a configuration's plain values without secrets."""
-    values = config.model_dump(mode="json")
-    values["alerts"]["webhook"] = config.alerts.webhook_host
-    return values
+    return without_secrets(config).model_dump(mode="json")
 
 
 def flat_values(config: RunConfig) -> dict[str, Any]:

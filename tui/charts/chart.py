@@ -112,7 +112,7 @@ class MetricChart(PointedPlot):
         Args:
             curves: Each nearly always has the earlier curve of its name as a prefix; then only new samples are read.
             marks: What to mark on the horizontal axis; another sequence object if they change.
-            ruler: Curves of other charts: this chart extends as far as they do, so that all charts show the same.
+            ruler: Curves of another chart, whose horizontal range this chart covers too, so that all charts line up.
         """
         if marks is not self._marks.marks:
             self._marks = MarkTable(marks)
@@ -128,13 +128,6 @@ class MetricChart(PointedPlot):
     @property
     def _has_samples(self) -> bool:
         return any(len(curve.value) for curve in self._curves)
-
-    def reset(self) -> None:
-        """Forget every curve, for instance to show another run."""
-        self._series.clear()
-        self._slots.clear()
-        self._fixed = None
-        self.show(())
 
     def validate_smoothing(self, smoothing: float) -> float:
         """Keep the weight inside `[0, 0.99]`."""

@@ -106,9 +106,10 @@ def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:
         stretches: What is marked.
         canvas: What lies above the axis.
     """
-    marks: dict[int, str] = {}
     order = [*MarkKind]
     a_cell = (canvas.right - canvas.left) / canvas.width
+    marks: dict[int, str] = {}
+    labels: list[tuple[int, str]] = []
     for stretch in sorted(stretches, key=lambda stretch: order.index(stretch.kind)):
         if not (stretch.end >= canvas.left and stretch.begin <= canvas.right):
             continue
@@ -117,7 +118,11 @@ def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:
             continue
         ends = scale(np.array([stretch.begin, stretch.end]), canvas.left, canvas.right, canvas.width).tolist()
         marks |= dict.fromkeys(range(ends[0], ends[1] + 1), _MARKS[stretch.kind])
-        places = range(ends[1] + 1, ends[1] + 1 + len(stretch.label))
-        if is_moment and places and places[-1] < canvas.width and not marks.keys() & {*places}:
-            marks |= dict(zip(places, stretch.label, strict=True))
+        if is_moment:
+            labels.append((ends[1] + 1, stretch.label))
+    # After all glyphs, so that none stands inside a label; alerts first.
+    for begin, label in reversed(labels):
+        places = range(begin, begin + len(label))
+        if places and places[-1] < canvas.width and not marks.keys() & {*places}:
+            marks |= dict(zip(places, label, strict=True))
     return marks

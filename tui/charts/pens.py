@@ -15,8 +15,8 @@ Tone: TypeAlias = Literal["dark", "light", "ansi-dark", "ansi-light"]
 # Red, green and blue, or the number of one of the terminal's own sixteen colours.
 PenColor: TypeAlias = tuple[int, int, int] | int
 
-# After Okabe and Ito: training and validation of one slot are told apart by people who are blind to red, green or
-# blue. Every colour has a contrast of at least 4.5 to 1 on Textual's own backgrounds.
+# After Okabe and Ito: people who cannot see red, green or blue can distinguish training from validation in each slot.
+# Every colour has a contrast of at least 4.5 to 1 on Textual's own backgrounds.
 _TRAINING: dict[Tone, tuple[PenColor, ...]] = {
     "dark": ((86, 180, 233), (214, 130, 178), (0, 168, 122), (140, 130, 255)),
     "light": ((0, 95, 155), (160, 40, 110), (0, 105, 75), (80, 50, 190)),

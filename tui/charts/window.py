@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Extent: TypeAlias = tuple[float, float]
 
-# Closer than this share of the run, samples cannot be told apart.
+# A smaller share of the run is never shown: its samples would have the same position.
 _SMALLEST_SHARE = 1e-7
 
 
@@ -43,7 +43,7 @@ class Window:
 
 
 def resolved(window: Window, extent: Extent) -> Extent:
-    """Return the ends of what is shown of curves that extend over `extent`."""
+    """Return the ends of the part that is shown of curves with the ends `extent`."""
     left, right = extent
     match window.mode:
         case Mode.ALL:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.sanitize import printable
 
 from ..terminal.output import say
@@ -106,18 +105,21 @@ def _settings(config: RunConfig | None) -> list[str]:
     if config is None:
         return []
     from tpu_console.engine.config.run_command import run_command
-    from tpu_console.engine.config.run_config import to_toml
+    from tpu_console.engine.config.run_config import to_toml, without_secrets
 
     from ..text.settings import settings_of
     from ..text.tables import fields
 
     preset = _preset(config.name)
     if preset is None:
-        return [f"  The preset '{config.name}' no longer exists; all settings:", *_indented(to_toml(config))]
+        text = to_toml(without_secrets(config))
+        return [f"  The preset '{config.name}' no longer exists; all settings:", *_indented(text)]
+    is_same_webhook = config.alerts.webhook == preset.config.alerts.webhook
+    shown = config if is_same_webhook else without_secrets(config)
     changed = [(one.key, one.text) for one in settings_of(config, preset.config) if one.preset is not None]
     return [
         *(fields(changed) if changed else [f"  same as the preset {preset.name}"]),
-        f"  repeat: {run_command(config, preset.config, preset.name)}",
+        f"  repeat: {run_command(shown, preset.config, preset.name)}",
     ]
 
 
@@ -228,6 +230,8 @@ def _epochs(overview: Details) -> list[str]:
 
 def _classes(overview: Details) -> list[str]:
     """Show the class scores and confusions that fit on a terminal."""
+    from tpu_console.engine.runs.class_report import read_report
+
     from ..terminal.output import width_of_output
     from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
 
@@ -280,7 +284,9 @@ def _failure(overview: Details) -> list[str]:
 def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
     from dataclasses import asdict
 
+    from tpu_console.engine.config.run_config import journal_values
     from tpu_console.engine.preflight.efficiency import efficiency_of
+    from tpu_console.engine.runs.class_report import read_report
 
     from ..text.run_lines import output_places
 
@@ -300,7 +306,7 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
     }
     return {
         **overview.as_dict(),
-        "config": config.model_dump(mode="json") if config is not None else None,
+        "config": journal_values(config) if config is not None else None,
         **{name: _plain(asdict(part)) if part is not None else None for name, part in parts.items()},
         "hosts": [_plain(asdict(sampled)) for sampled in state.hosts.values()],
         "steered": [_plain(asdict(event)) for event in state.steered],

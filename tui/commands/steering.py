@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
-from tpu_console.engine.runs.events import RunFailed, RunFinished, RunSource, Steered, Steering, StopRequested
-from tpu_console.engine.runs.liveness import Liveness
 
 from ..terminal.output import say
-from ..text.steering import busy_text, change_text
 from .options import examples, run_argument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tpu_console.engine.runs.events import RunFailed, RunFinished, Steered, StopRequested
     from tpu_console.engine.runs.journal import JournalReader
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -35,7 +33,9 @@ _HEARD_S = 2.0
 """The same for a stop, which is written down as soon as it is heard."""
 
 _LOOK_S = 0.1
-_KEYS = {"epochs": Steering.EPOCHS, "learning_rate": Steering.LEARNING_RATE}
+_KEYS = {"epochs", "learning_rate"}
+"""What `set` changes; the names of the requests as well."""
+
 _DONE = "the run was asked, or has ended already"
 
 
@@ -57,8 +57,11 @@ def stop(name: str | None, after: str | None, now: bool, yes: bool) -> int:
     The run stops after its current steps or epoch; this command does not wait for that. `tpu-console resume RUN` goes
     on later.
     """
+    from tpu_console.engine.runs.events import Steered
     from tpu_console.engine.runs.heartbeat import request_stop
     from tpu_console.engine.runs.requests import Action, ask
+
+    from ..text.steering import busy_text, change_text
 
     if now and after:
         raise click.UsageError("--now and --after exclude each other.")
@@ -96,21 +99,21 @@ def pause(name: str | None) -> int:
 
     It keeps its devices and memory. `tpu-console continue` lets it go on.
     """
-    return _steer(name, Steering.PAUSE, "pause")
+    return _steer(name, "pause")
 
 
 @click.command("continue", epilog=examples("tpu-console continue", done=_DONE))
 @run_argument
 def continue_(name: str | None) -> int:
     """Let RUN go on after a pause; by default the running one."""
-    return _steer(name, Steering.CONTINUE, "continue")
+    return _steer(name, "continue")
 
 
 @click.command(epilog=examples("tpu-console checkpoint", done=_DONE))
 @run_argument
 def checkpoint(name: str | None) -> int:
     """Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one."""
-    return _steer(name, Steering.CHECKPOINT, "checkpoint")
+    return _steer(name, "checkpoint")
 
 
 @click.command(
@@ -133,19 +136,29 @@ def set_(words: tuple[str, ...]) -> int:
     key, equals, value = assignment.partition("=")
     if len(names) > 1 or not equals or key not in _KEYS or not value:
         raise click.UsageError("Write [RUN] epochs=N, epochs=+N or learning_rate=VALUE.")
-    return _steer(names[0] if names else None, _KEYS[key], "set", value)
+    return _steer(names[0] if names else None, "set", key, value)
 
 
-def _steer(name: str | None, action: Steering, command: str, value: str = "") -> int:
-    """Write a request, and wait a moment for its answer."""
+def _steer(name: str | None, command: str, key: str = "", value: str = "") -> int:
+    """Write a request, and wait a moment for its answer.
+
+    Args:
+        name: The run; None for the running one.
+        command: The command, which names the request too.
+        key: What `set` changes, which names the request instead.
+        value: The new value.
+    """
+    from tpu_console.engine.runs.events import Steered, Steering
     from tpu_console.engine.runs.requests import ask
+
+    from ..text.steering import busy_text, change_text
 
     details = _the_run(name)
     if not details.status.is_live:
         return _not_training(details)
     _require_engine(details)
     run, reader = details.run, _read_to_the_end(details.run)
-    number = ask(run, action, f"requested with tpu-console {command}", value)
+    number = ask(run, Steering(key or command), f"requested with tpu-console {command}", value)
     answer = None if _is_silent(details) else _answer(reader, lambda e: isinstance(e, Steered) and e.request == number)
     if isinstance(answer, Steered) and answer.refused:
         raise ConsoleError(f"{run.run_id}: {change_text(answer)}.")
@@ -174,6 +187,8 @@ def _not_training(details: Details) -> int:
 
 def _require_engine(details: Details) -> None:
     """Refuse a run in a notebook, whose `fit` is not ours."""
+    from tpu_console.engine.runs.events import RunSource
+
     started = details.state.started
     if started is not None and started.source == RunSource.NOTEBOOK:
         raise ConsoleError(f"{details.run.run_id} trains in a notebook, so it can only be stopped after a step.")
@@ -196,6 +211,7 @@ def _read_to_the_end(run: RunDirectory) -> JournalReader:
 
 def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: float = _ANSWER_S) -> Answer | None:
     """Wait for the run's answer, or its end; None if there is none in time."""
+    from tpu_console.engine.runs.events import RunFailed, RunFinished, Steered, StopRequested
     from tpu_console.engine.runs.journal import decode
 
     deadline = time.monotonic() + limit_s
@@ -213,7 +229,8 @@ def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: flo
 
 def _kill(details: Details, *, asks: bool) -> int:
     """End the process of a run: it does so itself, with a last event, or else it is killed if it is on this machine."""
-    from tpu_console.engine.runs.liveness import watch_once
+    from tpu_console.engine.runs.events import RunSource
+    from tpu_console.engine.runs.liveness import Liveness, watch_once
     from tpu_console.engine.runs.requests import Action, ask
 
     run, started = details.run, details.state.started
@@ -261,7 +278,7 @@ def _asked_in_silence(details: Details) -> list[str]:
 
 
 def _the_live_run() -> RunDirectory:
-    from tpu_console.engine.runs.liveness import watch_once
+    from tpu_console.engine.runs.liveness import Liveness, watch_once
     from tpu_console.engine.runs.run_directory import list_runs
 
     from ..following.overview import read_overviews

@@ -28,18 +28,20 @@ class Setting(NamedTuple):
 
 
 def settings_of(config: RunConfig, base: RunConfig | None) -> list[Setting]:
-    """Return all settings, those that differ from the preset first.
+    """Return all settings as they may be shown, those that differ from the preset first.
 
     Args:
         config: The run's configuration.
         base: The preset's; None if the preset is unknown.
     """
-    from tpu_console.engine.config.run_config import flat_values  # slow to import, like everything with pydantic
+    # Slow to import, like everything with pydantic.
+    from tpu_console.engine.config.run_config import flat_values, without_secrets
 
-    after = flat_values(config)
-    before = after if base is None else flat_values(base)
+    base = config if base is None else base
+    after, before = flat_values(config), flat_values(base)
+    shown, shown_before = flat_values(without_secrets(config)), flat_values(without_secrets(base))
     settings = [
-        Setting(key, str(value), None if before.get(key) == value else str(before.get(key)))
+        Setting(key, str(shown[key]), None if before.get(key) == value else str(shown_before.get(key)))
         for key, value in after.items()
     ]
     return sorted(settings, key=lambda setting: setting.preset is None)

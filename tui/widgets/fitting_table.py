@@ -103,6 +103,6 @@ class FittingTable(DataTable[Content]):
 def _cell(cells: Mapping[str, Content], column: Column) -> Content:
     content = cells.get(column.title, Content(""))
     missing = column.width - content.cell_length
-    if missing < 0:  # only if one column takes all the room; the end of a name tells it from others
+    if missing < 0:  # only if one column takes all the room; names often differ only at the end
         return Content("…") + content[1 - missing :]
     return content.pad_left(missing) if column.right else content

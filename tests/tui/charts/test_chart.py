@@ -274,11 +274,10 @@ async def test_a_tiny_pane_does_not_fail(size: tuple[int, int]) -> None:
         assert [len(row) for row in shown(app.chart)] == [size[0]] * size[1]
 
 
-async def test_reset_forgets_the_run() -> None:
+async def test_a_curve_that_begins_again_replaces_the_earlier_one() -> None:
     app = OneChart()
     async with app.run_test(size=(80, 24)) as pilot:
         await draw(app, pilot, curve("loss", [0.1, 0.2, 0.3]))
-        app.chart.reset()
         app.clock.now_s += 60
         app.chart.show([curve("loss", [7.0, 6.0, 5.0])])
         while "train 5.000" not in shown(app.chart)[1]:

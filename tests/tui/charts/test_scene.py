@@ -221,6 +221,20 @@ def test_moments_are_marked_with_their_label_and_short_stretches_not_at_all() ->
     assert marks.replace("═", "") in {"!", "!nan"}
 
 
+def test_no_mark_stands_inside_a_label() -> None:
+    def axis_with(*stretches: Stretch) -> str:
+        scene = build_scene([trace([1.0, 2.0])], view(80), stretches)
+        assert scene is not None
+        return "".join(scene.marks.get(column, "─") for column in range(scene.width)).strip("─")
+
+    resumed = Stretch(MarkKind.RESUME, 5.0, 5.0, "resumed")
+    assert axis_with(resumed) == "►resumed"
+    # A mark inside the label: the label is dropped as a whole, and the alert keeps its own.
+    assert axis_with(resumed, Stretch(MarkKind.ALERT, 6.0, 6.0, "spike")).strip("►─") == "!spike"
+    # Two marks in one cell: the label belongs to the one that is seen.
+    assert axis_with(resumed, Stretch(MarkKind.ALERT, 5.0, 5.0, "spike")) == "!spike"
+
+
 def test_a_log_axis_leaves_out_what_has_no_logarithm() -> None:
     scene = built(trace([-1.0, 0.0, 10.0, 100.0]), look=view(log=True))
     assert {"10", "100"} <= {label for _, label in scene.y_ticks}

@@ -229,10 +229,10 @@ HEAVY = FRAMEWORKS | {"textual", "numpy", "rich"}
 @pytest.mark.parametrize(
     ("args", "absent"),
     [
-        (["--help"], HEAVY | {"pydantic"}),
-        (["run", "--help"], HEAVY | {"pydantic"}),
-        (["--version"], HEAVY | {"pydantic"}),
-        (["completion", "zsh"], HEAVY | {"pydantic"}),
+        (["--help"], HEAVY | {"pydantic", "psutil"}),
+        (["run", "--help"], HEAVY | {"pydantic", "psutil"}),
+        (["--version"], HEAVY | {"pydantic", "psutil"}),
+        (["completion", "zsh"], HEAVY | {"pydantic", "psutil"}),
         (["presets"], HEAVY),
         (["run", "digits-cn"], HEAVY),
         (["runs"], FRAMEWORKS | {"textual", "rich"}),

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import leave_dead, small_config
 from tests.made_verdicts import FITS
+from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.runs.events import (
@@ -28,6 +29,7 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
+from tpu_console.tui.following.run_settings import read_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,6 +131,17 @@ def test_show_says_why_a_run_failed(call: Any) -> None:
     run.log.touch()
     out = call("show")[1]
     assert f"  mine.py raised.\n  KeyError: 'x'\n  Look at line 3.\n  Log: {run.log}\n" in out
+
+
+@pytest.mark.parametrize("label", ["digits-cnn", "no-such-preset"])
+def test_show_prints_only_the_host_of_a_webhook(call: Any, label: str) -> None:
+    run = make_run(*FINISHED, DONE, label=label)
+    alerts = Alerts(webhook="https://hooks.example.com/T123/secret")
+    config = RunConfig(name=label, dataset="digits", model="cnn", batch_size=32, epochs=2, alerts=alerts)
+    write_whole(run.config, to_toml(config))
+    for out in (call("show")[1], call("show", "--json")[1], str(read_settings(run))):
+        assert "https://hooks.example.com/…" in out
+        assert "secret" not in out
 
 
 @pytest.mark.parametrize("command", ["show", "attach", "stop"])
