@@ -240,7 +240,7 @@ class LiveScreen(PanedScreen):
         header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading)
         outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
-        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping))
+        self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping, past_alerts=False))
         self.query_one(LogPane).show(snapshot.log)
         self.set_class(self.is_waiting, "-waiting")
         if self.is_waiting:

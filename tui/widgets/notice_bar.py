@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from ..following.watcher import WatchUpdate
 
 
-def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, ...]:
+def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: bool = True) -> tuple[str, ...]:
     """Return all notices, the most urgent first.
 
     Args:
         update: The watcher's latest update.
         is_stopping: Whether this console has asked the run to stop.
+        past_alerts: Whether to return the alerts of a run that is over too; they say what to do while it trains.
     """
     notices = [update.trouble] if update.trouble else []
     snapshot = update.snapshot
@@ -45,8 +46,9 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False) -> tuple[str, 
             f"{update.damaged:,} record{'' if one else 's'} of the journal could not be read and "
             f"{'was' if one else 'were'} left out; everything else is shown."
         )
-    alerts = (alert.message for alert in reversed(snapshot.state.alerts))
-    return (*notices, *alerts, *reversed(snapshot.state.notices))
+    if past_alerts or not snapshot.is_over:
+        notices.extend(alert.message for alert in reversed(snapshot.state.alerts))
+    return (*notices, *reversed(snapshot.state.notices))
 
 
 class NoticeBar(Static):

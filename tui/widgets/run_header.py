@@ -237,8 +237,10 @@ def _run_row(view: HeaderView, progress: Progress, width: int) -> Content:
 
 
 def _left(view: HeaderView, seconds: float | None) -> str:
-    """Count down between two progress events as well."""
-    return "" if seconds is None else _left_text(view, seconds - max(0.0, view.now - view.state.progress_at))
+    """Count down between two progress events as well, but not during a pause."""
+    state = view.state
+    now = state.phase_since if state.phase == Phase.PAUSED else view.now
+    return "" if seconds is None else _left_text(view, seconds - max(0.0, now - state.progress_at))
 
 
 def _left_text(view: HeaderView, seconds: float) -> str:

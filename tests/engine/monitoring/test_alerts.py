@@ -165,7 +165,9 @@ def test_an_alert_is_written_again_only_after_some_quiet_epochs(recorder: Record
 
 
 def test_a_resumed_run_knows_the_epochs_before(recorder: Recorder) -> None:
-    before = folded(lambda state, event: reduce(state, event, 0.0), [FIT, *trained([1.0, 0.5, 0.4])], RunState())
+    before = reduce(RunState(), FIT, 0.0)
+    for event in trained([1.0, 0.5, 0.4]):
+        before = reduce(before, event, 0.0)
     with AlertWatch(recorder, Alerts(), state=before):
         recorder.emit(within(4, 3.0))
     recorder.journal.flush()

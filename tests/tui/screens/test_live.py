@@ -272,6 +272,10 @@ async def test_an_alert_comes_before_the_notices(engine: FakeEngine) -> None:
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await shows(pilot, "The loss jumped to 9.  (i: 1 more)")
+        engine.finish()  # nothing can be done about the alert any more: only the details show it
+        await until(pilot, lambda: "The loss jumped" not in screen_text(pilot))
+        await pilot.press("i")
+        await shows(pilot, "The loss jumped to 9.")
 
 
 async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:

@@ -97,6 +97,12 @@ def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> No
     assert "0:03 left" in later
 
 
+def test_the_time_left_stays_the_same_during_a_pause() -> None:
+    paused = state_of(*TRAINING, (110.0, PhaseStarted("paused")))
+    assert "0:04 left" in header_rows(view_of(paused, 110.0), 120)[-2].plain
+    assert "0:04 left" in header_rows(view_of(paused, 190.0), 120)[-2].plain
+
+
 def test_validation_has_a_bar_and_counts_down() -> None:
     validating = [(110.0, PhaseStarted("validating")), (112.0, ValidationProgress(2, 30, 120))]
     row = header_rows(view_of(state_of(*TRAINING, *validating), 112.0), 120)[-2].plain

@@ -337,7 +337,7 @@ async def test_a_running_run_is_named_and_one_key_opens_it() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: f"{going.run.run_id} running, epoch 1/10" in screen_text(pilot))
         assert done.run.run_id not in screen_text(pilot)
-        assert "Watch" in screen_text(pilot)
+        await until(pilot, lambda: "Watch" in screen_text(pilot))
         await pilot.press("ctrl+g")
         await until(pilot, lambda: app.opened == [going.run])
 
