@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from tests import chaos
-from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, timed_events_of, wait_until
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
@@ -82,8 +82,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 
 
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
-    run = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 2, 12.0, random.Random(1))
+    lines = len(timed_events_of(whole)) // 5
+    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 4, lines, random.Random(1))
     chaos.check_same(run, whole)
+    assert (len(done.moments), done.lost_files) == (4, 0)
 
 
 def test_a_stopped_run_goes_on_within_the_epoch(
