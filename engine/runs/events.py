@@ -534,17 +534,19 @@ class Alerted:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """The run has a time budget, counted from its start; it stops and saves before the budget ends.
+    """The run has a time budget; it stops and saves before the budget ends.
 
     Args:
         seconds: The budget.
         ends_at: Unix time at which it ends.
         limit: The configuration's `budget`, such as ``8h30m`` or ``kaggle``.
+        session: Names the boot of the machine on which it counts; empty if unknown.
     """
 
     seconds: float
     ends_at: float
     limit: str
+    session: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
-from ..runs.deadline import Deadline
+from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -143,7 +143,9 @@ def _train(
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
+        session = this_session()
+        began = counts_from(config.budget, seconds, state_of(recorder).budget, session, time.time())
+        recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
