@@ -282,14 +282,14 @@ async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path, replicas=3)
     engine.begin()
     gib = 1 << 30
-    told = (
+    memory = (
         ReplicaMemory(0, 3 * gib, 4 * gib, 16 * gib),
         ReplicaMemory(1, 16 * gib, 16 * gib, 16 * gib),
-        ReplicaMemory(2, None, None, None, "The runtime does not tell."),
+        ReplicaMemory(2, None, None, None, "The runtime does not report."),
     )
-    engine.write(MemorySampled(told))
+    engine.write(MemorySampled(memory))
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
-        await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not tell.", "batch 96 = 3 × 32")
+        await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not report.", "batch 96 = 3 × 32")
 
 
 async def test_nan_is_seen_in_the_table(engine: FakeEngine) -> None:
