@@ -188,8 +188,8 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
 ) -> None:
     clock = Clock()
     checkpoints, model = checkpoints_of(tmp_path, clock)
-    checkpoints._validation = tf.data.Dataset.range(1).repeat(abs(batches)).apply(
-        tf.data.experimental.assert_cardinality(batches)
+    checkpoints._validation = (
+        tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
     )
     model.stop_evaluating = False
     clock.now += 60.0  # the first batch is compiled
