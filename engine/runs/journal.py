@@ -426,6 +426,15 @@ class JournalReader:
         self.skipped = 0
         self.newer = 0
 
+    @property
+    def position(self) -> int | None:
+        """Bytes of the journal up to the last line that was read; None inside a line that is too long."""
+        return None if self._is_in_long_line else self._offset - len(self._tail)
+
+    def go_on_from(self, position: int, skipped: int, newer: int) -> None:
+        """Continue where another reader was, instead of at the beginning."""
+        self._offset, self.skipped, self.newer = position, skipped, newer
+
     def read(self) -> list[dict[str, Any]]:
         """Return some of the complete records appended since the last call.
 
