@@ -70,8 +70,56 @@ class Snapshot:
         return self.state.end is None and self.liveness is Liveness.DEAD
 
 
+class StateReader:
+    """Folds what a run's journal has gained, part by part; of a long one that was read before, only what is new.
+
+    Args:
+        run: The run; its journal need not exist yet.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.journal = JournalReader(run.journal)
+        self.state = RunState()
+        self._kept: int | None = None
+
+    def advance(self) -> bool:
+        """Read the next part of the journal into `state`; return whether there may be more.
+
+        Raises:
+            OSError: The journal exists and cannot be read.
+        """
+        if self._kept is None:
+            self._recall()
+        records = self.journal.read()
+        self.state = fold(self.state, records)
+        return bool(records)
+
+    def catch_up(self) -> RunState:
+        """Read the whole journal, and keep its state if it is long."""
+        with no_collecting():
+            while self.advance():
+                pass
+        self.keep()
+        return self.state
+
+    def keep(self) -> None:
+        """Keep the state for the next reader of this run if reading its journal took long."""
+        size = self.journal.position
+        if size is not None and pays(size, self._kept or 0, is_over=self.state.end is not None):
+            save(self.run, KeptState(self.state, size, self.journal.skipped, self.journal.newer))
+            self._kept = size
+
+    def _recall(self) -> None:
+        kept = load(self.run)
+        self._kept = kept.size if kept is not None else 0
+        if kept is not None:
+            self.state = kept.state
+            self.journal.go_on_from(kept.size, kept.skipped, kept.newer)
+
+
 class RunFollower:
-    """Reads what a run has appended, part by part; of a long journal that was read before, only what is new.
+    """Reads what a run has appended, part by part.
 
     Args:
         run: The run; its files need not exist yet.
@@ -84,10 +132,8 @@ class RunFollower:
     ) -> None:
         self.run = run
         self._heartbeat = HeartbeatWatch(run, clock, now)
-        self.reader = JournalReader(run.journal)
-        self._state = RunState()
+        self.states = StateReader(run)
         self._log = LogTail(run)
-        self._kept: int | None = None
         self.snapshot = Snapshot()
 
     def advance(self) -> bool:
@@ -98,43 +144,25 @@ class RunFollower:
         """
         # Liveness first: then the journal has everything that a dead process wrote.
         life = self._heartbeat.look()
-        if self._kept is None:
-            self._recall()
-        records = self.reader.read()
-        self._state = fold(self._state, records)
+        has_more = self.states.advance()
         self.snapshot = Snapshot(
-            state=self._state,
+            state=self.states.state,
             liveness=life.liveness,
             log=self._log.read(),
-            newer_version=self.reader.newer,
+            newer_version=self.states.journal.newer,
             silent_s=life.silent_s,
             stop_waits=life.stop_waits,
-            stall=stall_of(self._state, life),
+            stall=stall_of(self.states.state, life),
             waiting=life.waiting,
         )
-        return bool(records)
+        return has_more
 
     def catch_up(self) -> Snapshot:
-        """Read the whole journal, and keep its state if it is long."""
-        with no_collecting():
-            while self.advance():
-                pass
-        self.keep()
+        """Read the whole journal."""
+        self.states.catch_up()
+        while self.advance():
+            pass
         return self.snapshot
-
-    def keep(self) -> None:
-        """Keep the state for the next reader of this run if reading its journal took long."""
-        size = self.reader.position
-        if size is not None and pays(size, self._kept or 0, is_over=self.snapshot.is_over):
-            save(self.run, KeptState(self._state, size, self.reader.skipped, self.reader.newer))
-            self._kept = size
-
-    def _recall(self) -> None:
-        kept = load(self.run)
-        self._kept = kept.size if kept is not None else 0
-        if kept is not None:
-            self._state = kept.state
-            self.reader.go_on_from(kept.size, kept.skipped, kept.newer)
 
 
 @contextmanager

@@ -100,13 +100,13 @@ class RunWatcher(threading.Thread):
                         self._deliver(self._update(is_reading=True))
             self._deliver(self._update())
             if not self._stopped.is_set():
-                self._follower.keep()
+                self._follower.states.keep()
         except OSError as error:
             self._deliver(self._update(trouble=f"{user_path(self._run.journal)} cannot be read: {error.strerror}."))
 
     def _update(self, *, is_reading: bool = False, trouble: str = "") -> WatchUpdate:
         snapshot = self._follower.snapshot
-        damaged = self._follower.reader.skipped + snapshot.state.skipped
+        damaged = self._follower.states.journal.skipped + snapshot.state.skipped
         return WatchUpdate(snapshot, is_reading, damaged, trouble)
 
     def _deliver(self, update: WatchUpdate) -> None:

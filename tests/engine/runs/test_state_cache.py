@@ -75,7 +75,7 @@ def test_a_second_reader_reads_only_what_was_appended(run: RunDirectory) -> None
     damage_a_line(run)
     follower = RunFollower(run)
     assert same(follower.catch_up().state, expected)
-    assert follower.reader.skipped == 0
+    assert follower.states.journal.skipped == 0
     assert expected.end is not None
     assert len(expected.train) == STEPS + 1
 
@@ -91,7 +91,7 @@ def test_a_kept_state_goes_on_growing_and_keeps_what_the_reader_counted(run: Run
         file.write(b'"t":3.0,"type":"Noticed","message":"hello"}\n')
     second = RunFollower(run)
     assert second.catch_up().state.notices == ("hello",)
-    assert (second.reader.skipped, second.snapshot.newer_version) == (1, 9)
+    assert (second.states.journal.skipped, second.snapshot.newer_version) == (1, 9)
     first.catch_up()
     assert same(first.snapshot.state, second.snapshot.state)
 
