@@ -64,7 +64,8 @@ class RunConfig(Section):
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
-            stops in time to be saved. It counts from the start of the run; empty means no limit.
+            stops in time to be saved. A session's limit counts from the start of the session, any other budget from the
+            start of the run, and goes on if the run is resumed in the same session. Empty means no limit.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"

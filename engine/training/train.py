@@ -24,7 +24,7 @@ from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
-from ..runs.deadline import Deadline
+from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
     EpochEnded,
@@ -143,7 +143,9 @@ def _train(
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
+        session = this_session()
+        began = counts_from(config.budget, seconds, state_of(recorder).budget, session, time.time())
+        recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
@@ -283,17 +285,15 @@ def _fit(
 ) -> None:
     """Train the model, in two phases if it is fine-tuned."""
     from ..models.fine_tuning import training_phases, unfreeze
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
+    from ..monitoring.input_rate import metered
     from .checkpoints import placed
+    from .rollback import Rollback
 
     if saved is not None:
         saved = placed(saved[0], data), saved[1]
     bridge, checkpoints, steering, callbacks = _callbacks(recorder, config, data, stopping, saved)
-    _, meter = metered(data.train)
-    if meter is not None:
-        remedy = partial(input_remedy, input_facts(config, data, accelerator))
-        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    rollback = Rollback(recorder, bridge, checkpoints, steering)
+    meter = _input_meter(recorder, config, accelerator, data)
     begun_phase = saved[0].phase if saved is not None else 0
     phases = training_phases(config)
     for number, phase in enumerate(phases):
@@ -309,10 +309,11 @@ def _fit(
         checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
+        is_last = phase is phases[-1]
         is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
         goes_on = True
         while goes_on:
-            last_epoch = steering.epochs if phase is phases[-1] else phase.last_epoch
+            last_epoch = steering.epochs if is_last else phase.last_epoch
             train = data.train_from(checkpoints.batches)
             model.fit(
                 train if meter is None else metered(train, meter)[0],
@@ -325,8 +326,25 @@ def _fit(
                 shuffle=False,
                 verbose=0,
             )
-            goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
+            goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
+            if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
+                (config, at), goes_on = back, True
+                lowered = training_phases(config)[number]
+                bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at)
+                checkpoints.attach(model, number)
     steering.close()
+
+
+def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
+    """Begin to measure how long training waits for its input; None if that cannot be measured."""
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+
+    _, meter = metered(data.train)
+    if meter is not None:
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    return meter
 
 
 def _callbacks(

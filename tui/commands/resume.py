@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
 @backend_option
+@click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def resume(
@@ -40,6 +41,7 @@ def resume(
     batch_size: int | None,
     accelerator: str | None,
     backend: str | None,
+    budget: str | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -51,7 +53,13 @@ def resume(
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.run_directory import find_run
 
-    options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator, "backend": backend}
+    options = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "accelerator": accelerator,
+        "backend": backend,
+        "budget": budget,
+    }
     changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
     return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +83,7 @@ def _headline(overview: Details) -> list[str]:
     from ..text.numbers import duration, waiting_text
     from ..text.outcome import best_text
     from ..text.run_lines import efficiency_line
+    from ..text.steering import budget_text
     from ..text.tables import fields
 
     state, seconds = overview.state, overview.seconds()
@@ -93,6 +95,8 @@ def _headline(overview: Details) -> list[str]:
         pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
+    if state.budget is not None and overview.status.is_live:
+        pairs.append(("budget", budget_text(state.budget, time.time())))
     if best := best_text(state):
         pairs.append(("best", best))
     if efficiency := efficiency_line(state):

@@ -200,7 +200,7 @@ class PlainPrinter:
             case Alerted():
                 return [labelled("alert", event.message)]
             case BudgetSet():
-                return [labelled("budget", budget_text(event))]
+                return [labelled("budget", budget_text(event, self._clock()))]
             case RunFinished():
                 ended = self._phase_ended(before)
                 return [*ended, *finished_lines(self.state, self._run, event.outcome, event.reason)]

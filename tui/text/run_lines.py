@@ -246,7 +246,9 @@ def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
 
 
 def resumed_text(event: RunResumed) -> str:
-    """Say where a run goes on."""
+    """Say where a run goes on, and why it went back if nobody resumed it."""
+    if event.why:
+        return f"from step {event.step:,}: {event.why}"
     if not event.step:
         return "from the beginning: it had no checkpoint"
     where = f"after epoch {event.epoch}" if event.epoch else "in epoch 1"

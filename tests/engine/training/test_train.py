@@ -11,6 +11,7 @@ import keras
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
+from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -25,10 +26,12 @@ from tpu_console.engine.runs.events import (
     Progress,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunSource,
     RunStarted,
     StopRequested,
 )
+from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.stop_token import StopToken
@@ -238,6 +241,35 @@ def test_a_loss_that_is_not_a_number_raises_one_alert(train: Train, nan: str, ep
     assert [math.isnan(epoch.logs["loss"]) for epoch in all_of(run, EpochEnded)] == [True] * epochs
     assert the(run, RunFinished).outcome == outcome
     assert ("loss became NaN or infinite in epoch 1" in the(run, RunFinished).reason) == (nan == "stop")
+
+
+def test_a_loss_that_becomes_nan_takes_the_run_back_to_a_checkpoint_with_a_lower_rate(train: Train) -> None:
+    steep = {"name": "sgd", "learning_rate": 1e6}
+    run = train(epochs=2, model_options={"hidden": [8, 8, 8]}, optimizer=steep, alerts={"nan": "rollback"})
+    backs = all_of(run, RunResumed)
+    assert 1 <= len(backs) <= 3
+    rates = [event.config["optimizer"]["learning_rate"] for event in backs]
+    assert rates == pytest.approx([1e6 / 4**number for number in range(1, len(backs) + 1)])
+    assert backs[0].why.endswith("learning rate 1e+06 → 2.5e+05")
+    state = RunFollower(run).catch_up().state
+    assert [(epoch.epoch, epoch.step, math.isfinite(epoch.logs["loss"])) for epoch in state.epochs] == [
+        (1, 44, True),
+        (2, 88, True),
+    ]
+    assert (state.train.step.values[1:] > state.train.step.values[:-1]).all()
+    assert state.epochs[0].learning_rate == pytest.approx(rates[-1])
+    assert load_config(run.config).optimizer.learning_rate == rates[-1]
+    assert the(run, RunFinished).outcome == "completed"
+
+
+def test_a_run_whose_loss_stays_nan_goes_back_three_times(train: Train) -> None:
+    run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": "rollback"})
+    assert len(all_of(run, RunResumed)) == 3
+    ended = the(run, RunFinished)
+    assert (ended.outcome, ended.reason) == (
+        "stopped",
+        "the loss became NaN or infinite in epoch 1, even after going back 3 times with a lower learning rate",
+    )
 
 
 def test_the_files_of_a_run_whose_loss_is_not_a_number_are_readable_by_anything(train: Train) -> None:
