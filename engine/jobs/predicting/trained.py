@@ -42,6 +42,11 @@ class TrainedRun:
         """The saved model."""
         return self.architecture.path
 
+    @property
+    def activation(self) -> str:
+        """What makes probabilities of the model's outputs; empty if they are probabilities."""
+        return str(self.record.get("activation", ""))
+
     def load_model(self) -> Any:
         """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing."""
         import keras
