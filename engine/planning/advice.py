@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.model_options import MODEL_OPTIONS
+from ..config.user_code import reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
 from ..findings import Finding, Severity, most_severe_first
 from .example_count import train_examples_of
@@ -95,6 +96,9 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
 
 def own_findings(config: RunConfig) -> Iterator[Finding]:
     """Say what a custom model's outputs mean for the loss, and whether labels seen before fit the loss."""
+    for key, reference in references_of(config):
+        if problem := reference_problem(reference):
+            yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)
     if is_user_reference(config.model) and config.probabilities_by and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
         if given == "logits":
