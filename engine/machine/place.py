@@ -76,8 +76,8 @@ def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
     if not _is_googles(sources):
         return Place(Kind.MACHINE, "", machine)
     if metadata:
-        told = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
-        return Place(Kind.TPU_VM, "", (*machine, told))
+        evidence = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
+        return Place(Kind.TPU_VM, "", (*machine, evidence))
     if chips := tpu_pci_devices(sources.root):
         return Place(Kind.TPU_VM, "", (*machine, f"/sys/bus/pci/devices/{min(chips)}: a TPU chip"))
     return Place(Kind.GOOGLE_VM, "", machine)

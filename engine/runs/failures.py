@@ -107,7 +107,7 @@ def _is_tensorflow(error: BaseException, name: str) -> bool:
 
 def _is_jax_memory(error: BaseException) -> bool:
     """Return whether JAX ran out of memory, on a device or, for a TPU, while compiling."""
-    # Only the text tells XLA's errors apart; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
+    # XLA's errors differ only in their text; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
     is_jax = any(
         cls.__module__.startswith("jax") and cls.__name__.endswith("RuntimeError") for cls in type(error).__mro__
     )

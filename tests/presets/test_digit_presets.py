@@ -1,6 +1,6 @@
 """The presets on arrays, each at a reduced size on data of its format, on one device and on two replicas.
 
-What they reach on the real data, as far as it is at hand, is in tests/engine.
+What they reach on real data is in tests/engine.
 """
 
 from __future__ import annotations

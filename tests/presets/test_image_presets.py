@@ -91,7 +91,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "plant-pathology-augmented": SMALL_CNN | {"epochs": 8},
     "plant-pathology-hub": SMALL_IMAGES | {"epochs": 25, "optimizer.learning_rate": 0.01},
 }
-"""Reduced as far as each still shows that it learns."""
+"""As small as possible while each still shows that it learns."""
 
 
 @pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 16), ("sim:2", 8)])

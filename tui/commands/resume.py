@@ -8,7 +8,7 @@ import click
 
 from ..terminal.output import say
 from ..text.tables import labelled
-from .options import backend_option, complete_accelerator, complete_key, examples, json_option, run_argument
+from .options import backend_option, complete_accelerator, examples, json_option, run_argument, set_option
 from .preset_choice import parsed
 from .training import detached
 
@@ -26,14 +26,7 @@ if TYPE_CHECKING:
     )
 )
 @run_argument
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    shell_complete=complete_key,
-    help="Change a setting; repeatable. VALUE is TOML or plain text.",
-)
+@set_option
 @click.option("--epochs", type=int, metavar="N", help="Number of epochs, those already done included.")
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")

@@ -180,12 +180,12 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
     hosts = hosts_of(state)
     pairs = [("lost", lost_text(event)) for event in state.lost]
     pairs += [("slow", slow_text(host)) for host in hosts.values() if host.behind]
-    told = []
+    lines = []
     for process in state.hosts:
         figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
         text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
-        told.append(f"{hosts[process].name}: {text}")
-    return [*pairs, *([("hosts", "\n".join(told))] if told else [])]
+        lines.append(f"{hosts[process].name}: {text}")
+    return [*pairs, *([("hosts", "\n".join(lines))] if lines else [])]
 
 
 def _times(overview: Details) -> list[str]:

@@ -214,7 +214,7 @@ def test_the_disk_is_looked_at_now_and_then(recorder: Recorder) -> None:
 
 
 class Server(ThreadingHTTPServer):
-    """A real server that keeps what is posted, and answers as it is told."""
+    """A real server that keeps what is posted, and answers with the status that a test sets."""
 
     def __init__(self) -> None:
         self.posted: list[dict[str, Any]] = []

@@ -36,7 +36,7 @@ def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Finding
 
 def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severity:
     """How severe the advice that holds a text is."""
-    (found,) = [advice for told, advice in advice_of(hardware, **changes).items() if text in told]
+    (found,) = [advice for sentence, advice in advice_of(hardware, **changes).items() if text in sentence]
     return found.severity
 
 
