@@ -46,6 +46,7 @@ class RunConfig(Section):
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
         loss: The Keras loss to minimise.
+        outputs: What the model gives to a crossentropy loss; ``auto`` finds out from its last layer or a batch.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
         class_weight: ``balanced`` gives the examples of rare classes more weight.
         metrics: Keras metrics to report besides the loss, separated by commas.
@@ -76,6 +77,7 @@ class RunConfig(Section):
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
     loss: Annotated[str, one_of(LOSSES)] = "sparse_categorical_crossentropy"
+    outputs: Literal["auto", "probabilities", "logits"] = "auto"
     label_smoothing: DropRate = 0.0
     class_weight: Literal["none", "balanced"] = "none"
     metrics: tuple[Annotated[str, one_of(METRICS)], ...] = ("accuracy",)
@@ -107,6 +109,13 @@ class RunConfig(Section):
         """The loss used for training; mixed or smoothed labels are a share for each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
         return self.loss.removeprefix("sparse_") if is_soft else self.loss
+
+    @property
+    def probabilities_by(self) -> str:
+        """The activation that makes probabilities of logits; empty if the loss has nothing to do with either."""
+        if not self.loss.endswith("crossentropy"):
+            return ""
+        return "sigmoid" if self.loss.startswith("binary_") else "softmax"
 
     @property
     def requested(self) -> RequestedAccelerator:

@@ -18,6 +18,7 @@ from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
+from ..config.catalog import is_user_reference
 from ..config.run_config import journal_values
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
@@ -263,14 +264,16 @@ def _fit_and_save(
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
+    activation = _check_model(recorder, config, data, model)
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping, saved)
+    _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
     outcome, reason = _how_it_ended(recorder, stopping)
     if recorder.team is not None and not recorder.team.is_leader:
-        report_classes(recorder, model, data.validation, data.examples, config)  # a pass that all hosts make together
+        # A pass that all hosts make together.
+        report_classes(recorder, model, data.validation, data.examples, config, activation)
         return RunFinished(outcome, f"{reason}; host 0 has the run", {})
     _save_model(recorder, model)
-    scores = report_classes(recorder, model, data.validation, data.examples, config)
+    scores = report_classes(recorder, model, data.validation, data.examples, config, activation)
     return _finish(recorder, stopwatch, outcome, reason, scores)
 
 
@@ -282,6 +285,7 @@ def _fit(
     model: Any,
     stopping: Any,
     saved: tuple[Header, Arrays] | None,
+    activation: str,
 ) -> None:
     """Train the model, in two phases if it is fine-tuned."""
     from ..models.fine_tuning import training_phases, unfreeze
@@ -303,7 +307,9 @@ def _fit(
             recorder.notice(unfreeze(model, config))
         if number < begun_phase:
             continue
-        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data, saved and saved[0])
+        bridge.execution_reason = _compile(
+            recorder, model, phase.config, accelerator, data, saved and saved[0], activation
+        )
         if recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
         checkpoints.attach(model, number)
@@ -385,8 +391,33 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     return model
 
 
+def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> str:
+    """Check that a custom model, its labels and the loss fit; return what makes probabilities of its logits."""
+    from ..models.label_checks import check_labels
+    from ..models.outputs import logits_activation
+
+    if not (is_user_reference(config.model) or is_user_reference(config.dataset)) or recorder.team is not None:
+        return logits_activation(model, config)
+    inputs, labels, *_ = next(iter(data.calibration()))
+    check_labels(config, model, inputs, labels)
+    activation = logits_activation(model, config, inputs)
+    if activation:
+        write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
+        recorder.notice(
+            f"The model gives logits, not probabilities: {config.loss} is computed with from_logits=True, and the "
+            f"class report and `predict` apply the {activation}. To change that, set outputs=probabilities."
+        )
+    return activation
+
+
 def _compile(
-    recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline, saved: Header | None
+    recorder: Recorder,
+    model: Any,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    saved: Header | None,
+    activation: str,
 ) -> str:
     """Compile the model and choose `steps_per_execution`; return the reason for it.
 
@@ -397,6 +428,7 @@ def _compile(
         accelerator: Where it trains.
         data: Its input.
         saved: The checkpoint that is resumed; None if the run begins.
+        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
     """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
@@ -409,6 +441,7 @@ def _compile(
         len(accelerator.replicas),
         data.steps_per_epoch,
         uses_strategy=accelerator.uses_strategy,
+        activation=activation,
     )
     if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
         build_ahead(model, data.train.element_spec, config.batch_size)
@@ -458,7 +491,8 @@ def _save_model(recorder: Recorder, model: Any) -> None:
 
     recorder.enter(Phase.SAVING)
     try:
-        outputs.save_model(model, recorder.run.model)
+        if partly := outputs.save_model(model, recorder.run.model):
+            recorder.notice(partly)
     except DiskFullError as error:
         raise _not_saved(recorder, error) from error
 

@@ -67,6 +67,7 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
+        *(labelled("", item.text) for item in plan.advice if item.key == "outputs"),
         *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
         *(
             labelled(item.severity, item.text)
@@ -231,6 +232,8 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
     places = {
         "model": run.model,
         "best model": run.checkpoints / "best.keras",
+        "weights": run.model.with_suffix(".weights.h5"),
+        "best weights": run.checkpoints / "best.weights.h5",
         "history": run.history,
         "summary": run.summary,
         "class report": run.report,
