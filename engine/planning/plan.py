@@ -19,6 +19,7 @@ from ..data.input_speed import input_speed_of
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.devices import CHIPS
+from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
@@ -145,7 +146,7 @@ def _accelerator(
         if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
                 f"The TPU ({hardware.tpu}) is not used: neither JAX's TPU packages nor tensorflow-tpu are installed. "
-                "To use it, run `pip install 'tpu-console[tpu]'`."
+                f"To use it: {install_line(JAX_ON_TPU)}"
             )
             refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
         name = "CPU" if requested.kind is AcceleratorKind.CPU else "CPU (auto: no GPU found)"

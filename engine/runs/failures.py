@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
 from ..errors import ConsoleError
+from ..machine.install import line_for_module
 from ..storage.disk_space import disk_full
 from ..storage.files import is_disk_full, plain_name
 from .events import RunFailed
@@ -47,7 +47,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
         return RunFailed(
             f"{error.name or 'A package'} cannot be imported.",
             _first_line(error),
-            f"Install it for this Python: {sys.executable} -m pip install -U keras tensorflow",
+            f"To install it here: {line_for_module(error.name)}" if error.name else "See the log for details.",
             log,
         )
     where = own_line(error)

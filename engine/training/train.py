@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
+from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..config.accelerator import parse_accelerator
@@ -22,6 +22,7 @@ from ..config.catalog import is_user_reference
 from ..config.run_config import journal_values
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
+from ..machine.install import install_line
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
@@ -466,8 +467,10 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     if recorder.team is not None and not recorder.team.is_leader:
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
-    if config.tensorboard.enabled:
+    if config.tensorboard.enabled and is_installed("tensorboard"):
         callbacks.append(outputs.EpochSummaries(recorder))
+    elif config.tensorboard.enabled:
+        recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:
         callbacks.append(outputs.NewestCheckpoint(recorder))
     if "samples" in examples.record and recorder.team is not None:

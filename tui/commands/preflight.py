@@ -110,7 +110,7 @@ def preflight(
     Several TPUs, batch sizes and precisions are compared. The worst result sets the exit code: does not compile,
     does not fit, could not be judged.
 
-    This needs the extra `tpu`: pip install 'tpu-console[tpu]', on x86-64 Linux.
+    This needs the TPU compiler: pip install 'jax[tpu]', on x86-64 Linux.
     """
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 

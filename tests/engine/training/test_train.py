@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -35,6 +36,7 @@ from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training import train as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -396,6 +398,19 @@ def test_a_network_deeper_than_the_picture_is_explained(train: Train) -> None:
 
 def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) -> None:
     assert "data.validation_fraction=0.001" in failure(train(data={"validation_fraction": 0.001})).what
+
+
+def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare_run(small_config(), tmp_path / "runs")
+    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    monkeypatch.setattr(training, "is_installed", lambda name: name != "tensorboard")
+    config, nothing = small_config(tensorboard={"enabled": True}), Examples.__new__(Examples)
+    object.__setattr__(nothing, "record", {})
+    assert training._epoch_end_callbacks(recorder, config, "loss", nothing) == []
+    (noticed,) = events_of(run)
+    assert isinstance(noticed, Noticed)
+    assert noticed.message.startswith("TensorBoard is not installed")
+    assert "install tensorboard" in noticed.message
 
 
 def test_a_channel_tells_a_phase_and_a_stop_once(tmp_path: Path) -> None:
