@@ -23,7 +23,7 @@ from .commands.listing import presets, runs
 from .commands.options import examples, preset_file_option, screen_options
 from .commands.predicting import predict
 from .commands.preflight import preflight
-from .commands.resume import resume
+from .commands.resume import mirror, resume
 from .commands.showing import show
 from .commands.steering import checkpoint, continue_, pause, set_, stop
 from .commands.training import run
@@ -119,7 +119,7 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, runs, show),
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror, runs, show),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     _refuse_repeated(_command)

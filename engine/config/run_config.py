@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator
 from .accelerator import parse_accelerator
 from .budget import checked_budget
 from .catalog import DATASET_NAMES, MODELS
+from .mirror import checked_mirror
 from .options import (
     LOSSES,
     METRICS,
@@ -67,6 +68,8 @@ class RunConfig(Section):
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
             stops in time to be saved. A session's limit counts from the start of the session, any other budget from the
             start of the run, and goes on if the run is resumed in the same session. Empty means no limit.
+        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs`` or
+            ``/content/drive/MyDrive/runs``; empty for none. `tpu-console resume` can start from there.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
@@ -87,6 +90,7 @@ class RunConfig(Section):
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
     budget: Annotated[str, AfterValidator(checked_budget)] = ""
+    mirror: Annotated[str, AfterValidator(checked_mirror)] = ""
     data: DataOptions = DataOptions()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()

@@ -23,7 +23,7 @@ from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
-from .advice import batch_findings, budget_finding, own_findings, scaling_findings
+from .advice import batch_findings, budget_finding, mirror_findings, own_findings, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
         advice.append(
             budget_finding(config, budget, took.epochs(budget, steps, config.batch_size) if took and steps else None)
         )
+    if config.mirror:
+        advice += mirror_findings(config)
     return Plan(
         accelerator=accelerator,
         replicas=replicas,

@@ -33,6 +33,7 @@ from ..runs.events import (
     InputMeasured,
     Phase,
     Progress,
+    RunFailed,
     RunFinished,
     RunOutcome,
     RunResumed,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
+    from ..mirror.background import Mirror
     from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
@@ -92,23 +94,28 @@ def train_and_report(
     recorder = Recorder(run, journal, stop_token)
     values = journal_values(config)
     started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
+    end: RunFinished | RunFailed
     try:
         saved = _begin(recorder, started, resumes)
-        recorder.emit(_train(recorder, config, source, saved))
+        end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
+        end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         _log_traceback(run, error)
-        failed = explain(error, run.log.name)
+        end = explain(error, run.log.name)
         if recorder.team is not None:
-            recorder.team.fail(error, failed)
-        recorder.emit(failed)
-        return False
+            recorder.team.fail(error, end)
+    try:
+        if recorder.mirror is not None:
+            recorder.mirror.close(end)
+        recorder.emit(end)
     finally:
         discard_cache(run)
         journal.flush()
-    return True
+    if recorder.mirror is not None:
+        recorder.mirror.finish()
+    return isinstance(end, RunFinished)
 
 
 def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
@@ -162,11 +169,22 @@ def _train(
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
+    if config.mirror:
+        recorder.mirror = _mirror(recorder, config, membership)
     with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
+
+
+def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None) -> Mirror:
+    """Copy the run to its mirror from now on; each of several hosts has its own folder there."""
+    from ..mirror.background import Mirror
+
+    name = recorder.run.path.name
+    host = f"-host{membership.index}" if membership is not None and membership.index else ""
+    return Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:

@@ -1,7 +1,8 @@
-"""`tpu-console resume`."""
+"""`tpu-console resume` and `tpu-console mirror`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         "tpu-console resume",
         "tpu-console resume 20261120-133100-digits-cnn",
         "tpu-console resume digits --epochs 40",
+        "tpu-console resume gs://bucket/runs/20261120-133100-digits-cnn",
         "tpu-console resume digits --accelerator cpu --set optimizer.learning_rate=0.0005",
     )
 )
@@ -49,7 +51,10 @@ def resume(
 
     It goes on from its newest whole checkpoint, in the same folder and with the same curves, and ends as if it had
     never been interrupted. Settings can change, except the model and the optimizer.
+
+    RUN may be the run's folder at its mirror, such as gs://bucket/runs/RUN. It is copied here first.
     """
+    from tpu_console.engine.mirror.check import is_at_mirror
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.run_directory import find_run
 
@@ -61,7 +66,44 @@ def resume(
         "budget": budget,
     }
     changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
-    return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
+    if name is None or not is_at_mirror(name):
+        return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
+    place = name if "://" in name else str(Path(name).expanduser().absolute())
+    run = _fetched(place, as_json=as_json)
+    changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
+    return _resume(prepare_resumption(run, changes), detach=detach, as_json=as_json)
+
+
+def _fetched(place: str, *, as_json: bool) -> RunDirectory:
+    """Copy a run from its mirror, unless it is here."""
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..jobs.command_job import run_job
+
+    run = RunDirectory(Path(run_job("fetch", {"place": place}, "Nothing was copied.")["run"]))
+    if not as_json:
+        say([labelled("mirror", place), labelled("", f"copied to {user_path(run.path)}")])
+    return run
+
+
+@click.command(
+    epilog=examples("tpu-console mirror", "tpu-console mirror digits", done="everything is copied", failed="it is not")
+)
+@run_argument
+def mirror(name: str | None) -> int:
+    """Copy RUN to its mirror, if it ended while the mirror was away; by default the newest.
+
+    While a run trains, it is copied by itself: set `mirror` to a folder or bucket.
+    """
+    from tpu_console.engine.runs.run_directory import find_run
+
+    from ..jobs.command_job import run_job
+
+    run = find_run(name)
+    copied = run_job("mirror", {"run": str(run.path)}, "Not everything was copied.")
+    say([f"{run.run_id} is complete at {copied['place']}"])
+    return 0
 
 
 def resume_or_watch(run: RunDirectory, *, detach: bool, as_json: bool) -> int:
