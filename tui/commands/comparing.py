@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         "tpu-console compare",
         "tpu-console compare 101500-digits 143000-digits",
         "tpu-console compare digits-a digits-b --metric val_loss --csv > runs.csv",
+        "tpu-console compare --html > runs.html",
     )
 )
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--json", "form", flag_value="json", help="Print a JSON object.")
 @click.option("--csv", "form", flag_value="csv", help="Print one row per run as CSV.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown tables.")
+@click.option("--html", "form", flag_value="html", help="Print one HTML page with interactive plots.")
 @screen_options
 def compare(
     names: tuple[str, ...],
@@ -43,6 +46,10 @@ def compare(
     With only one RUN, it is compared with the newest other runs of its preset; without any, the newest run is. On a
     terminal this opens a screen with the curves; otherwise it prints the tables.
     """
+    if form == "html" and sys.stdout.isatty():
+        raise ConsoleError(
+            "A page of 5 MB is not for a terminal.", remedy="Write it into a file: tpu-console compare --html > runs.html"
+        )
     runs = _runs(names)
     if form is None and has_terminal():
         return open_console(compared=runs, metric=metric, markers=markers, theme=theme)
@@ -54,6 +61,11 @@ def compare(
         say([tables.as_json(comparison)])
     elif form == "csv":
         say([tables.as_csv(comparison)])
+    elif form == "html":
+        from .comparison_html import as_html
+
+        sys.stdout.buffer.write(as_html(comparison).encode())  # UTF-8, as the page says, whatever the locale
+        sys.stdout.flush()
     elif form == "markdown":
         say(tables.as_markdown(comparison))
     else:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,3 +57,29 @@ def test_what_cannot_be_compared_is_refused(call: Any) -> None:
     others = [made_run(label=f"other-{number}").run_id for number in range(20)]
     assert "21 runs are too many to compare.\nName at most 20." in call("compare", run.run_id, *others)[2]
     assert "None of these runs has a metric 'x'" in call("compare", *others[:2], "--metric", "x")[2]
+
+
+def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -> None:
+    pytest.importorskip("plotly")
+    calm = [made_run([{"loss": 1.0, "val_x": 0.5}], label="calm") for _ in range(2)]
+    code, page, _ = call("compare", *(run.run_id for run in calm), "--html")
+    assert code == 0
+    assert page.count("<td>finished</td>") == 2
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    hostile = [made_run([{"loss": 1.0, f"val_{evil}": 0.5}], label="evil", has_config=False) for _ in range(2)]
+    hostile[0].path.rename(renamed := hostile[0].path.with_name("a<img src=x onerror=alert(1)>"))
+    found = call("compare", str(renamed), hostile[1].run_id, "--html")[1]
+    assert "&lt;img src=x onerror=alert(1)&gt;" in found
+    for tag in ("<script", "</script", "<img"):
+        assert found.count(tag) == page.count(tag)
+
+
+def test_without_plotly_the_page_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_run()
+    made_run()
+    for name in ("plotly", "plotly.graph_objects", "plotly.subplots"):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, out, err = call("compare", "--html")
+    assert (code, out) == (1, "")
+    assert "pip install 'tpu-console[html]'" in err
