@@ -48,7 +48,8 @@ def compare(
     """
     if form == "html" and sys.stdout.isatty():
         raise ConsoleError(
-            "A page of 5 MB is not for a terminal.", remedy="Write it into a file: tpu-console compare --html > runs.html"
+            "A page of 5 MB is not for a terminal.",
+            remedy="Write it into a file: tpu-console compare --html > runs.html",
         )
     runs = _runs(names)
     if form is None and has_terminal():
