@@ -15,6 +15,7 @@ import click
 from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
 from tpu_console.engine.storage.paths import user_path
 
+from .commands.comparing import compare
 from .commands.completion import PROGRAM, completion
 from .commands.converting import tfrecord
 from .commands.doctor import doctor
@@ -119,7 +120,7 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror, runs, show),
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror, runs, show, compare),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     _refuse_repeated(_command)

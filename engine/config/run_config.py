@@ -155,14 +155,15 @@ def journal_values(config: RunConfig) -> dict[str, Any]:
 
 def flat_values(config: RunConfig) -> dict[str, Any]:
     """Return a configuration's plain values by dotted key."""
-    return _flat(config.model_dump(mode="json"), "")
+    return flattened(config.model_dump(mode="json"))
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested plain values, such as those in a journal, by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat
