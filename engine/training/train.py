@@ -355,7 +355,7 @@ def _fit(
             if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
                 (config, at), goes_on = back, True
                 lowered = training_phases(config)[number]
-                bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at)
+                bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at, activation)
                 checkpoints.attach(model, number)
     steering.close()
 
