@@ -12,6 +12,7 @@ from tpu_console.engine.runs.journal import VERSION
 from ..text.marks import WARNING
 from ..text.numbers import waiting_text
 from ..text.silence import STOP_PENDING, WHY_SILENT
+from ..text.steering import is_busy
 
 if TYPE_CHECKING:
     from ..following.watcher import WatchUpdate
@@ -32,6 +33,8 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
             notices.append(f"{STOP_PENDING[0].upper()}{STOP_PENDING[1:]}.")
         if snapshot.is_silent:
             notices.append(WHY_SILENT)
+    elif snapshot.state.stop is not None and is_busy(snapshot.state) and not snapshot.is_over:
+        notices.append(f"The run stops when it is done {snapshot.state.phase}. To kill it instead, press k.")
     if snapshot.waiting is not None and not snapshot.is_over:
         notices.append(f"{waiting_text(snapshot.waiting).capitalize()}.")
     newer = snapshot.newer_version

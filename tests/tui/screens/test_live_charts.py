@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from textual.geometry import Region
     from textual.pilot import Pilot
+    from textual.strip import Strip
 
 ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
 
@@ -159,7 +161,12 @@ async def test_moving_the_cursor_repaints_only_the_crosshair_and_its_line(
 ) -> None:
     drawn: list[Widget] = []
     render_lines = Widget.render_lines
-    monkeypatch.setattr(Widget, "render_lines", lambda self, crop: (drawn.append(self), render_lines(self, crop))[1])
+
+    def noted(widget: Widget, crop: Region) -> list[Strip]:
+        drawn.append(widget)
+        return render_lines(widget, crop)
+
+    monkeypatch.setattr(Widget, "render_lines", noted)
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
         await pilot.press("left")
