@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check chaos bench docs docs-preflight screenshot clean
+.PHONY: help demo test check images chaos bench docs docs-preflight screenshot clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        train the embedded preset and watch it (plain lines when not in a terminal)"
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
+	@echo "make images      resolve the documented install lines beside what Colab, Kaggle and TPU VMs have installed"
 	@echo "make chaos       kill and resume training 200 times; takes most of an hour"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
@@ -39,6 +40,15 @@ check: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# uv has its own environment, because only a few targets need it. UV=uv takes an installed one.
+UV := $(VENV)-uv/bin/uv
+$(UV):
+	@$(PYTHON) -m venv $(VENV)-uv
+	@$(VENV)-uv/bin/pip install --quiet --disable-pip-version-check uv
+
+images: $(READY) $(UV)
+	@$(BIN)/python -m tests.install_lines $(UV)
+
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos 200
 
@@ -55,4 +65,4 @@ screenshot: $(READY)
 	@$(BIN)/python docs/screenshot.py $(TO) $(RUNS)
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) $(VENV)-uv dist
