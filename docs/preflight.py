@@ -46,9 +46,9 @@ def section(presets: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
     rows = [_row(preset, verdict) for preset, verdicts in presets for verdict in verdicts]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in (_HEADINGS, ["---"] * len(_HEADINGS), *rows))
     versions = next(verdict.versions for _, verdicts in presets for verdict in verdicts if verdict.versions)
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "tpu-console")
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "tpu-console")
     notes = "".join(f"- `{preset}`: {text}\n" for preset, verdicts in presets for text in _notes(verdicts))
-    return f"With {told}; times are at best.\n\n{table}\n{notes}"
+    return f"With {packages}; times are at best.\n\n{table}\n{notes}"
 
 
 def _row(preset: str, verdict: Verdict) -> list[str]:

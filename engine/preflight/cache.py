@@ -36,7 +36,6 @@ _OWN_SOURCES = ("preflight", "models")
 _MOST_NEIGHBOURS = 200
 
 
-
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """A verdict as it is kept, with a digest: whatever changed it afterwards, a damaged one is not used."""

@@ -34,6 +34,8 @@ class Memory:
     limit: int  # what a program may use of the device
     # Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
     is_lower_bound: bool = False
+    code: int = 0  # the compiled program
+    other: int = 0  # padding of weights, slots and batch to tiles, and results beside them: with it the parts add up
 
     @property
     def headroom(self) -> float:

@@ -17,6 +17,7 @@ from .build import augmentation_names, build
 from .cache import versions
 from .compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
 from .compile_memory import shortage
+from .compile_time import expected_seconds, save_compile_time
 from .explain import changing_shapes, explain_refusal
 from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
@@ -118,10 +119,12 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
     """Compile both steps and make the verdict."""
     config = subject.config
     lowered = _lowered(subject, "training")
-    if reason := shortage(lowered.as_text().count("\n"), free_memory_bytes()):
+    lines = lowered.as_text().count("\n")
+    if reason := shortage(lines, free_memory_bytes()):
         return replace(empty, reason=reason)
     try:
-        program = _program(subject, lowered, "training")
+        program = _program(subject, lowered, "training", expected_s=expected_seconds(lines))
+        save_compile_time(lines, program.seconds)
         _program(subject, _lowered(subject, "validation"), "validation")
     except DoesNotFitError as error:
         return _too_large(empty, subject, error, topology, search=search)
@@ -180,8 +183,11 @@ def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> 
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
 
 
-def _program(subject: _Subject, lowered: Any, step: str, replica_batch: int | None = None) -> Program:
-    subject.report(f"compiling the {step} step")
+def _program(
+    subject: _Subject, lowered: Any, step: str, replica_batch: int | None = None, expected_s: float | None = None
+) -> Program:
+    about = "" if expected_s is None else f", about {_span(expected_s)}"
+    subject.report(f"compiling the {step} step{about}")
     size = replica_batch or subject.config.batch_size
     with _refusing(f"The {step} step", subject.model):
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
@@ -238,6 +244,10 @@ def _assumptions(subject: _Subject) -> list[Finding]:
         )
         found.append(Finding(Severity.INFO, text, key="fine_tuning.after_epochs"))
     return found
+
+
+def _span(seconds: float) -> str:
+    return f"{max(1.0, seconds):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _gib(size: float) -> str:

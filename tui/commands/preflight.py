@@ -83,7 +83,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     "--limit",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Time limit. [default: 600 per choice, 2400 with --search]",
+    help="Time for all choices; what is done by then is shown. [default: 600 per choice, 2400 with --search]",
 )
 @click.option(
     "--set",
@@ -128,18 +128,19 @@ def preflight(
         tuple(dict.fromkeys(precisions or (config.precision,))),
         search=search,
         use_cache=not no_cache,
+        limit=limit,
     )
     if (known := remembered(config, choices)) is not None:
-        return _tell(name, config, known, as_json=as_json)
+        return _show(name, config, known, as_json=as_json)
     from ..jobs.command_job import run_job
 
     missing = missing_compiler()
     job, options = choices.job(config, missing)
     try:
-        found = run_job(job, options, _KEPT, limit_s=limit or choices.limit_s, grace_s=GRACE_S)
+        found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
     except ConsoleError as error:
         return _without_verdict(error, config, choices.tpus, as_json=as_json)
-    code = _tell(name, config, found, as_json=as_json)
+    code = _show(name, config, found, as_json=as_json)
     if missing is not None:
         complain_about(missing)
     return code
@@ -175,14 +176,13 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
     advice = advice_for(config, tpus)
     if as_json:
-        told = {"what": error.what, "why": error.why, "remedy": error.remedy}
         values = {
             "config": config.name,
             "exit_code": _UNKNOWN,
             "versions": {},
             "verdicts": [],
             "advice": [asdict(one) for one in advice],
-            "error": told,
+            "error": {"what": error.what, "why": error.why, "remedy": error.remedy},
         }
         say([json.dumps(values, indent=2, ensure_ascii=False)])
     else:
@@ -191,7 +191,7 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
     return _UNKNOWN
 
 
-def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
+def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
     from ..text.verdicts import feeding_lines, verdict_lines
@@ -199,8 +199,12 @@ def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
     if as_json:
-        told = [_as_json(config, verdict) for verdict in verdicts]
-        values = {"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": told}
+        values = {
+            "config": config.name,
+            "exit_code": code,
+            "versions": found["versions"],
+            "verdicts": [_as_json(config, verdict) for verdict in verdicts],
+        }
         say([json.dumps(values, indent=2, ensure_ascii=False)])
         return code
     from tpu_console.engine.config.catalog import IMAGE_DATASETS

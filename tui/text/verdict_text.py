@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.preflight.quota import QuotaShare
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
+_SHOWN = 2**16  # bytes of memory that are worth a word
 _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the gradient exchange"}
 
 
@@ -63,8 +64,9 @@ def memory_text(memory: Memory) -> str:
     """List what uses the memory of a device."""
     parts = {"parameters": memory.parameters, "optimizer": memory.optimizer, "batch": memory.batch}
     if not memory.is_lower_bound:
-        parts["activations and the rest of a step"] = memory.temporaries
-    text = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
+        parts |= {"activations and gradients": memory.temporaries, "program code": memory.code}
+        parts["padding and results"] = memory.other
+    text = ", ".join(f"{name} {gib(count)}" for name, count in parts.items() if count >= _SHOWN)
     if memory.is_lower_bound:
         return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}; the compiler was not asked"
     free = " free" if memory.headroom >= 0 else ""
