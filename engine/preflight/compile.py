@@ -126,8 +126,13 @@ class Compiler:
         seconds = time.perf_counter() - began
         held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
-        memory = self._memory(model, batch, replica_batch, peak, self.topology.usable_hbm_bytes)
+        limit = self.topology.usable_hbm_bytes
         code, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
+        at_once = getattr(stats, "peak_memory_in_bytes", 0)
+        if peak > limit and held < at_once < limit:
+            # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
+            temporaries, peak = at_once - held, at_once + code
+        memory = self._memory(model, batch, replica_batch, peak, limit)
         other = memory.temporaries - code - temporaries
         # Weights that the step does not read are in memory all the same.
         memory = replace(

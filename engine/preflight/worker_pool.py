@@ -57,12 +57,13 @@ def reach_verdicts(
     report: Callable[[str, int], None],
     *,
     search: bool = False,
+    advise: bool = True,
     use_cache: bool = True,
     limit_s: float | None = None,
 ) -> list[Verdict]:
     """Return the verdicts on choices, in their order.
 
-    `report` is called about twice per second with what is being done and for how many seconds. When the limit for all
+    With `advise`, changes that may make a step fit are compiled too. `report` is called about twice per second with what is being done and for how many seconds. When the limit for all
     choices is over, those that are not done are undecided; it is `LIMIT_S` for each by default.
 
     Raises:
@@ -78,7 +79,7 @@ def reach_verdicts(
             # Compiling keeps one core busy.
             while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
                 number = waiting.pop(0)
-                working.append(_start(number, choices[number], search=search))
+                working.append(_start(number, choices[number], search=search, advise=advise))
             _read_messages(working)
             _report(working, report)
             if time.monotonic() >= deadline:
@@ -150,7 +151,9 @@ def _after_trial(refused: Verdict, worker: _Worker) -> Verdict:
     return replace(refused, findings=tuple(findings))
 
 
-def _start(number: int, choice: Choice, *, search: bool = False, refused: Verdict | None = None) -> _Worker:
+def _start(
+    number: int, choice: Choice, *, search: bool = False, advise: bool = False, refused: Verdict | None = None
+) -> _Worker:
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker"],
@@ -161,7 +164,12 @@ def _start(number: int, choice: Choice, *, search: bool = False, refused: Verdic
         )
     except OSError as error:
         raise ConsoleError(f"The process of the TPU compiler cannot be started: {error.strerror}.") from error
-    asked = {"config": choice.config.model_dump(mode="json"), "tpu": choice.topology.name, "search": search}
+    asked = {
+        "config": choice.config.model_dump(mode="json"),
+        "tpu": choice.topology.name,
+        "search": search,
+        "advise": advise,
+    }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(asked).encode() + b"\n")
     return _Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)), refused=refused)

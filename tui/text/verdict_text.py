@@ -73,6 +73,16 @@ def memory_text(memory: Memory) -> str:
     return f"peak {gib(memory.peak)} of {gib(memory.limit)}, {headroom(memory)}{free}: {text}"
 
 
+def filling_text(verdict: Verdict) -> str:
+    """List what needs most of the memory, with its share of all that is needed; empty if that is unknown."""
+    peak = verdict.memory.peak if verdict.memory is not None else 0
+    return ", ".join(
+        f"{one.what} of {one.layer} ({one.kind}) {gib(one.size)}, {min(1.0, one.size / peak):.0%}"
+        for one in verdict.fillings
+        if peak
+    )
+
+
 def bound_text(bound: Bound) -> str:
     """Say how much a step computes, moves in memory and exchanges, and what limits it."""
     least = "at least " if bound.is_partial else ""
@@ -83,15 +93,21 @@ def bound_text(bound: Bound) -> str:
     )
 
 
-def largest_text(verdict: Verdict) -> str:
-    """Say the largest batch that fits, rounded to multiples that suit the matrix unit; empty if not searched."""
+def largest_text(verdict: Verdict, unit: str) -> str:
+    """Say the largest batch that fits, and compare the batches worth choosing; empty if it was not searched."""
     if verdict.largest_batch is None:
         return ""
     largest = verdict.largest_batch
     if not largest:
         return "not even a batch of 1 fits"
-    multiples = [f"{largest // tile * tile:,} as a multiple of {tile}" for tile in (8, 128) if largest >= tile]
-    return "; ".join([f"{largest:,} per replica fits, {largest * verdict.devices:,} in total", *multiples])
+    first = f"{largest:,} per replica fits, {largest * verdict.devices:,} in total"
+    if verdict.dataset_is_limit:
+        first += ", which is as many as the dataset has for one step"
+    each = [
+        f"{one.replica_batch:,} needs {gib(one.peak)}, at best {one.images_per_s:,.0f} {unit}s/s"
+        for one in verdict.batches
+    ]
+    return "; ".join([first, *each])
 
 
 def quota_text(share: QuotaShare) -> str:

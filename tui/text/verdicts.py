@@ -16,6 +16,7 @@ from .verdict_text import (
     bound_text,
     choice_text,
     feeding_text,
+    filling_text,
     finding_text,
     headroom,
     largest_text,
@@ -60,7 +61,7 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "i
         _memory_table(verdicts, width),
         _time_table(verdicts, width, unit),
         _reasons(verdicts, room),
-        [line for verdict in verdicts for line in _largest(verdict, verdicts, room)],
+        [line for verdict in verdicts for line in _largest(verdict, verdicts, room, unit)],
         _findings(verdicts, room),
         *_wastes(verdicts, width),
     ]
@@ -81,7 +82,7 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
     bound = verdict.bound
     pace = [] if bound is None else wrapped("at best", pace_text(bound, unit), width)
     feeding = feeding_lines(config, alone, name, width)
-    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
+    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width, unit), *feeding, *_findings(alone, width)]
     return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
 
 
@@ -225,6 +226,8 @@ def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
             lines += [labelled("compiler" if number == 0 else "", line) for number, line in enumerate(kept)]
         if is_alone and verdict.memory is not None:
             lines += wrapped("memory", memory_text(verdict.memory), room)
+        if text := filling_text(verdict):
+            lines += wrapped("filled by", text, room)
         if is_alone and verdict.bound is not None:
             lines += wrapped("step", bound_text(verdict.bound), room)
             if share := kaggle_share(verdict.tpu, verdict.bound.run_s):
@@ -244,12 +247,12 @@ def _words(text: str, room: int) -> list[str]:
     return textwrap.wrap(text.strip(), max(20, room - _INDENT))
 
 
-def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:
+def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int, unit: str) -> list[str]:
     """Say the largest batch once per TPU and precision: it does not depend on the requested batch."""
     searched = [v for v in verdicts if v.largest_batch is not None and _place(v) == _place(verdict)]
     if not searched or verdict is not searched[0]:
         return []
-    text = largest_text(verdict)
+    text = largest_text(verdict, unit)
     is_alone = len({_place(v) for v in verdicts}) == 1
     return wrapped("largest", text if is_alone else f"{verdict.tpu}, {verdict.precision}: {text}", room)
 

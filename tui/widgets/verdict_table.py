@@ -29,7 +29,9 @@ _MARKS = {
 }
 _FAINT = "$foreground 60%"
 _LABELS = {
-    **dict.fromkeys(("unknown", "compiler", "memory", "step", "quota", "at best", "largest", "input", "note"), _FAINT),
+    **dict.fromkeys(
+        ("unknown", "compiler", "memory", "filled by", "step", "quota", "at best", "largest", "input", "note"), _FAINT
+    ),
     "fits": "$text-success",
     "too large": "$text-error",
     "refused": "$text-error",

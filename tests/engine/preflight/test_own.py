@@ -148,7 +148,11 @@ def test_a_mistake_in_a_model_function_is_named(verdicts: dict[str, Verdict]) ->
 
 
 def test_the_largest_batch_of_a_small_dataset_is_all_of_it(verdicts: dict[str, Verdict]) -> None:
-    assert verdicts["searched"].largest_batch == 1437 // 8
+    verdict = verdicts["searched"]
+    assert (verdict.largest_batch, verdict.dataset_is_limit) == (1437 // 8, True)
+    assert [one.replica_batch for one in verdict.batches] == [179, 128, 32]
+    assert verdict.memory is not None
+    assert verdict.batches[0].peak > verdict.batches[2].peak == verdict.memory.peak
 
 
 @pytest.fixture(scope="module")

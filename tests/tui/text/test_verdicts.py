@@ -11,6 +11,7 @@ from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.preflight.quota import QuotaShare, kaggle_share
+from tpu_console.engine.preflight.result import BatchFigures
 from tpu_console.tui.text.numbers import flop, gib
 from tpu_console.tui.text.verdict_text import largest_text, quota_text
 from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
@@ -65,21 +66,17 @@ def test_many_layers_show_the_worst() -> None:
     assert lines[-1] == "and 12 more that waste less"
 
 
-@pytest.mark.parametrize(
-    ("largest", "text"),
-    [
-        (None, ""),
-        (0, "not even a batch of 1 fits"),
-        (7, "7 per replica fits, 56 in total"),
-        (100, "100 per replica fits, 800 in total; 96 as a multiple of 8"),
-        (
-            6931,
-            ("6,931 per replica fits, 55,448 in total; 6,928 as a multiple of 8; 6,912 as a multiple of 128"),
-        ),
-    ],
-)
-def test_the_largest_batch_comes_with_its_multiples(largest: int | None, text: str) -> None:
-    assert largest_text(replace(FITS, largest_batch=largest)) == text
+def test_the_largest_batch_comes_with_the_ones_worth_choosing() -> None:
+    assert largest_text(FITS, "image") == ""
+    assert largest_text(replace(FITS, largest_batch=0), "image") == "not even a batch of 1 fits"
+    batches = (BatchFigures(1160, 15 * 2**30, 9000.4), BatchFigures(1152, 14 * 2**30, 9100.0))
+    searched = replace(FITS, largest_batch=1160, batches=batches)
+    assert largest_text(searched, "image") == (
+        "1,160 per replica fits, 9,280 in total; 1,160 needs 15.00 GiB, at best 9,000 images/s; "
+        "1,152 needs 14.00 GiB, at best 9,100 images/s"
+    )
+    limited = largest_text(replace(searched, dataset_is_limit=True), "image")
+    assert "9,280 in total, which is as many as the dataset has for one step;" in limited
 
 
 def test_a_quota_is_shown_if_it_is_fixed() -> None:
