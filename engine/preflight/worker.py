@@ -1,9 +1,9 @@
 """The process that compiles one choice: `python -P -m tpu_console.engine.preflight.worker`.
 
-A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``, ``advise``). The process writes the messages of
-`engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``. A crash of the
-compiler ends this process and nothing else. The process also ends when its standard input is closed, so that it never
-outlives the console.
+A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``, ``advise``). The process writes the
+messages of `engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``. A
+crash of the compiler ends this process and nothing else. The process also ends when its standard input is closed, so
+that it never outlives the console.
 """
 
 from __future__ import annotations

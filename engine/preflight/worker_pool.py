@@ -63,8 +63,9 @@ def reach_verdicts(
 ) -> list[Verdict]:
     """Return the verdicts on choices, in their order.
 
-    With `advise`, changes that may make a step fit are compiled too. `report` is called about twice per second with what is being done and for how many seconds. When the limit for all
-    choices is over, those that are not done are undecided; it is `LIMIT_S` for each by default.
+    With `advise`, changes that may make a step fit are compiled too. `report` is called about twice per second with
+    what is being done and for how many seconds. When the limit for all choices is over, those that are not done are
+    undecided; it is `LIMIT_S` for each by default.
 
     Raises:
         ConsoleError: The compiler cannot be started.
