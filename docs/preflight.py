@@ -23,7 +23,7 @@ PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet"
 TPUS = ("v5e-8", "v3-8", "v6e-8")
 VERDICTS = "verdicts"
 _HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "ms/step", "examples/s", "whole run")
-_DERIVED = ("global_batch", "headroom", "kaggle", "input")
+_DERIVED = ("global_batch", "headroom", "kaggle", "input", "likely")
 
 
 def verdicts_on(preset: str) -> list[Verdict]:

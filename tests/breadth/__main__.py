@@ -1,6 +1,6 @@
 """Compares verdicts with direct compiles: ``make preflight-breadth PART=2/20``, or ``NAMES=ResNet50,lstm``.
 
-Each model takes some minutes, so the work can be done in parts. Results are kept in ``docs/preflight-breadth.json``, and
+Each model takes some minutes, so the work can be done in parts. Results are kept in ``docs/preflight-breadth.json``;
 the table in ``docs/preflight.md`` is written from them.
 """
 

@@ -11,7 +11,9 @@ SIZES = {
     **dict.fromkeys(("NASNetLarge",), 331),
     **{f"EfficientNetB{n}": size for n, size in enumerate((224, 240, 260, 300, 380, 456, 528, 600))},
     **{f"EfficientNetV2B{n}": size for n, size in enumerate((224, 240, 260, 300))},
-    "EfficientNetV2S": 384, "EfficientNetV2M": 480, "EfficientNetV2L": 480,
+    "EfficientNetV2S": 384,
+    "EfficientNetV2M": 480,
+    "EfficientNetV2L": 480,
 }
 """Default sides of images that are not 224."""
 

@@ -194,7 +194,7 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
-    from ..text.verdicts import feeding_lines, verdict_lines
+    from ..text.verdicts import feeding_lines, likely_lines, verdict_lines
 
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
@@ -211,21 +211,25 @@ def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
 
     width = width_of_output()
     unit = "image" if config.dataset in IMAGE_DATASETS else "example"
-    say([*verdict_lines(verdicts, width, unit), "", *feeding_lines(config, verdicts, name, width)])
+    pace = [*likely_lines(config, verdicts, width), *feeding_lines(config, verdicts, name, width)]
+    say([*verdict_lines(verdicts, width, unit), "", *pace])
     return code
 
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as plain values, with derived figures."""
     from tpu_console.engine.preflight.input_throughput import input_throughput_of
+    from tpu_console.engine.preflight.likely import likely_of
     from tpu_console.engine.preflight.quota import kaggle_share
 
     share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
     feeding = input_throughput_of(config, verdict)
+    likely = likely_of(config, verdict)
     return {
         **verdict.as_dict(),
         "global_batch": verdict.global_batch,
         "headroom": verdict.memory.headroom if verdict.memory is not None else None,
         "kaggle": asdict(share) if share is not None else None,
         "input": asdict(feeding) if feeding is not None else None,
+        "likely": asdict(likely) if likely is not None else None,
     }

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.preflight.quota import kaggle_share
+
 from .numbers import duration, flop, gib, milliseconds, plural, size
 
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.input_throughput import InputThroughput
+    from tpu_console.engine.preflight.likely import Likely
     from tpu_console.engine.preflight.quota import QuotaShare
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
@@ -71,6 +74,36 @@ def memory_text(memory: Memory) -> str:
         return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}; the compiler was not asked"
     free = " free" if memory.headroom >= 0 else ""
     return f"peak {gib(memory.peak)} of {gib(memory.limit)}, {headroom(memory)}{free}: {text}"
+
+
+def likely_text(likely: Likely, tpu: str) -> str:
+    """Say how long a step and the run will likely take, what of a quota that is, and how it is known."""
+    if likely.high_s is None:
+        step, run = f"at least {duration(likely.low_s)} per step", _range("at least ", likely.run_low_s, None)
+    else:
+        step, run = (
+            f"{_range('', likely.low_s, likely.high_s)} per step",
+            _range("", likely.run_low_s, likely.run_high_s),
+        )
+    parts = [step, *([f"{run} for the run"] if run else [])]
+    share = kaggle_share(tpu, likely.run_high_s or likely.run_low_s)
+    if share is not None:
+        parts.append(f"{'at least ' if likely.high_s is None else 'up to '}{share_text(share)} of Kaggle's week")
+    text = ", ".join(parts)
+    if likely.limited_by == "input":
+        text += ". It is input-bound: the input gives no more examples, measured on this machine"
+    elif likely.limited_by == "host":
+        text += ". The host sets the pace: it needs longer to start a step than the TPU to do it"
+    known = f"from {likely.source}" if likely.source else "no run of yours and no published figure says how much more"
+    return f"{text} ({known})"
+
+
+def _range(before: str, low: float | None, high: float | None) -> str:
+    if low is None:
+        return ""
+    if high is None or duration(high) == duration(low):
+        return f"{before}{duration(low)}"
+    return f"{before}{duration(low)} to {duration(high)}"
 
 
 def filling_text(verdict: Verdict) -> str:

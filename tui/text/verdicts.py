@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.preflight.input_throughput import input_throughput_of
+from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
@@ -20,6 +21,7 @@ from .verdict_text import (
     finding_text,
     headroom,
     largest_text,
+    likely_text,
     memory_text,
     pace_text,
     peak_text,
@@ -81,7 +83,7 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
     alone = [verdict]
     bound = verdict.bound
     pace = [] if bound is None else wrapped("at best", pace_text(bound, unit), width)
-    feeding = feeding_lines(config, alone, name, width)
+    feeding = [*likely_lines(config, alone, width), *feeding_lines(config, alone, name, width)]
     lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width, unit), *feeding, *_findings(alone, width)]
     return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
 
@@ -120,6 +122,22 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
         text = "not measured here; run: tpu-console inspect NAME --speed"
         return wrapped("input", text.replace("NAME", name), room)
     return [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
+
+
+def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
+    """Say how long a step of each choice will likely take.
+
+    Args:
+        config: The configuration that was judged.
+        verdicts: The verdicts.
+        width: Width of a line in cells; None in a pipe.
+    """
+    lines = []
+    for verdict in verdicts:
+        if (likely := likely_of(config, verdict)) is not None:
+            of = "" if len(verdicts) == 1 else f"{choice_text(verdict)}: "
+            lines += wrapped("likely", f"{of}{likely_text(likely, verdict.tpu)}", width or _PIPE_CELLS)
+    return lines
 
 
 def wrapped(name: str, text: str, room: int) -> list[str]:

@@ -124,6 +124,9 @@ def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Start
     feeding = fits.pop("input")
     assert (feeding["wanted_per_s"], feeding["measured_per_s"]) == (441_379.0, 1000.0)
     assert feeding["cores_needed"] == -(-441_379 * feeding["cores"] // 2000)
+    likely = fits.pop("likely")
+    # 1,024 images a step for two hosts, at 1,000 per second each.
+    assert (likely["limited_by"], likely["low_s"]) == ("input", pytest.approx(0.512))
     for key in ("global_batch", "headroom", "kaggle"):
         del fits[key]
     assert from_dict(fits).bound == FITS.bound
