@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpu_console.engine.findings import Severity
@@ -280,13 +281,24 @@ def _place(verdict: Verdict) -> tuple[str, str]:
 
 
 def _findings(verdicts: Sequence[Verdict], room: int) -> list[str]:
-    said = shared(verdicts, lambda verdict: verdict.findings)
+    said = shared(verdicts, _more_than_the_reason)
     said.sort(key=lambda pair: list(_LABELS).index(pair[0].severity))
     lines = []
     for finding, sayers in said:
         of = "" if len(sayers) == len(verdicts) else f"{_named(sayers)}: "
         lines += _finding(finding, of, room)
     return lines
+
+
+def _more_than_the_reason(verdict: Verdict) -> list[Finding]:
+    """Return the findings of a verdict without what its reason says already."""
+    found = [
+        replace(one, text=one.text.removeprefix(verdict.reason).strip(), layer="")
+        if one.text.startswith(verdict.reason)
+        else one
+        for one in verdict.findings
+    ]
+    return [one for one in found if one.text or one.remedy]
 
 
 def _finding(finding: Finding, of: str, room: int) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.quota import QuotaShare, kaggle_share
 from tpu_console.engine.preflight.result import BatchFigures
 from tpu_console.tui.text.numbers import flop, gib
@@ -108,3 +109,11 @@ def test_sizes_and_spans_keep_three_digits() -> None:
 @pytest.mark.parametrize(("count", "text"), [(12, "12 FLOP"), (61.4e9, "61.4 GFLOP"), (1.4424e12, "1.44 TFLOP")])
 def test_operations_are_written_with_three_digits(count: float, text: str) -> None:
     assert flop(count) == text
+
+
+def test_a_refusal_says_what_where_and_what_to_write_once() -> None:
+    reason = "The layer 'sided' (Branch) makes a Python decision."
+    finding = Finding(Severity.ERROR, f"{reason} File own.py, line 6: `if x:`.", "sided", "Write keras.ops.where.")
+    lines = verdict_lines([replace(REFUSED, reason=reason, findings=(finding,))], 100)
+    assert sum("makes a Python decision" in line for line in lines) == 1
+    assert "error        File own.py, line 6: `if x:`. Write keras.ops.where." in lines
