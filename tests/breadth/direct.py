@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 import jax
 import keras
@@ -14,18 +15,19 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from tests.breadth.models import build, shape_of
+from tests.breadth import models
 
 
 def main(name: str, batch: int) -> None:
     """Compile a training step for v5e-8, with `batch` examples per device."""
-    model = build(shape_of(name), 10, name, unroll=True)
+    shape, build = models.shape_of(name), getattr(models, "build")  # noqa: B009  without types
+    model: Any = build(shape, 10, name, unroll=True)
     model.compile(keras.optimizers.Adam(0.001), "sparse_categorical_crossentropy", metrics=["accuracy"])
     model.optimizer.build(model.trainable_variables)
     devices = topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x4").devices
     mesh = Mesh(np.array(devices), ("batch",))
     copied, dealt = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec("batch"))
-    x = jax.ShapeDtypeStruct((8 * batch, *shape_of(name)), "float32", sharding=dealt)
+    x = jax.ShapeDtypeStruct((8 * batch, *shape), "float32", sharding=dealt)
     y = jax.ShapeDtypeStruct((8 * batch,), "int32", sharding=dealt)
     model._symbolic_build(data_batch=(x, y))
     parts = (

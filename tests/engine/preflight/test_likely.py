@@ -53,7 +53,7 @@ def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
     (runs_folder() / "e" / "summary.json").write_text("{")
     likely = likely_of(CONFIG, FITS)
     assert likely is not None
-    assert (likely.low_s, likely.high_s) == (pytest.approx(BEST / 0.5), pytest.approx(BEST / 0.4))
+    assert [likely.low_s, likely.high_s] == pytest.approx([BEST / 0.5, BEST / 0.4])
     assert likely.run_high_s == pytest.approx(22.3 / 0.4)
     assert likely.source == "your 2 runs on v5e"
     text = likely_text(likely, "v5e-8")
@@ -84,7 +84,7 @@ def test_published_runs_stand_for_their_model_and_generation_alone() -> None:
     likely = likely_of(resnet, v3)
     assert likely is not None
     shares = [one.best_s / one.step_s for one in PUBLISHED if one.generation == "v3"]
-    assert (likely.low_s, likely.high_s) == (pytest.approx(BEST / max(shares)), pytest.approx(BEST / min(shares)))
+    assert [likely.low_s, likely.high_s] == pytest.approx([BEST / max(shares), BEST / min(shares)])
     assert "github.com/google/flax" in likely.source
     for config, verdict in ((other, v3), (resnet, FITS)):
         found = likely_of(config, verdict)
