@@ -17,7 +17,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tests.breadth import models
 
-
 RECURRENT = ("lstm", "bidirectional_gru")
 
 
