@@ -77,7 +77,9 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     multiple=True,
     help="Precision; repeatable. [default: from the preset]",
 )
-@click.option("--search", is_flag=True, help="Find the largest batch that fits; compiles several times.")
+@click.option(
+    "--search", is_flag=True, help="Find the largest batch that fits, and compare three; compiles several times."
+)
 @click.option("--no-cache", is_flag=True, help="Ignore cached results.")
 @click.option(
     "--limit",
