@@ -155,7 +155,7 @@ class SteeredScreen(PanedScreen):
     def stop_if(self, choice: str | None) -> None:
         """Ask the run to stop as chosen.
 
-        The journal may say for a moment that the run is over while it is being resumed: a stop is requested all the same.
+        While a run is being resumed, its journal says for a moment that it is over; a stop is requested all the same.
         """
         if not choice or (choice != STEP and self.is_over):
             return
