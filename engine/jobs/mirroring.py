@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..config.reading import load_config
 from ..errors import ConsoleError
 from ..mirror.copier import Copier, MirrorTakenError
-from ..mirror.fetch import fetch_run
+from ..mirror.fetch import fetch_run, newest_named
 from ..mirror.places import open_place
 from ..process.launch import lock_run
 from ..runs.events import MirrorReported
@@ -21,10 +21,19 @@ if TYPE_CHECKING:
     from ..messages import Reporter
 
 
-def fetch(reporter: Reporter, place: str) -> dict[str, Any]:
-    """Copy a run from its mirror; return its path here."""
+def fetch(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:
+    """Copy a run from its mirror; return its path here, and where it was.
+
+    Args:
+        reporter: Gets the names of the files.
+        place: The run's folder at the mirror, or the mirror if there is a label.
+        label: Chooses the newest run with it; the result is empty if there is none.
+    """
+    place = (newest_named(place, label) or "") if label else place
+    if not place:
+        return {}
     run = fetch_run(place, runs_folder(), lambda name: reporter.progress(f"copying {name}", 0, None, "seconds"))
-    return {"run": str(run.path)}
+    return {"run": str(run.path), "place": place}
 
 
 def copy(reporter: Reporter, run: str) -> dict[str, Any]:

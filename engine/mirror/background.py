@@ -55,7 +55,7 @@ class Mirror:
         self._clock = clock
         self._copier: Copier | None = None
         self._moved_at = self._journal_at = clock()
-        self._problem = ""
+        self._problem, self._failures = "", 0
         self._is_taken = False
         self._is_ending = self._is_over = False
         self._wake, self._done = threading.Event(), threading.Event()
@@ -74,7 +74,7 @@ class Mirror:
         recorder.stop_token.ending = end
         asked, self._moved_at = recorder.stop_token.reason, self._clock()
         self._done.clear()
-        self._is_ending = True
+        self._is_ending, self._failures = True, 0
         self._wake.set()
         if not self._is_taken and not self._done.wait(1.0):
             recorder.enter(Phase.SAVING, f"copying to {self._folder}")
@@ -96,7 +96,7 @@ class Mirror:
             self._thread.join(_LAST_WORDS_S)
 
     def _work(self) -> None:
-        failures, pause_s, is_over = 0, 0.0, False
+        pause_s, is_over = 0.0, False
         while not is_over:
             self._wake.wait(pause_s)
             self._wake.clear()
@@ -109,12 +109,12 @@ class Mirror:
                 self._done.set()
                 return
             except Exception as error:  # noqa: BLE001  whatever happens to the mirror, the run goes on
-                failures += 1
-                pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(failures, 10))
+                pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(self._failures, 10))
+                self._failures += 1
                 self._fail(error)
             else:
-                failures, took_s = 0, self._clock() - began
-                pause_s = max(self._look_s, took_s / _SHARE)
+                self._failures = 0
+                pause_s = max(self._look_s, (self._clock() - began) / _SHARE)
                 if is_ending:
                     self._done.set()
 

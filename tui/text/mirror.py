@@ -26,7 +26,9 @@ def mirror_text(state: RunState) -> str:
         return f"off: {event.problem}"
     if event.problem:
         return f"not reachable for {age}, retrying ({event.problem}); {holds}"
-    return "complete" if state.end is not None else f"{holds}, {age} ago"
+    if state.end is not None:
+        return "complete"
+    return f"{holds}, {age} ago" if state.last_at - state.mirror_at >= 1 else holds
 
 
 def mirror_lines(state: RunState, run_id: str) -> list[str]:
