@@ -1,7 +1,8 @@
 """Mirrors a run while it trains, in its own thread, so that training never waits for a network.
 
 The thread looks at the run's folder every few seconds and copies what is newest; nothing is queued. It copies for at
-most a fifth of the time, and tries again ever more slowly while the mirror cannot be written.
+most a fifth of the time and computes for at most 2% of it. While the mirror cannot be written, it tries again ever more
+slowly.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 2.0
 _JOURNAL_EVERY_S = 30.0
-_SHARE = 0.2
+_SHARE, _CPU_SHARE = 0.2, 0.02
 _LONGEST_PAUSE_S = 60.0
 _PATIENCE_S = 600.0
 _LAST_WORDS_S = 10.0
@@ -100,7 +101,8 @@ class Mirror:
         while not is_over:
             self._wake.wait(pause_s)
             self._wake.clear()
-            is_over, is_ending, began = self._is_over, self._is_ending, self._clock()
+            is_over, is_ending = self._is_over, self._is_ending
+            began, began_cpu = self._clock(), time.thread_time()
             try:
                 self._copy(is_ending=is_ending)
             except MirrorTakenError as error:
@@ -114,7 +116,8 @@ class Mirror:
                 self._fail(error)
             else:
                 self._failures = 0
-                pause_s = max(self._look_s, (self._clock() - began) / _SHARE)
+                took_s, cpu_s = self._clock() - began, time.thread_time() - began_cpu
+                pause_s = max(self._look_s, took_s / _SHARE, cpu_s / _CPU_SHARE)
                 if is_ending:
                     self._done.set()
 
