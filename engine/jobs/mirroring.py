@@ -13,6 +13,7 @@ from ..mirror.fetch import fetch_run, newest_named
 from ..mirror.places import open_place
 from ..process.launch import lock_run
 from ..runs.events import MirrorReported
+from ..runs.follower import RunFollower
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory
 from ..storage.paths import runs_folder
@@ -54,7 +55,8 @@ def copy(reporter: Reporter, run: str) -> dict[str, Any]:
         copier = Copier(directory, place)
         reporter.progress(f"copying to {place.name}", 0, None, "seconds")
         copier.copy()
-        journal = JournalWriter(directory.journal)
+        ended_at = RunFollower(directory).catch_up().state.last_at
+        journal = JournalWriter(directory.journal, lambda: ended_at)  # the run itself took no longer
         journal.write(MirrorReported(place.name, copier.epoch))
         journal.close()
         copier.copy()
