@@ -79,14 +79,14 @@ class Mirror:
         self._wake.set()
         if not self._is_taken and not self._done.wait(1.0):
             recorder.enter(Phase.SAVING, f"copying to {self._folder}")
+            self._report(self._left())  # for a process that is ended meanwhile
         while not self._is_taken and not self._done.wait(0.2):
             is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
             if is_late or recorder.stop_token.reason != asked or self._clock() - self._moved_at > self._patience_s:
                 self._is_over = True
                 self._problem = self._problem or "there was not enough time"
                 break
-        is_incomplete = self._is_over or self._is_taken
-        self._report(left=("events.jsonl", *(self._copier.left() if self._copier else ())) if is_incomplete else ())
+        self._report(self._left() if self._is_over or self._is_taken else ())
 
     def finish(self) -> None:
         """Copy the last event, which is in the journal now, and stop."""
@@ -144,9 +144,12 @@ class Mirror:
         if not had_problem:
             self._report()
 
+    def _left(self) -> tuple[str, ...]:
+        return ("events.jsonl", *(self._copier.left() if self._copier is not None else ()))
+
     def _report(self, left: tuple[str, ...] = ()) -> None:
         if self._is_over and not left:
             return  # the last report stands
         epoch = self._copier.epoch if self._copier is not None else 0
-        is_given_up = self._is_taken or bool(left)
+        is_given_up = self._is_taken or self._is_over
         self._recorder.emit(MirrorReported(self._folder, epoch, self._problem, left, is_given_up))

@@ -22,7 +22,8 @@ def mirror_text(state: RunState) -> str:
     holds = f"complete to epoch {event.epoch}" if event.epoch else "no checkpoint there"
     if event.left:
         more = f" and {len(event.left) - _NAMED} more" if len(event.left) > _NAMED else ""
-        return f"not copied: {', '.join(event.left[:_NAMED])}{more} ({event.problem}); {holds}"
+        names = f"{', '.join(event.left[:_NAMED])}{more}{f' ({event.problem})' if event.problem else ''}"
+        return f"{'not copied' if event.is_given_up or state.end is not None else 'copying'}: {names}; {holds}"
     if event.is_given_up:
         return f"off: {event.problem}"
     if event.problem:
@@ -36,6 +37,6 @@ def mirror_facts(state: RunState, run_id: str) -> list[tuple[str, str]]:
     """Say at the end of a run how far its mirror is, and how to copy the rest; nothing without a mirror."""
     if state.mirror is None:
         return []
-    if not state.mirror.problem:
+    if not state.mirror.problem and not state.mirror.left:
         return [("mirror", f"{state.mirror.place} ({mirror_text(state)})")]
     return [("mirror", mirror_text(state)), ("to copy", f"tpu-console mirror {run_id}")]
