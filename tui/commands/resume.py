@@ -9,7 +9,7 @@ import click
 
 from ..terminal.output import say
 from ..text.tables import labelled
-from .options import backend_option, complete_accelerator, complete_key, examples, json_option, run_argument
+from .options import backend_option, complete_accelerator, examples, json_option, run_argument, set_option
 from .preset_choice import parsed
 from .training import detached
 
@@ -30,18 +30,12 @@ if TYPE_CHECKING:
     )
 )
 @run_argument
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    shell_complete=complete_key,
-    help="Change a setting; repeatable. VALUE is TOML or plain text.",
-)
+@set_option
 @click.option("--epochs", type=int, metavar="N", help="Number of epochs, those already done included.")
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
 @backend_option
+@click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def resume(
@@ -51,6 +45,7 @@ def resume(
     batch_size: int | None,
     accelerator: str | None,
     backend: str | None,
+    budget: str | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -65,7 +60,13 @@ def resume(
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.run_directory import find_run
 
-    options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator, "backend": backend}
+    options = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "accelerator": accelerator,
+        "backend": backend,
+        "budget": budget,
+    }
     changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
     run = None
     if name is not None and is_at_mirror(name):

@@ -202,7 +202,7 @@ class PlainPrinter:
             case Alerted():
                 return [labelled("alert", event.message)]
             case BudgetSet():
-                return [labelled("budget", budget_text(event))]
+                return [labelled("budget", budget_text(event, self._clock()))]
             case MirrorReported():
                 known = before.mirror
                 is_news = known is None or known.problem != event.problem or event.left != known.left

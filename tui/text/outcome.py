@@ -176,7 +176,8 @@ def best_text(state: RunState) -> str:
 
 def _model_path(run: RunDirectory, state: RunState) -> str:
     """Return where the saved model is, or else the best checkpoint."""
-    if run.model.exists():
-        return user_path(run.model)
+    for path in (run.model, run.model.with_suffix(".weights.h5")):
+        if path.exists():
+            return user_path(path)
     kept = run.path / state.checkpoint.path if state.checkpoint is not None else None
     return user_path(kept) if kept is not None and kept.exists() else ""

@@ -68,6 +68,7 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
+        *(labelled("", item.text) for item in plan.advice if item.key == "outputs"),
         *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
         *([labelled("mirror", config.mirror)] if config.mirror else []),
         *(
@@ -233,6 +234,8 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
     places = {
         "model": run.model,
         "best model": run.checkpoints / "best.keras",
+        "weights": run.model.with_suffix(".weights.h5"),
+        "best weights": run.checkpoints / "best.weights.h5",
         "history": run.history,
         "summary": run.summary,
         "class report": run.report,
@@ -248,7 +251,9 @@ def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
 
 
 def resumed_text(event: RunResumed) -> str:
-    """Say where a run goes on."""
+    """Say where a run goes on, and why it went back if nobody resumed it."""
+    if event.why:
+        return f"from step {event.step:,}: {event.why}"
     if not event.step:
         return "from the beginning: it had no checkpoint"
     where = f"after epoch {event.epoch}" if event.epoch else "in epoch 1"
