@@ -153,6 +153,7 @@ _GROUPS = {
     "augmentation": "Augmentation",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
+    "mirror": "Checkpoints",
     "tensorboard": "TensorBoard",
     "alerts": "Alerts",
     "hosts": "Several hosts",
