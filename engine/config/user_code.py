@@ -72,10 +72,19 @@ def source_file(reference: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
 
 
+def find_user_code(reference: str) -> Any:
+    """Import and return a function or class; raise `UserCodeError` if it cannot be found."""
+    place, _, name = reference.rpartition(":")
+    return _function(place, name)
+
+
 def references_of(config: RunConfig) -> list[tuple[str, str]]:
     """Return the references to the user's code in a configuration, each with its key."""
-    named = {"dataset": config.dataset, "model": config.model}
-    return [(key, name) for key, name in named.items() if is_user_reference(name)]
+    named = [("dataset", config.dataset), ("model", config.model), ("loss", config.loss)]
+    named += [("optimizer.name", config.optimizer.name), ("optimizer.schedule", config.optimizer.schedule)]
+    named += [(key, text) for key in ("metrics", "callbacks", "custom_objects") for text in getattr(config, key)]
+    plain = [(key, text.partition("(")[0].strip()) for key, text in named]
+    return [(key, name) for key, name in plain if is_user_reference(name)]
 
 
 def reference_problem(reference: str) -> str:

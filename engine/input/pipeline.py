@@ -159,7 +159,7 @@ def _check_shapes(examples: Examples, config: RunConfig) -> None:
 
 def _check_labels(examples: Examples, config: RunConfig) -> None:
     """Check that labels can become a probability for each class, if mixing or smoothing needs that."""
-    if config.effective_loss == config.loss or has_class_labels(examples):
+    if config.effective_loss == config.loss_name or has_class_labels(examples):
         return
     label, classes = examples.train.element_spec[1], examples.signature.classes
     key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
@@ -270,7 +270,7 @@ def _prepared(
         augmented: Whether images are augmented.
     """
     classes = examples.signature.classes
-    one_hot = config.effective_loss == "categorical_crossentropy" and _has_integer_labels(dataset)
+    one_hot = config.takes_shares and _has_integer_labels(dataset)
     top = _largest_stored(examples)
     scale = largest_pixel(examples, config) / top
     change = augmenter(config.augmentation, examples.signature.shape, top, scale, config.seed) if augmented else None

@@ -10,7 +10,7 @@ from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
-from .outputs import apply_activation
+from . import pieces
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -20,24 +20,14 @@ if TYPE_CHECKING:
 def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
     """Return the optimizer with its learning-rate schedule."""
     options = config.optimizer
-    classes = {
-        "adam": keras.optimizers.Adam,
-        "adamw": keras.optimizers.AdamW,
-        "sgd": keras.optimizers.SGD,
-        "rmsprop": keras.optimizers.RMSprop,
-        "adagrad": keras.optimizers.Adagrad,
-        "adamax": keras.optimizers.Adamax,
-        "nadam": keras.optimizers.Nadam,
-        "lion": keras.optimizers.Lion,
-    }
     settings: dict[str, Any] = {"learning_rate": _learning_rate(config, replicas, steps_per_epoch)}
-    if options.name in {"sgd", "rmsprop"}:
+    if options.momentum and options.name.partition("(")[0] in {"sgd", "rmsprop"}:
         settings["momentum"] = options.momentum
     if options.weight_decay:
         settings["weight_decay"] = options.weight_decay
     if options.clip_norm:
         settings["clipnorm"] = options.clip_norm
-    return classes[options.name](**settings)
+    return pieces.make_optimizer(config, settings)
 
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
@@ -53,6 +43,8 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
         return schedules.ExponentialDecay(peak, decay, options.final_fraction)
     if options.schedule == "constant" and not warmup:
         return peak
+    if options.schedule not in {"constant", "cosine"}:
+        return pieces.make_schedule(config, peak, decay)
     # A cosine that ends at its start value is a constant with a warm-up.
     alpha = options.final_fraction if options.schedule == "cosine" else 1.0
     if not warmup:
@@ -80,9 +72,9 @@ def compile_model(
         # Padding counts for nothing: the loss is a mean over the words of a batch.
         loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
         if is_translation
-        else _loss(config, activation),
+        else pieces.make_loss(config, activation),
         # The sample weight is 1 for a word and 0 for padding.
-        **{"weighted_metrics" if is_translation else "metrics": _metrics(config, activation)},
+        **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation)},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
         jit_compile=False if uses_strategy else "auto",
     )
@@ -101,39 +93,3 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     )
     build_from_shapes(model, of_batch)
     skip_build_in_fit(model)
-
-
-def _loss(config: RunConfig, activation: str) -> Any:
-    settings: dict[str, Any] = {"label_smoothing": config.label_smoothing} if config.label_smoothing else {}
-    if activation:
-        settings["from_logits"] = True
-    if not settings:
-        return config.effective_loss
-    classes = {
-        "binary_crossentropy": keras.losses.BinaryCrossentropy,
-        "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
-        "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
-    }
-    return classes[config.effective_loss](**settings)
-
-
-def _metrics(config: RunConfig, activation: str) -> list[Any]:
-    if not activation:
-        return list(config.metrics)
-    # "accuracy" becomes the metric that fits the labels; only that for two classes needs probabilities.
-    return [
-        "accuracy" if name == "accuracy" and activation == "softmax" else _on_probabilities(name, activation)
-        for name in config.metrics
-    ]
-
-
-def _on_probabilities(name: str, activation: str) -> Any:
-    """Return a metric that gets probabilities instead of logits."""
-    metric = keras.metrics.get("binary_accuracy" if name == "accuracy" else name)
-    if not isinstance(metric, keras.metrics.Metric):
-        metric = keras.metrics.MeanMetricWrapper(metric)
-    metric.name, update = name, metric.update_state
-    metric.update_state = lambda y_true, y_pred, sample_weight=None: update(
-        y_true, apply_activation(activation, y_pred), sample_weight=sample_weight
-    )
-    return metric

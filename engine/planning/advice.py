@@ -117,7 +117,7 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
             )
             yield Finding(Severity.WARNING, text, key="loss")
     compared = [name for name in config.metrics if "accuracy" in name]
-    if compared and config.loss in _NUMBER_LOSSES:
+    if compared and config.loss_name in _NUMBER_LOSSES:
         text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
         yield Finding(Severity.WARNING, text, key="metrics")
 

@@ -93,7 +93,7 @@ def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool
         return True
     label = validation.element_spec[1]
     is_class = getattr(label, "shape", None) is not None and label.shape.rank in {1, 2}
-    return examples.signature.task is Task.OWN and config.loss in _CLASS_LOSSES and is_class
+    return examples.signature.task is Task.OWN and config.loss_name in _CLASS_LOSSES and is_class
 
 
 def _is_in_a_hurry(recorder: Recorder) -> bool:

@@ -158,8 +158,11 @@ def _train(
     accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
+    from ..models.pieces import custom_objects
+
     data = _load(recorder, config, accelerator)
-    with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
+    objects = keras.saving.CustomObjectScope(custom_objects(config.custom_objects))
+    with objects, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
@@ -264,8 +267,8 @@ def _fit_and_save(
     model = _build(recorder, config, data)
     activation = _check_model(recorder, config, data, model)
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
-    outcome, reason = _how_it_ended(recorder, stopping)
+    is_whole = _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
+    outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)
     if recorder.team is not None and not recorder.team.is_leader:
         # A pass that all hosts make together.
         report_classes(recorder, model, data.validation, data.examples, config, activation)
@@ -284,8 +287,8 @@ def _fit(
     stopping: Any,
     saved: tuple[Header, Arrays] | None,
     activation: str,
-) -> None:
-    """Train the model, in two phases if it is fine-tuned."""
+) -> bool:
+    """Train the model, in two phases if it is fine-tuned; return whether all epochs are done."""
     from ..models.fine_tuning import training_phases, unfreeze
     from ..monitoring.input_rate import InputRate, metered
     from ..monitoring.input_remedy import input_facts, input_remedy
@@ -333,14 +336,17 @@ def _fit(
             )
             goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
     steering.close()
+    return checkpoints.epoch >= steering.epochs
 
 
 def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
 ) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
     """Return the callbacks that report, save and steer training, and all in the order in which they act."""
+    from ..models.pieces import make_callbacks
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
+    from .own_callbacks import OwnCallbacks
     from .steering import SteeringCallback
 
     monitor = _monitor(config, has_validation=data.validation is not None)
@@ -356,7 +362,9 @@ def _callbacks(
     checkpoints = Checkpoints(recorder, config, data, bridge, stopping, saved)
     checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
     steering = SteeringCallback(recorder, bridge, checkpoints, config)
-    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving]
+    own = make_callbacks(config)
+    checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
+    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving, *own, checkpoints.own]
     return bridge, checkpoints, steering, callbacks
 
 
@@ -459,12 +467,14 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     return callbacks
 
 
-def _how_it_ended(recorder: Recorder, stopping: Any) -> tuple[RunOutcome, str]:
+def _how_it_ended(recorder: Recorder, stopping: Any, *, is_whole: bool) -> tuple[RunOutcome, str]:
     """Return how training ended, and why."""
     if (asked := recorder.stop_token.reason) is not None:
         return RunOutcome.STOPPED, asked
     if stopping is not None and stopping.stopped_epoch:
         return RunOutcome.EARLY, f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+    if not is_whole:
+        return RunOutcome.EARLY, "a callback stopped training"
     return RunOutcome.COMPLETED, "all epochs are done"
 
 
@@ -513,7 +523,7 @@ def _monitor(config: RunConfig, *, has_validation: bool) -> str:
     """Return the metric that decides which epoch is best."""
     if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
         return config.checkpoint.monitor
-    metric = config.metrics[0] if config.metrics else "loss"
+    metric = config.metric_names[0] if config.metrics else "loss"
     return f"val_{metric}" if has_validation else metric
 
 

@@ -10,8 +10,13 @@ import pytest
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, small_config, the
+from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished, RunSource
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,6 +57,26 @@ class Guide(keras.Model):
 
 def guide(shape, classes):
     return Guide(classes)
+
+def soft(y_true, y_pred, weight=1.0):
+    return weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+def surest(y_true, y_pred):
+    return keras.ops.max(y_pred, axis=-1)
+
+class Slow(keras.optimizers.SGD):
+    def __init__(self, learning_rate, factor=1.0, **options):
+        super().__init__(learning_rate * factor, momentum=0.9, **options)
+
+class Stops(keras.callbacks.Callback):
+    def __init__(self, after):
+        super().__init__()
+        self.after, self.epochs, self.seen = after, 0, {1}
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+        if self.epochs == self.after:
+            self.model.stop_training = True
 """
 
 
@@ -94,3 +119,38 @@ def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_pa
     assert "Only the weights of the model are saved, in model.weights.h5" in notices(run)
     assert not run.model.exists()
     assert run.model.with_suffix(".weights.h5").exists()
+
+
+def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+    pieces: dict[str, Any] = {
+        "model": "mine.py:logits",
+        "loss": "mine.py:soft(weight=0.5)",
+        "metrics": "accuracy, F1Score(average=weighted), auc(curve=PR, name=area), mine.py:surest",
+        "optimizer": {"name": "mine.py:Slow(factor=0.5)", "learning_rate": 0.1},
+        "callbacks": [
+            "ReduceLROnPlateau(monitor=loss, min_delta=10, patience=1, factor=0.5)",
+            "mine.py:Stops(after=4)",
+        ],
+        "batch_size": 128,
+        "checkpoint": {"enabled": False},
+    }
+    whole = run_of(tmp_path / "whole", epochs=6, **pieces)
+    ended = all_of(whole, EpochEnded)
+    assert [epoch.learning_rate for epoch in ended] == pytest.approx([0.05, 0.05, 0.025, 0.0125])
+    assert set(ended[0].logs) >= {"loss", "accuracy", "f1_score", "area", "surest", "val_f1_score"}
+    assert 0 < ended[0].logs["f1_score"] <= 1
+    end = the(whole, RunFinished)
+    assert (end.outcome, end.reason) == ("early", "a callback stopped training")
+
+    part = run_of(tmp_path / "part", epochs=2, **pieces)
+    part.config.write_text(whole.config.read_text(encoding="utf-8"), encoding="utf-8")
+    found = newest_checkpoint(part)
+    assert found is not None
+    journal = JournalWriter(part.journal)
+    config = load_config(part.config)
+    assert train_and_report(part, config, journal, StopToken(), source=RunSource.IN_PROCESS, resumes=found[0].name)
+    journal.close()
+    resumed = all_of(part, EpochEnded)
+    assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]
+    assert [epoch.logs["val_loss"] for epoch in resumed] == [epoch.logs["val_loss"] for epoch in ended]
+    assert "Not in the checkpoint, so it begins anew: Stops (seen)" in notices(part)
