@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from ..config.pieces import parse_piece
-from ..config.user_code import call_user_function, find_user_code
+from ..config.user_code import call_user_function, find_user_code, find_user_module
 from ..errors import ConfigError, Problem, UserCodeError, one_line
 from .outputs import apply_activation
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from ..config.pieces import Piece
     from ..config.run_config import RunConfig
@@ -81,9 +82,16 @@ def make_callbacks(config: RunConfig) -> list[Any]:
     return made
 
 
-def custom_objects(references: Sequence[str]) -> dict[str, Any]:
-    """Import the user's objects that saved models name."""
-    return {name.rpartition(":")[2]: find_user_code(name) for name in references}
+def custom_objects(config: RunConfig) -> dict[str, Any]:
+    """Import the user's objects that saved models name: those of the configuration, and classes beside its model."""
+    objects = {name.rpartition(":")[2]: find_user_code(name) for name in config.custom_objects}
+    if is_user_reference(config.model):
+        beside = find_user_module(config.model)
+        kinds = (keras.layers.Layer, keras.initializers.Initializer, keras.regularizers.Regularizer)
+        objects |= {
+            name: value for name, value in vars(beside).items() if isinstance(value, type) and issubclass(value, kinds)
+        }
+    return objects
 
 
 def _metric(piece: Piece, activation: str) -> Any:

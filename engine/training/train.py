@@ -20,6 +20,7 @@ from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.catalog import is_user_reference
 from ..config.run_config import journal_values
+from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.sources import this_machine
@@ -159,9 +160,12 @@ def _train(
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     from ..models.pieces import custom_objects
+    from ..models.saved_code import remember_sources
 
     data = _load(recorder, config, accelerator)
-    objects = keras.saving.CustomObjectScope(custom_objects(config.custom_objects))
+    if saved is None:  # the user has just named this code
+        remember_sources(name for _, name in references_of(config))
+    objects = keras.saving.CustomObjectScope(custom_objects(config))
     with objects, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,17 +12,17 @@ import pytest
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, small_config, the
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.errors import UntrustedCodeError
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.stop_token import StopToken
 from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +58,13 @@ class Guide(keras.Model):
 
 def guide(shape, classes):
     return Guide(classes)
+
+class Scaled(keras.layers.Layer):
+    def call(self, x):
+        return x / 16.0
+
+def scaled(shape, classes):
+    return keras.Sequential([keras.Input(shape), Scaled(), logits(shape, classes)])
 
 def soft(y_true, y_pred, weight=1.0):
     return weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
@@ -97,7 +105,7 @@ def notices(run: RunDirectory) -> str:
 
 
 def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model="mine.py:logits", epochs=3, optimizer={"learning_rate": 0.02})
+    run = run_of(tmp_path, model="mine.py:scaled", epochs=3, optimizer={"learning_rate": 0.2})
     last = all_of(run, EpochEnded)[-1].logs
     assert last["val_accuracy"] > 0.8
     assert "The model gives logits" in notices(run)
@@ -109,6 +117,20 @@ def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(t
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 17, (50, 8, 8)))
     shares = [float(row["probability"]) for row in job(run, tmp_path / "x.npy")]
     assert all(0.1 < share <= 1 for share in shares)
+    foreign = tmp_path / "foreign"
+    shutil.copytree(run.path, foreign)
+    (tmp_path / "evil.py").write_text("open('evil', 'w')\nfrom mine import Scaled", encoding="utf-8")
+    for text in ('custom_objects = ["evil.py:Scaled"]\n', 'model = "evil.py:Scaled"\n'):
+        (foreign / "config.toml").write_text(_with(run, text), encoding="utf-8")
+        with pytest.raises(UntrustedCodeError, match=r"evil\.py:Scaled, which none of your runs used"):
+            job(RunDirectory(foreign), tmp_path / "x.npy", force=True)
+    assert not (tmp_path / "evil").exists()
+
+
+def _with(run: RunDirectory, line: str) -> str:
+    """The configuration of a run with another line for a key."""
+    lines = run.config.read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line if old.split("=")[0] == line.split("=", maxsplit=1)[0] else old for old in lines)
 
 
 def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_path: Path) -> None:
