@@ -64,8 +64,13 @@ def compile_model(
 ) -> None:
     """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
 
+    A model that the user's function has compiled keeps its optimizer, loss and metrics.
+
     `activation` makes probabilities of the model's outputs if they are logits, as `logits_activation` returns it.
     """
+    if is_compiled(model):
+        model.jit_compile = model.jit_compile and not uses_strategy
+        return
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
@@ -74,10 +79,30 @@ def compile_model(
         if is_translation
         else pieces.make_loss(config, activation),
         # The sample weight is 1 for a word and 0 for padding.
-        **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation)},
+        **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation) or None},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
         jit_compile=False if uses_strategy else "auto",
     )
+    model.tpu_console_compiled = True
+
+
+def is_compiled(model: Any) -> bool:
+    """Return whether the user's function compiled the model."""
+    return bool(getattr(model, "compiled", False)) and not getattr(model, "tpu_console_compiled", False)
+
+
+def updates_metrics(model: Any) -> bool:
+    """Return whether a model's training step updates the metrics it is compiled with; Keras fails if it does not."""
+    names = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
+    return type(model).train_step is keras.Model.train_step or any(
+        "metrics" in name or name == "train_step" for name in names
+    )
+
+
+def own_optimizers(model: Any) -> list[str]:
+    """Return the attributes of a model that are optimizers besides its `optimizer`, as a GAN has them."""
+    found = (name for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer))
+    return [name for name in found if name not in {"optimizer", "_optimizer"}]
 
 
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:

@@ -84,6 +84,8 @@ def _recorded_batch(config: RunConfig) -> Batch:
             f"The shapes of {name} are unknown until it is called, which may load or download data.",
             remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are remembered.",
         )
+    if seen.is_nested:
+        raise UnknownShapesError(f"{name} returns {seen.structure}; only one input with one label can be preflighted.")
     if "string" in (seen.example.dtype, seen.label.dtype):
         raise UnknownShapesError(
             f"{name} returns strings, which no TPU supports.", remedy="Encode them as numbers in the dataset function."

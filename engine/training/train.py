@@ -266,10 +266,17 @@ def _fit_and_save(
     stopwatch: Stopwatch,
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
+    from ..data.examples import label_of
+    from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
     activation = _check_model(recorder, config, data, model)
+    if is_compiled(model) or label_of(data.train) is None or not updates_metrics(model):
+        # The metrics of the configuration are not measured; those of the model have other names.
+        config = config.model_copy(update={"metrics": ()})
+    if saved is not None and (others := own_optimizers(model)):
+        recorder.notice(f"Not in the checkpoint, so it begins anew: the state of {' and '.join(others)}.")
     stopping = _early_stopping(config)
     is_whole = _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
     outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)
@@ -387,19 +394,26 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
 
 def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> str:
     """Check that a custom model, its labels and the loss fit; return what makes probabilities of its logits."""
+    from ..models.compile import is_compiled
     from ..models.label_checks import check_labels
     from ..models.outputs import logits_activation
 
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)) or recorder.team is not None:
         return logits_activation(model, config)
-    inputs, labels, *_ = next(iter(data.calibration()))
-    check_labels(config, model, inputs, labels)
+    batch = next(iter(data.calibration()))
+    inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
+    if is_compiled(model):
+        recorder.notice(
+            f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
+        )
+    else:
+        check_labels(config, model, inputs, labels)
     activation = logits_activation(model, config, inputs)
     if activation:
         write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
         recorder.notice(
-            f"The model gives logits, not probabilities: {config.loss} is computed with from_logits=True, and the "
-            f"class report and `predict` apply the {activation}. To change that, set outputs=probabilities."
+            "The model gives logits, not probabilities: the loss is computed with from_logits=True, and the class "
+            f"report and `predict` apply the {activation}. To change that, set outputs=probabilities."
         )
     return activation
 

@@ -94,11 +94,15 @@ class TrainedRun:
         return 1 / 16 if self.config.dataset == "digits" else 1 / 255
 
 
-def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
+def open_trained(
+    name: str | None, checkpoint: Checkpoint, *, trust: bool = False, takes_function: bool = False
+) -> TrainedRun:
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
     `name` is its name, a part of it, or the path of its folder; None for the newest run that has a model. `trust` runs
     code in a model that was not saved by one of the user's runs.
+
+    `takes_function` says that a function of the user makes the inputs.
 
     Raises:
         UntrustedCodeError: The model contains code that may not run.
@@ -118,11 +122,11 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
             remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console show` says how it ended.",
         )
     config = _config(run, path)
-    if is_user_reference(config.dataset):
+    if is_user_reference(config.dataset) and not takes_function:
         raise DataError(
             f"The data of {run.run_id} comes from your function {config.dataset}.",
             why="How new data becomes its inputs is not known here.",
-            remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(path))}",
+            remedy="Give a function that returns the new inputs, as in --data mine.py:new_data.",
         )
     record = read_record(run.inputs, config.dataset)
     architecture = read_architecture(path)

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 
 MINE = """
 import keras
+import numpy as np
 import tensorflow as tf
 
 def logits(shape, classes):
@@ -58,6 +59,68 @@ class Guide(keras.Model):
 
 def guide(shape, classes):
     return Guide(classes)
+
+random = np.random.default_rng(0)
+AGE, CITY = random.normal(size=120).astype("float32"), np.array(["rome", "oslo"])[random.integers(0, 2, 120)]
+
+def houses(start=0, stop=120):
+    x = {"age": AGE[start:stop], "city": CITY[start:stop]}
+    y = {"price": AGE[start:stop] * 2, "kind": (CITY[start:stop] == "rome").astype("int32")}
+    return x, y
+
+def parts():
+    return houses(0, 96), tf.data.Dataset.from_tensor_slices(houses(96)).batch(8)
+
+def new_houses():
+    return houses(0, 4)[0]
+
+def house_model(shapes, classes):
+    assert (shapes, classes) == ({"age": (), "city": ()}, 0)
+    look, norm = keras.layers.StringLookup(output_mode="one_hot"), keras.layers.Normalization(axis=None)
+    look.adapt(CITY)
+    norm.adapt(AGE)
+    age, city = keras.Input((), name="age"), keras.Input((), dtype="string", name="city")
+    both = keras.layers.Concatenate()([keras.layers.Reshape((1,))(norm(age)), look(city)])
+    outputs = {"price": keras.layers.Dense(1, name="price")(both),
+               "kind": keras.layers.Dense(2, activation="softmax", name="kind")(both)}
+    model = keras.Model({"age": age, "city": city}, outputs)
+    model.compile(keras.optimizers.Adam(0.1), {"price": "mse", "kind": "sparse_categorical_crossentropy"},
+                  metrics={"kind": ["accuracy"]})
+    return model
+
+class Gan(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.maker = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        self.judge = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        self.seen = keras.metrics.Mean(name="judge_loss")
+
+    def compile(self, judge_optimizer, maker_optimizer):
+        super().compile()
+        self.judge_optimizer, self.maker_optimizer = judge_optimizer, maker_optimizer
+
+    @property
+    def metrics(self):
+        return [self.seen]
+
+    def train_step(self, real):
+        noise = tf.random.normal((tf.shape(real)[0], 4))
+        with tf.GradientTape(persistent=True) as tape:
+            right, wrong = self.judge(real[:, None]), self.judge(self.maker(noise))
+            judge_loss, maker_loss = tf.reduce_mean(wrong - right), -tf.reduce_mean(wrong)
+        for part, optimizer, loss in ((self.judge, self.judge_optimizer, judge_loss),
+                                      (self.maker, self.maker_optimizer, maker_loss)):
+            optimizer.apply(tape.gradient(loss, part.trainable_variables), part.trainable_variables)
+        self.seen.update_state(judge_loss)
+        return {"judge_loss": self.seen.result()}
+
+def gan(shapes, classes):
+    model = Gan()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.01))
+    return model
+
+def unlabelled():
+    return tf.data.Dataset.from_tensor_slices(AGE).batch(16)
 
 class Scaled(keras.layers.Layer):
     def call(self, x):
@@ -176,3 +239,24 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]
     assert [epoch.logs["val_loss"] for epoch in resumed] == [epoch.logs["val_loss"] for epoch in ended]
     assert "Not in the checkpoint, so it begins anew: Stops (seen)" in notices(part)
+
+
+def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(tmp_path: Path) -> None:
+    data = {"model": "mine.py:house_model", "dataset": "mine.py:parts", "batch_size": 16}
+    run = run_of(tmp_path, epochs=5, steps_per_execution="auto", checkpoint={"enabled": True}, **data)
+    last = all_of(run, EpochEnded)[-1].logs
+    assert last["val_kind_accuracy"] > 0.9
+    assert "compiled its model: its own optimizer, loss and metrics are used" in notices(run)
+    assert the(run, FitStarted).monitor == "val_loss"
+    job = Job(tmp_path)
+    rows = job(run, "mine.py:new_houses", checkpoint="best")
+    assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability"]
+    assert len(rows) == 4
+    assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
+
+
+def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:
+    run = run_of(tmp_path, model="mine.py:gan", dataset="mine.py:unlabelled", batch_size=8, steps_per_execution="auto")
+    assert all_of(run, EpochEnded)[-1].logs["judge_loss"] != 0
+    assert "judge_optimizer and maker_optimizer are not timed" in the(run, FitStarted).execution_reason
+    assert the(run, RunFinished).outcome == "completed"
