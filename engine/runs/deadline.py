@@ -121,13 +121,17 @@ class Deadline:
         """Take in how long it took to save the best model or a checkpoint."""
         self._keep(Phase.CHECKPOINTING, seconds)
 
-    def _keep(self, phase: Phase, seconds: float) -> None:
+    def note_mirror(self, seconds: float) -> None:
+        """Take in how long it took to copy a checkpoint to the mirror."""
+        self._keep("mirror", seconds)
+
+    def _keep(self, phase: str, seconds: float) -> None:
         self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
 
     @property
     def save_s(self) -> float:
-        """Seconds of the slowest save so far; 0 before the first."""
-        return self._longest.get(Phase.CHECKPOINTING, 0.0)
+        """Seconds of the slowest save so far, its copy to the mirror included; 0 before the first."""
+        return self._longest.get(Phase.CHECKPOINTING, 0.0) + self._longest.get("mirror", 0.0)
 
     def is_reached(self) -> bool:
         """Return whether the run has to stop now; called between two executions."""

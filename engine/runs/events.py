@@ -550,6 +550,25 @@ class BudgetSet:
 
 
 @dataclass(frozen=True, slots=True)
+class MirrorReported:
+    """How much of the run its mirror holds.
+
+    Args:
+        place: The run's folder at the mirror.
+        epoch: Epochs that had ended at the newest checkpoint there; 0 without one.
+        problem: Why the mirror could not be written; empty if it was.
+        left: Files that are not copied yet, at the end of the run.
+        is_given_up: Whether nothing more is copied.
+    """
+
+    place: str
+    epoch: int
+    problem: str = ""
+    left: tuple[str, ...] = ()
+    is_given_up: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class RunFinished:
     """The last event of a run that was saved.
 
@@ -603,6 +622,7 @@ Event = (
     | Steered
     | Alerted
     | BudgetSet
+    | MirrorReported
     | RunFinished
     | RunFailed
 )

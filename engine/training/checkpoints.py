@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
     from .bridge import BridgeCallback
     from .outputs import BestCheckpoint
+    from .own_callbacks import OwnCallbacks
 
     Arrays = dict[str, list[NDArray[Any]]]
 
@@ -98,6 +99,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._tested_first: tuple[int, float] | None = None  # a batch of this validation, and when it was done
         self.stopping = stopping
         self.best: BestCheckpoint | None = None
+        self.own: OwnCallbacks | None = None
         self._writer: threading.Thread | None = None
         self._saved_at, self._pause_s, self._cost_s = clock(), 0.0, 0.0
         if saved is not None:
@@ -257,6 +259,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             best=self.best.value if self.best is not None else None,
             patience=self.stopping.state() if self.stopping is not None else {},
             learning_rate=self._learning_rate,
+            callbacks=tuple(self.own.states()) if self.own is not None else (),
             arrays=tuple(
                 SavedArray(group, path, array.dtype.str, array.shape)
                 for (group, path, _), array in zip(named, arrays, strict=True)

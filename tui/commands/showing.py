@@ -80,6 +80,7 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
 def _headline(overview: Details) -> list[str]:
     from tpu_console.engine.runs.events import RunFinished
 
+    from ..text.mirror import mirror_text
     from ..text.numbers import duration, waiting_text
     from ..text.outcome import best_text
     from ..text.run_lines import efficiency_line
@@ -97,6 +98,8 @@ def _headline(overview: Details) -> list[str]:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
     if state.budget is not None and overview.status.is_live:
         pairs.append(("budget", budget_text(state.budget, time.time())))
+    if mirror := mirror_text(state):
+        pairs.append(("mirror", f"{mirror}\n{state.mirror.place}" if state.mirror is not None else ""))
     if best := best_text(state):
         pairs.append(("best", best))
     if efficiency := efficiency_line(state):
@@ -306,6 +309,7 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
         "fit": state.fit,
         "input": state.input,
         "budget": state.budget,
+        "mirror": state.mirror,
         "end": state.end,
     }
     return {

@@ -39,7 +39,7 @@ from .dialogs import error_dialog
 from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, STEERING, SYSTEM, after
 from .live_steering import SteeredScreen
 from .live_view import VIEWS
-from .messages import NewRunLike, ResumeRun
+from .messages import CompareRuns, NewRunLike, ResumeRun
 from .parts import KeysFooter
 from .report import ReportScreen
 
@@ -293,6 +293,8 @@ class LiveScreen(SteeredScreen):
             return False
         if action in {"pause", "go_on"} and self.is_paused != (action == "go_on"):
             return False
+        if action == "compare" and not self.is_over:
+            return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
         if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
@@ -340,6 +342,17 @@ class LiveScreen(SteeredScreen):
             self.post_message(NewRunLike(load_config(self.run_directory.config)))
         except ConsoleError as error:
             self.app.push_screen(error_dialog(error))
+
+    @work(thread=True, exclusive=True, group="compare", name="find similar runs")
+    def action_compare(self) -> None:
+        """Compare the run with others of its preset."""
+        from ..following.comparison import similar_runs
+
+        runs = similar_runs(self.run_directory)
+        if len(runs) > 1:
+            self.post_message(CompareRuns(runs))
+        else:
+            self.notify("There is no other run of this preset to compare with.", markup=False)
 
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""

@@ -153,8 +153,11 @@ class SteeredScreen(PanedScreen):
         return self._is_stopping or self._run_state.stop is not None
 
     def stop_if(self, choice: str | None) -> None:
-        """Ask the run to stop as chosen."""
-        if not choice or self.is_over:
+        """Ask the run to stop as chosen.
+
+        While a run is being resumed, its journal says for a moment that it is over; a stop is requested all the same.
+        """
+        if not choice or (choice != STEP and self.is_over):
             return
         if choice == EPOCH:
             self._ask(Action.STOP_AFTER_EPOCH)

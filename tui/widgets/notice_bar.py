@@ -10,6 +10,7 @@ from textual.widgets import Static
 from tpu_console.engine.runs.journal import VERSION
 
 from ..text.marks import WARNING
+from ..text.mirror import mirror_text
 from ..text.numbers import waiting_text
 from ..text.silence import STOP_PENDING, WHY_SILENT
 from ..text.steering import is_busy
@@ -49,6 +50,8 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
             f"{update.damaged:,} record{'' if one else 's'} of the journal could not be read and "
             f"{'was' if one else 'were'} left out; everything else is shown."
         )
+    if snapshot.state.mirror is not None and snapshot.state.mirror.problem:
+        notices.append(f"Mirror: {mirror_text(snapshot.state)}.")
     if past_alerts or not snapshot.is_over:
         notices.extend(alert.message for alert in reversed(snapshot.state.alerts))
     return (*notices, *reversed(snapshot.state.notices))

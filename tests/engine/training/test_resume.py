@@ -9,6 +9,7 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 import pytest
 
 from tests import chaos
@@ -18,11 +19,21 @@ from tpu_console.engine.machine.process_identity import session
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
-from tpu_console.engine.runs.events import BudgetSet, EpochEnded, FitStarted, RunFailed, RunFinished
+from tpu_console.engine.runs.events import (
+    BudgetSet,
+    EpochEnded,
+    FitStarted,
+    MirrorReported,
+    RunFailed,
+    RunFinished,
+    Steering,
+)
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training.checkpoints import check_same
+from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,6 +121,47 @@ def test_a_stopped_run_goes_on_within_the_epoch(
         prepare_resumption(host.run)
     assert process.wait(LIMIT_S) == 0
     chaos.check_same(host.run, whole)
+
+
+def test_a_run_whose_machine_is_gone_goes_on_from_its_mirror(
+    tmp_path: Path,
+    whole: RunDirectory,
+    start: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "drive").mkdir()
+    config = chaos.chaos_config().model_copy(update={"mirror": str(tmp_path / "drive")})
+    lost = start(config, forked=True)
+    copy = RunDirectory(tmp_path / "drive" / lost.run.path.name)
+    wait_until(lambda: has(lost.run, EpochEnded), "the first epoch")
+    ask(lost.run, Steering.PAUSE, "the test")  # or the run may end before it is killed
+    wait_until(lambda: newest_checkpoint(copy) is not None, "a checkpoint at the mirror")
+    lost.kill()
+    shutil.rmtree(lost.run.path)
+    (tmp_path / "drive").rename(tmp_path / "elsewhere")  # the new machine mounts it in another place
+    copy = RunDirectory(tmp_path / "elsewhere" / copy.path.name)
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "new machine"))
+    assert main(["resume", str(copy.path), "--detach", "--json"]) == 0
+    process = psutil.Process(json.loads(capfd.readouterr().out)["pid"])
+    try:
+        run = RunDirectory(tmp_path / "new machine" / "runs" / copy.path.name)
+        (tmp_path / "elsewhere").rename(tmp_path / "away")
+        wait_until(lambda: RunFollower(run).catch_up().state.phase_detail.startswith("copying to "), "its end")
+        assert not has(run, RunFinished)
+        (tmp_path / "away").rename(tmp_path / "elsewhere")
+        wait_until(lambda: has(run, RunFinished), "the mirror")
+        wait_until(lambda: copy.journal.read_bytes() == run.journal.read_bytes(), "the last event at the mirror")
+    finally:
+        process.kill()
+    chaos.check_same(run, whole)
+    state = RunFollower(run).catch_up().state
+    assert len(state.resumed) == 1
+    reports = all_of(run, MirrorReported)
+    assert reports[-1] == MirrorReported(str(copy.path), 8)
+    assert "No such file or directory" in [report.problem for report in reports]
+    assert copy.model.read_bytes() == run.model.read_bytes()
+    assert copy.summary.read_bytes() == run.summary.read_bytes()
 
 
 def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Path) -> None:

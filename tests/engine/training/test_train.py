@@ -12,6 +12,7 @@ import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -35,6 +36,7 @@ from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training import train as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,14 +80,11 @@ def data(**options):
 def training_only():
     return rows()
 
-def batched():
-    return rows().batch(8), None
+def three():
+    return np.zeros((8, 4)), np.zeros(4)
 
-def arrays():
-    return np.zeros((8, 4)), np.zeros(8)
-
-def unlabelled():
-    return rows().map(lambda x, y: x), None
+def text():
+    return "rows.csv"
 
 def empty():
     return rows().filter(lambda x, y: False), None
@@ -318,9 +317,8 @@ def test_too_little_memory_is_explained(train: Train) -> None:
 
 def test_labels_that_do_not_fit_the_model_are_explained(train: Train) -> None:
     failed = failure(train(model="mine.py:too_narrow", model_options={}))
-    assert "label value" in failed.what
-    assert "outside the valid range of [0, 7)" in failed.what
-    assert "labels" in failed.remedy
+    assert failed.what == "A label is 9, but the model gives 7 values per example: classes 0 to 6."
+    assert failed.remedy == "Number the classes from 0, or give the model one output per class."
 
 
 @pytest.mark.parametrize(
@@ -341,9 +339,8 @@ def test_a_model_of_one_s_own_that_fails_shows_the_line(train: Train, model: str
 @pytest.mark.parametrize(
     ("dataset", "what"),
     [
-        ("batched", "whose first size varies: they look batched."),
-        ("arrays", "mine.py:arrays returned a ndarray as its training data instead of a tf.data.Dataset."),
-        ("unlabelled", "instead of (example, label) pairs."),
+        ("three", "mine.py:three returned arrays of 4 and 8 examples instead of data."),
+        ("text", "mine.py:text returned a str instead of data."),
         ("absent", "mine.py has no function 'absent'"),
         ("breaks", "the cable is out"),
     ],
@@ -397,6 +394,19 @@ def test_a_network_deeper_than_the_picture_is_explained(train: Train) -> None:
 
 def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) -> None:
     assert "data.validation_fraction=0.001" in failure(train(data={"validation_fraction": 0.001})).what
+
+
+def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare_run(small_config(), tmp_path / "runs")
+    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    monkeypatch.setattr(training, "is_installed", lambda name: name != "tensorboard")
+    config, nothing = small_config(tensorboard={"enabled": True}), Examples.__new__(Examples)
+    object.__setattr__(nothing, "record", {})
+    assert training._epoch_end_callbacks(recorder, config, "loss", nothing) == []
+    (noticed,) = events_of(run)
+    assert isinstance(noticed, Noticed)
+    assert noticed.message.startswith("TensorBoard is not installed")
+    assert "install tensorboard" in noticed.message
 
 
 def test_a_channel_tells_a_phase_and_a_stop_once(tmp_path: Path) -> None:

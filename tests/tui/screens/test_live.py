@@ -301,7 +301,19 @@ async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outc
         assert ("u Resume" in screen_text(pilot)) == offered
 
 
-async def test_a_stop_request_that_cannot_be_written_is_told(engine: FakeEngine) -> None:
+async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.finish("stopped")
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: live(pilot).is_over)
+        live(pilot).follow_again()
+        live(pilot).stop_if("step")
+        await until(pilot, lambda: live(pilot).is_over)
+        assert engine.run.stop_request.is_file()
+
+
+async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
