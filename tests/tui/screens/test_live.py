@@ -19,6 +19,7 @@ from tpu_console.engine.runs.events import (
     PhaseStarted,
     ReplicaMemory,
     RunFailed,
+    RunResumed,
     RunStarted,
     Steered,
     Steering,
@@ -237,6 +238,21 @@ async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEng
         await shows(pilot, "1/10")
         await pilot.press("t")
         await shows(pilot, "follows a schedule")
+
+
+async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: FakeEngine) -> None:
+    engine.begin()
+    for epoch in (1, 2, 3, 4):
+        engine.train(epoch)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "4/10")
+        why = "the loss became NaN or infinite in epoch 4; learning rate 0.002 → 0.0005"
+        engine.write(
+            RunResumed(2, 0, 40, 0.4, 1, "here", {"alerts": {"nan": "rollback"}}, why), PhaseStarted("training")
+        )
+        engine.train(3, ends=False, loss=0.5)
+        await shows(pilot, "3/10", "step 48/200", "best 1.100 in epoch 2", "best 0.8300 in epoch 2")
+        assert "►" in screen_text(pilot), "where it went back is marked"
 
 
 async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
