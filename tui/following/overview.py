@@ -268,15 +268,25 @@ def read_details(run: RunDirectory) -> Details:
     Raises:
         ConsoleError: Its journal is there and cannot be read.
     """
-    from .facts_reading import facts_of
-
     state = _state(run)
     watch = watch_once(run)
-    seen = _overview(watch, facts_of(state))
+    seen = overview_of(watch, state)
     if not seen.is_settled:
         time.sleep(WATCH_S)
-        seen = _overview(watch, facts_of(state))
+        seen = overview_of(watch, state)
     return Details(run, seen.facts, seen.status, seen.last_beat_at, seen.life, seen.stall, state=state)
+
+
+def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
+    """Return the overview of a run whose state is known."""
+    from .facts_reading import facts_of
+
+    return _overview(watch, facts_of(state), state)
+
+
+def unreadable(run: RunDirectory, error: OSError) -> Overview:
+    """Return the overview of a run whose journal cannot be read."""
+    return Overview(run, Facts(), Status.UNREADABLE, problem=_unreadable(run, error).what)
 
 
 def _state(run: RunDirectory) -> RunState:
@@ -322,21 +332,28 @@ def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
     return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
 
 
-def _overview(watch: HeartbeatWatch, facts: Facts) -> Overview:
-    """Return the overview of a run; if it has no end, check whether it is alive and makes progress."""
+def _overview(watch: HeartbeatWatch, facts: Facts, state: RunState | None = None) -> Overview:
+    """Return the overview of a run; if it has no end, check whether it is alive and makes progress.
+
+    Args:
+        watch: The run's heartbeat.
+        facts: What its journal says.
+        state: The state that the journal gives; read if it is needed and not known.
+    """
     run = watch.run
     if facts.outcome:
         return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED))
     life = watch.look()
     last_beat_at = _last_beat(run)
     status = _status(facts, life.liveness, last_beat_at)
-    return Overview(run, facts, status, last_beat_at, life, _stall(run, life) if status is Status.RUNNING else None)
+    stall = _stall(state if state is not None else _state(run), life) if status is Status.RUNNING else None
+    return Overview(run, facts, status, last_beat_at, life, stall)
 
 
-def _stall(run: RunDirectory, life: Life) -> Stall | None:
+def _stall(state: RunState, life: Life) -> Stall | None:
     from tpu_console.engine.runs.follower import stall_of
 
-    return stall_of(_state(run), life)
+    return stall_of(state, life)
 
 
 def _last_beat(run: RunDirectory) -> float:

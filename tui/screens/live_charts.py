@@ -30,6 +30,7 @@ from .live_view import VIEWS, ChartView
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.text import Text
     from textual.timer import Timer
 
     from ..charts.curve import Curve
@@ -80,6 +81,13 @@ class ChartedScreen(Screen[None]):
         """The charts."""
         return self.query_one(ChartGrid)
 
+    @property
+    def curves(self) -> Sequence[Curve]:
+        """The curves of all charts."""
+        if self._all_curves[0] is not self.state:
+            self._all_curves = self.state, all_curves(self.state)
+        return self._all_curves[1]
+
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""
         for name in (*_LOOK, "cursor"):
@@ -98,17 +106,11 @@ class ChartedScreen(Screen[None]):
             chart.cursor = cursor
         self.draw_bar()
 
-    @property
-    def _curves(self) -> Sequence[Curve]:
-        """The curves of all charts."""
-        if self._all_curves[0] is not self.state:
-            self._all_curves = self.state, all_curves(self.state)
-        return self._all_curves[1]
-
     def watch_axis(self, old: Axis, new: Axis) -> None:
         """Keep the window and the cursor at the same samples."""
-        self.window = on_axis(self.window, self._curves, old, new)
-        self.cursor = cursor_on_axis(self.cursor, self._curves, old, new)
+        curves = self.curves
+        self.window = on_axis(self.window, curves, old, new)
+        self.cursor = cursor_on_axis(self.cursor, curves, old, new)
 
     def draw_bar(self) -> None:
         """Show the values at the cursor, or else which charts are shown."""
@@ -117,9 +119,13 @@ class ChartedScreen(Screen[None]):
             if self.cursor is None:
                 bar.show_page(self.grid.arrangement, self._filter)
                 continue
-            curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
-            reading, tone = read_at(curves, self.axis, self.cursor.x), tone_of(self.app.current_theme)
-            bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2, tone))
+            bar.show_reading(self.reading_at(self.cursor.x, self.size.width - 2))
+
+    def reading_at(self, x: float, width: int) -> Text | None:
+        """Write the values of the curves at a place on the axis; None if there are none."""
+        curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
+        reading = read_at(curves, self.axis, x)
+        return None if reading is None else reading_line(reading, width, tone_of(self.app.current_theme))
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
@@ -135,7 +141,7 @@ class ChartedScreen(Screen[None]):
 
     @property
     def _extent(self) -> tuple[float, float]:
-        return extent_of(self._curves, self.axis) or (0.0, 0.0)
+        return extent_of(self.curves, self.axis) or (0.0, 0.0)
 
     def action_cursor(self, samples: int) -> None:
         """Move the cursor by samples, at least by one dot so that every press is seen; the window goes with it."""
@@ -146,13 +152,13 @@ class ChartedScreen(Screen[None]):
         charts = self.grid.on_page
         cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
         least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
-        self.cursor = moved(self.cursor, self._curves, self.axis, samples, least=least)
+        self.cursor = moved(self.cursor, self.curves, self.axis, samples, least=least)
         if self.cursor is not None and not left <= self.cursor.x <= right:
             self.window = panned(self.window, self._extent, (self.cursor.x - (left + right) / 2) / (right - left))
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
-        curves = self._curves
+        curves = self.curves
         if (extent := extent_of(curves, self.axis)) is not None:
             left, right = resolved(self.window, extent)
             cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))

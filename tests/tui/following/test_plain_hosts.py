@@ -84,9 +84,9 @@ def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, st
         "input-bound (38% waiting for data). Cache the decoded examples in memory",
     ):
         assert text in out
-    told = json.loads(call("show", "--json", str(run.run.path))[1])
-    assert (told["input"]["limit"], told["lost"][0]["process"]) == ("input", 1)
-    assert [host["examples_per_s"] for host in told["hosts"]] == [12_000, 9_000]
+    shown = json.loads(call("show", "--json", str(run.run.path))[1])
+    assert (shown["input"]["limit"], shown["lost"][0]["process"]) == ("input", 1)
+    assert [host["examples_per_s"] for host in shown["hosts"]] == [12_000, 9_000]
 
 
 def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:

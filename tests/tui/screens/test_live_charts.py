@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from textual._compositor import Compositor
+from textual._compositor import Compositor, LayoutUpdate
 
 from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
@@ -159,9 +159,12 @@ async def test_moving_the_cursor_does_not_draw_the_whole_screen_again(
 ) -> None:
     whole: list[Compositor] = []
     render = Compositor.render_full_update
-    monkeypatch.setattr(
-        Compositor, "render_full_update", lambda self, simplify=False: (whole.append(self), render(self, simplify))[1]
-    )
+
+    def render_and_note(compositor: Compositor, simplify: bool = False) -> LayoutUpdate:
+        whole.append(compositor)
+        return render(compositor, simplify)
+
+    monkeypatch.setattr(Compositor, "render_full_update", render_and_note)
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
         await pilot.press("left")
