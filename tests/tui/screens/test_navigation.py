@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from textual.pilot import Pilot
     from textual.screen import Screen
 
 DIALOGS = (TextDialog, Question, SavePreset)
@@ -65,6 +66,11 @@ def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
 
 
+async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
+    """Wait until a screen is the one that is shown."""
+    await until(pilot, lambda: pilot.app.screen is screen and screen.is_mounted)
+
+
 async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
@@ -72,25 +78,25 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
         for name, make in screens(tmp_path).items():
             base, screen = app.screen, make()
             app.push_screen(screen)
-            await until(pilot, lambda screen=screen: app.screen is screen and screen.is_mounted)
+            await arrive(pilot, screen)
             await pilot.press("f1")
             await until(pilot, lambda: isinstance(app.screen, HelpDialog))
             await pilot.press("question_mark")
-            await until(pilot, lambda screen=screen: app.screen is screen)
+            await arrive(pilot, screen)
             takes_letters = isinstance(app.focused, Input)
             if not takes_letters:
                 await pilot.press("question_mark")
                 await until(pilot, lambda: isinstance(app.screen, HelpDialog))
                 await pilot.press("escape")
-                await until(pilot, lambda screen=screen: app.screen is screen)
+                await arrive(pilot, screen)
             if not takes_letters and not isinstance(screen, Question):  # that is to be answered first
                 await pilot.press("q")
                 await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
                 await pilot.press("n")
-                await until(pilot, lambda screen=screen: app.screen is screen)
+                await arrive(pilot, screen)
             assert isinstance(screen, DIALOGS) or len(screen.query(KeysFooter)) == 1, name
             await pilot.press("escape")
-            await until(pilot, lambda base=base: app.screen is base)
+            await arrive(pilot, base)
 
 
 async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_path: Path) -> None:
