@@ -110,7 +110,7 @@ def _started(config: RunConfig, topology: Topology) -> Compiler:
         raise ConsoleError(
             f"The TPU compiler does not know {topology.name} or cannot be started.",
             why=one_line(error, 300),
-            remedy="Install newer versions: pip install -U 'jax[tpu]'",
+            remedy="A newer JAX may know it. Try one in a separate environment: pip install 'jax[tpu]'",
         ) from error
 
 

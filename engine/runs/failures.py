@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
 from ..errors import ConsoleError
+from ..machine.install import line_for_module
 from ..storage.disk_space import disk_full
 from ..storage.files import is_disk_full, plain_name
 from .events import RunFailed
@@ -47,7 +47,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
         return RunFailed(
             f"{error.name or 'A package'} cannot be imported.",
             _first_line(error),
-            f"Install it for this Python: {sys.executable} -m pip install -U keras tensorflow",
+            f"To install it here: {line_for_module(error.name)}" if error.name else "See the log for details.",
             log,
         )
     where = own_line(error)
@@ -114,7 +114,7 @@ def _is_tensorflow(error: BaseException, name: str) -> bool:
 
 def _is_jax_memory(error: BaseException) -> bool:
     """Return whether JAX ran out of memory, on a device or, for a TPU, while compiling."""
-    # Only the text tells XLA's errors apart; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
+    # XLA's errors differ only in their text; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
     is_jax = any(
         cls.__module__.startswith("jax") and cls.__name__.endswith("RuntimeError") for cls in type(error).__mro__
     )

@@ -41,7 +41,7 @@ from .dialogs import Question, error_dialog
 from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTEM, after
 from .live_panes import PanedScreen
 from .live_view import VIEWS
-from .messages import NewRunLike, ResumeRun
+from .messages import CompareRuns, NewRunLike, ResumeRun
 from .parts import KeysFooter
 from .report import ReportScreen
 
@@ -300,6 +300,8 @@ class LiveScreen(PanedScreen):
             action == "again" and not (self.is_over and self._settings)
         ):
             return False
+        if action == "compare" and not self.is_over:
+            return False
         if action == "classes" and not has_classes(self.snapshot.state):
             return False
         if action == "resume" and not (self.is_over and can_resume(self.run_directory, self.snapshot)):
@@ -348,6 +350,17 @@ class LiveScreen(PanedScreen):
         except ConsoleError as error:
             self.app.push_screen(error_dialog(error))
 
+    @work(thread=True, exclusive=True, group="compare", name="find similar runs")
+    def action_compare(self) -> None:
+        """Compare the run with others of its preset."""
+        from ..following.comparison import similar_runs
+
+        runs = similar_runs(self.run_directory)
+        if len(runs) > 1:
+            self.post_message(CompareRuns(runs))
+        else:
+            self.notify("There is no other run of this preset to compare with.", markup=False)
+
     def action_pause(self) -> None:
         """Pause training, or continue it."""
         asked = Steering.CONTINUE if self.snapshot.state.phase == "paused" else Steering.PAUSE
@@ -371,8 +384,11 @@ class LiveScreen(PanedScreen):
         self.app.push_screen(question, self.stop_if)
 
     def stop_if(self, is_sure: bool | None) -> None:
-        """Ask the run to stop if the user confirmed."""
-        if not is_sure or self.is_over:
+        """Ask the run to stop if the user confirmed.
+
+        The journal may say for a moment that the run is over while it is being resumed: it is asked all the same.
+        """
+        if not is_sure:
             return
         try:
             request_stop(self.run_directory, "requested in the console")

@@ -28,7 +28,10 @@ from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
 
 if TYPE_CHECKING:
+    from rich.text import Text
     from textual.timer import Timer
+
+    from ..charts.curve import Curve
 
 _LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "cursor", "y_range")
 _ZOOM_FACTOR = 1.5
@@ -73,6 +76,11 @@ class ChartedScreen(Screen[None]):
         """The charts."""
         return self.query_one(ChartGrid)
 
+    @property
+    def curves(self) -> list[Curve]:
+        """The curves of all charts."""
+        return all_curves(self.state)
+
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""
         for name in _LOOK:
@@ -88,7 +96,7 @@ class ChartedScreen(Screen[None]):
 
     def watch_axis(self, old: Axis, new: Axis) -> None:
         """Keep the window and the cursor at the same samples."""
-        curves = all_curves(self.state)
+        curves = self.curves
         self.window = on_axis(self.window, curves, old, new)
         self.cursor = cursor_on_axis(self.cursor, curves, old, new)
 
@@ -99,9 +107,13 @@ class ChartedScreen(Screen[None]):
             if self.cursor is None:
                 bar.show_page(self.grid.arrangement, self._filter)
                 continue
-            curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
-            reading, tone = read_at(curves, self.axis, self.cursor.x), tone_of(self.app.current_theme)
-            bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2, tone))
+            bar.show_reading(self.reading_at(self.cursor.x, self.size.width - 2))
+
+    def reading_at(self, x: float, width: int) -> Text | None:
+        """Write the values of the curves at a place on the axis; None if there are none."""
+        curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
+        reading = read_at(curves, self.axis, x)
+        return None if reading is None else reading_line(reading, width, tone_of(self.app.current_theme))
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
@@ -117,7 +129,7 @@ class ChartedScreen(Screen[None]):
 
     @property
     def _extent(self) -> tuple[float, float]:
-        return extent_of(all_curves(self.state), self.axis) or (0.0, 0.0)
+        return extent_of(self.curves, self.axis) or (0.0, 0.0)
 
     def action_cursor(self, samples: int) -> None:
         """Move the cursor by samples, at least by one dot so that every press is seen; the window goes with it."""
@@ -128,13 +140,13 @@ class ChartedScreen(Screen[None]):
         charts = self.grid.on_page
         cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
         least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
-        self.cursor = moved(self.cursor, all_curves(self.state), self.axis, samples, least=least)
+        self.cursor = moved(self.cursor, self.curves, self.axis, samples, least=least)
         if self.cursor is not None and not left <= self.cursor.x <= right:
             self.window = panned(self.window, self._extent, (self.cursor.x - (left + right) / 2) / (right - left))
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
-        curves = all_curves(self.state)
+        curves = self.curves
         if (extent := extent_of(curves, self.axis)) is not None:
             left, right = resolved(self.window, extent)
             cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))

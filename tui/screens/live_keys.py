@@ -54,6 +54,7 @@ KEYS: list[BindingType] = [
     Binding("u", "resume", "Resume", tooltip="Continue the run from its newest checkpoint."),
     Binding("c", "classes", "Classes", tooltip="Show class scores and the confusion matrix."),
     Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
+    Binding("C", "compare", "Compare", tooltip="Compare the run with the newest other runs of its preset."),
     Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
     Binding("i", "details", "Info", tooltip="Show details: settings, notices, versions, phases, files."),
     HELP,  # with the keys before it, all that a narrow footer has room for

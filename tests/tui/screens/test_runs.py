@@ -37,7 +37,7 @@ class Host(App[None]):
         self.opened.append(message.run)
 
     def cells(self) -> list[list[str]]:
-        """The rows, as far as they fit, each cell without the padding."""
+        """The rows that fit, each cell without the padding."""
         table = self.screen.query_one(RunTable)
         return [[str(cell).strip() for cell in table.get_row_at(index)] for index in range(table.row_count)]
 
