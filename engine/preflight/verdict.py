@@ -192,8 +192,8 @@ def _changes_that_fit(subject: _Subject, memory: Memory, topology: Topology) -> 
     """Compile the step with each change that may make it fit, and report those that do."""
     tried: list[str] = []
     for text, config, other in changes(subject.config, memory, topology):
-        key = text.partition("=")[0]
-        if any(before.startswith(f"{key}=") for before in tried):
+        key = text.partition("=")[0] if "=" in text else ""
+        if key and any(before.startswith(f"{key}=") for before in tried):
             continue
         try:
             compiler = subject.compiler if other is topology else _started(config, other)
