@@ -19,7 +19,7 @@ from .compile import Compiler, DoesNotFitError, NotPossibleError, Program, bytes
 from .compile_memory import shortage
 from .compile_time import expected_seconds, save_compile_time
 from .explain import changing_shapes, explain_refusal
-from .fitting import changes, what_fills
+from .fitting import changes, what_fills, why_no_batch_fits
 from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
 from .layers import all_layers
@@ -190,6 +190,8 @@ def _too_large(empty: Verdict, subject: _Subject, error: DoesNotFitError) -> Ver
 
 def _changes_that_fit(subject: _Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:
     """Compile the step with each change that may make it fit, and report those that do."""
+    if reason := why_no_batch_fits(memory):
+        yield Finding(Severity.INFO, reason)
     tried: list[str] = []
     for text, config, other in changes(subject.config, memory, topology):
         key = text.partition("=")[0] if "=" in text else ""
