@@ -46,7 +46,6 @@ class _Worker:
     process: subprocess.Popen[bytes]
     reader: MessageReader
     phase: str = "starting"
-    began: float = field(default_factory=time.monotonic)
     phase_began: float = field(default_factory=time.monotonic)
     is_late: bool = False  # whether the limit ended it
     refused: Verdict | None = None  # the verdict on JAX, if this worker tries what it advises: TensorFlow
@@ -86,7 +85,7 @@ def reach_verdicts(
             _read_messages(working)
             _report(working, report)
             if time.monotonic() >= deadline:
-                text = f"Not begun when the limit of {limit_s:,.0f} s was over."
+                text = f"Not begun before the limit of {limit_s:,.0f} s."
                 verdicts |= {number: choices[number].undecided(text) for number in waiting}
                 waiting = []
             for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
@@ -204,16 +203,15 @@ def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
     if (code := worker.process.returncode) is not None:
         worker.is_late = code != 0  # a verdict before a crash lacks what was to come, so it is not saved
         return True
-    now = time.monotonic()
-    if now < deadline:
+    if time.monotonic() < deadline:
         return False
     _end(worker.process)
     worker.error, worker.is_late = None, True
-    text = f"Stopped when the limit of {limit_s:,.0f} s was over, after {now - worker.began:,.0f} s of its own: it was "
+    text = f"Stopped at the limit of {limit_s:,.0f} s while {worker.phase}."
     if worker.verdict is None:
-        worker.verdict = worker.choice.undecided(f"{text}{worker.phase}.")
+        worker.verdict = worker.choice.undecided(text)
     else:
-        late = Finding(Severity.INFO, f"{text}{worker.phase}.")
+        late = Finding(Severity.INFO, text)
         worker.verdict = replace(worker.verdict, findings=(*worker.verdict.findings, late))
     return True
 
