@@ -15,6 +15,7 @@ import click
 from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
 from tpu_console.engine.storage.paths import user_path
 
+from .commands.comparing import compare
 from .commands.completion import PROGRAM, completion
 from .commands.converting import tfrecord
 from .commands.doctor import doctor
@@ -23,7 +24,7 @@ from .commands.listing import presets, runs
 from .commands.options import examples, preset_file_option, screen_options
 from .commands.predicting import predict
 from .commands.preflight import preflight
-from .commands.resume import resume
+from .commands.resume import mirror, resume
 from .commands.showing import show
 from .commands.steering import checkpoint, continue_, pause, set_, stop
 from .commands.training import run
@@ -119,7 +120,7 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, runs, show),
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror, runs, show, compare),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     _refuse_repeated(_command)

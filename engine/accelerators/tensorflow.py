@@ -11,6 +11,7 @@ from ..compat.tensorflow import switch_off_tuning_of_device_iterators
 from ..config.accelerator import parse_accelerator
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
+from ..machine.install import install_line
 from ..machine.resources import usable_cores
 from ..runs.events import Replica
 from .accelerator import Accelerator
@@ -60,9 +61,9 @@ def _why_no_gpu(hardware: Hardware) -> str:
     if hardware.gpus:
         return (
             f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
-            "libraries are missing or do not match (`pip install 'tensorflow[and-cuda]'`)."
+            f"libraries are missing or do not match (`{install_line('tensorflow[and-cuda]')}`)."
         )
-    return "No NVIDIA GPU was found."
+    return next((text for text in hardware.hidden if "GPU" in text), "No NVIDIA GPU was found.")
 
 
 def _cpu(asked: str) -> Accelerator:

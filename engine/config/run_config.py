@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from .accelerator import parse_accelerator
 from .budget import checked_budget
 from .catalog import DATASET_NAMES, MODELS, is_user_reference
+from .mirror import checked_mirror
 from .options import (
     CALLBACKS,
     LOSSES,
@@ -70,7 +71,10 @@ class RunConfig(Section):
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
-            stops in time to be saved. It counts from the start of the run; empty means no limit.
+            stops in time to be saved. A session's limit counts from the start of the session, any other budget from the
+            start of the run, and goes on if the run is resumed in the same session. Empty means no limit.
+        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs`` or
+            ``/content/drive/MyDrive/runs``; empty for none. `tpu-console resume` can start from there.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
@@ -93,6 +97,7 @@ class RunConfig(Section):
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
     budget: Annotated[str, AfterValidator(checked_budget)] = ""
+    mirror: Annotated[str, AfterValidator(checked_mirror)] = ""
     data: DataOptions = DataOptions()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()
@@ -172,14 +177,15 @@ def journal_values(config: RunConfig) -> dict[str, Any]:
 
 def flat_values(config: RunConfig) -> dict[str, Any]:
     """Return a configuration's plain values by dotted key."""
-    return _flat(config.model_dump(mode="json"), "")
+    return flattened(config.model_dump(mode="json"))
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested plain values, such as those in a journal, by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
+from ..config.mirror import is_bucket
 from ..config.model_options import MODEL_OPTIONS
 from ..config.user_code import reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
 from ..findings import Finding, Severity, most_severe_first
+from ..mirror.check import mirror_problem
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -147,6 +149,16 @@ def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Fi
         text = f"About {fitting:,} of {config.epochs:,} epochs fit into {budget}; the run then stops and is saved."
         return Finding(Severity.WARNING, text, key="budget")
     return Finding(Severity.INFO, text, key="budget")
+
+
+def mirror_findings(config: RunConfig) -> Iterator[Finding]:
+    """Say whether the mirror can be written; a bucket is only known once the run reaches it."""
+    if problem := mirror_problem(config.mirror):
+        text = f"The mirror {config.mirror} cannot be written: {problem}. The run would train and keep trying."
+        yield Finding(Severity.WARNING, text, key="mirror")
+    elif is_bucket(config.mirror):
+        text = f"{config.mirror} is written for the first time when the run starts; the run reports whether that works."
+        yield Finding(Severity.INFO, text, key="mirror")
 
 
 def _placement_findings(config: RunConfig) -> Iterator[Finding]:

@@ -108,8 +108,10 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Save the model if its metric is the best so far."""
+        """Save the model if its metric is the best so far and its loss is a number."""
         value = (logs or {}).get(self._monitor, math.nan)
+        if not math.isfinite((logs or {}).get("loss", 0.0)):
+            return
         if not self._sign * value < (math.inf if self.value is None else self._sign * self.value):
             return  # also if it is NaN, or was not measured in this epoch
         path = self._recorder.run.checkpoints / "best.keras"

@@ -13,7 +13,7 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
+from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..config.accelerator import parse_accelerator
@@ -23,16 +23,18 @@ from ..config.run_config import journal_values
 from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
+from ..machine.install import install_line
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
-from ..runs.deadline import Deadline
+from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
     EpochEnded,
     InputMeasured,
     Phase,
     Progress,
+    RunFailed,
     RunFinished,
     RunOutcome,
     RunResumed,
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
+    from ..mirror.background import Mirror
     from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
@@ -92,23 +95,28 @@ def train_and_report(
     recorder = Recorder(run, journal, stop_token)
     values = journal_values(config)
     started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
+    end: RunFinished | RunFailed
     try:
         saved = _begin(recorder, started, resumes)
-        recorder.emit(_train(recorder, config, source, saved))
+        end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
+        end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         _log_traceback(run, error)
-        failed = explain(error, run.log.name)
+        end = explain(error, run.log.name)
         if recorder.team is not None:
-            recorder.team.fail(error, failed)
-        recorder.emit(failed)
-        return False
+            recorder.team.fail(error, end)
+    try:
+        if recorder.mirror is not None:
+            recorder.mirror.close(end)
     finally:
+        recorder.emit(end)
         discard_cache(run)
         journal.flush()
-    return True
+    if recorder.mirror is not None:
+        recorder.mirror.finish()
+    return isinstance(end, RunFinished)
 
 
 def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
@@ -145,7 +153,9 @@ def _train(
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
+        session = this_session()
+        began = counts_from(config.budget, seconds, state_of(recorder).budget, session, time.time())
+        recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
@@ -163,6 +173,8 @@ def _train(
     from ..models.saved_code import remember_sources
 
     data = _load(recorder, config, accelerator)
+    if config.mirror:
+        recorder.mirror = _mirror(recorder, config, membership)
     if saved is None:  # the user has just named this code
         remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
@@ -171,6 +183,15 @@ def _train(
     if recorder.team is not None:
         recorder.team.finish()
     return finished
+
+
+def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None) -> Mirror:
+    """Copy the run to its mirror from now on; each of several hosts has its own folder there."""
+    from ..mirror.background import Mirror
+
+    name = recorder.run.path.name
+    host = f"-host{membership.index}" if membership is not None and membership.index else ""
+    return Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
@@ -301,17 +322,15 @@ def _fit(
 ) -> bool:
     """Train the model, in two phases if it is fine-tuned; return whether all epochs are done."""
     from ..models.fine_tuning import training_phases, unfreeze
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
+    from ..monitoring.input_rate import metered
     from .checkpoints import placed
+    from .rollback import Rollback
 
     if saved is not None:
         saved = placed(saved[0], data), saved[1]
     bridge, checkpoints, steering, callbacks = _callbacks(recorder, config, data, stopping, saved)
-    _, meter = metered(data.train)
-    if meter is not None:
-        remedy = partial(input_remedy, input_facts(config, data, accelerator))
-        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    rollback = Rollback(recorder, bridge, checkpoints, steering)
+    meter = _input_meter(recorder, config, accelerator, data)
     begun_phase = saved[0].phase if saved is not None else 0
     phases = training_phases(config)
     for number, phase in enumerate(phases):
@@ -329,10 +348,11 @@ def _fit(
         checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
+        is_last = phase is phases[-1]
         is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
         goes_on = True
         while goes_on:
-            last_epoch = steering.epochs if phase is phases[-1] else phase.last_epoch
+            last_epoch = steering.epochs if is_last else phase.last_epoch
             train = data.train_from(checkpoints.batches)
             model.fit(
                 train if meter is None else metered(train, meter)[0],
@@ -345,9 +365,26 @@ def _fit(
                 shuffle=False,
                 verbose=0,
             )
-            goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
+            goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
+            if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
+                (config, at), goes_on = back, True
+                lowered = training_phases(config)[number]
+                bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at, activation)
+                checkpoints.attach(model, number)
     steering.close()
     return checkpoints.epoch >= steering.epochs
+
+
+def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
+    """Begin to measure how long training waits for its input; None if that cannot be measured."""
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+
+    _, meter = metered(data.train)
+    if meter is not None:
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    return meter
 
 
 def _callbacks(
@@ -474,8 +511,10 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     if recorder.team is not None and not recorder.team.is_leader:
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
-    if config.tensorboard.enabled:
+    if config.tensorboard.enabled and is_installed("tensorboard"):
         callbacks.append(outputs.EpochSummaries(recorder))
+    elif config.tensorboard.enabled:
+        recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:
         callbacks.append(outputs.NewestCheckpoint(recorder))
     if "samples" in examples.record and recorder.team is not None:

@@ -162,6 +162,7 @@ _GROUPS = {
     "augmentation": "Augmentation",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
+    "mirror": "Checkpoints",
     "tensorboard": "TensorBoard",
     "alerts": "Alerts",
     "hosts": "Several hosts",

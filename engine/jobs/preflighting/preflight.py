@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...accelerators.backend import is_installed
 from ...config.reading import parse_config
 from ...errors import ConsoleError
+from ...machine.install import JAX_ON_TPU, install_line
 from ...preflight.cache import versions
 from ...preflight.choices import cached_verdicts, choices_of
 from ...preflight.topologies import find_topology
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...messages import Reporter
-
-INSTALL = "pip install 'tpu-console[tpu]'"  # the command that installs the compiler
 
 
 def preflight_choices(
@@ -30,11 +29,12 @@ def preflight_choices(
     *,
     search: bool = False,
     use_cache: bool = True,
+    limit_s: float | None = None,
 ) -> dict[str, Any]:
     """Return the verdict on every choice of TPU, batch and precision; none of these means the configuration's.
 
     Returns ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and
-    the ``versions`` of the packages that a verdict depends on.
+    the ``versions`` of the packages that a verdict depends on. After `limit_s` seconds the others are undecided.
 
     Raises:
         ConsoleError: There is no such TPU, or no TPU compiler on this machine.
@@ -51,6 +51,7 @@ def preflight_choices(
             lambda what, seconds: reporter.progress(what, seconds, None, "seconds"),
             search=search,
             use_cache=use_cache,
+            limit_s=limit_s,
         )
     return {"verdicts": [verdict.as_dict() for verdict in verdicts], "versions": versions()}
 
@@ -70,5 +71,6 @@ def check_compiler() -> None:
     if missing:
         verb = "are" if len(missing) > 1 else "is"
         raise ConsoleError(
-            f"The TPU compiler is not installed: {' and '.join(missing)} {verb} missing.", remedy=INSTALL
+            f"The TPU compiler is not installed: {' and '.join(missing)} {verb} missing.",
+            remedy=f"To install it here: {install_line(JAX_ON_TPU)}",
         )
