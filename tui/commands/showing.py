@@ -59,7 +59,7 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
 
     sections = {
         "": _headline(overview),
-        "Settings": _settings(config),
+        "Settings": _settings(config) if config is not None else _hyperparameters(overview),
         "Machine": _machine(overview),
         "Time": _times(overview),
         "Epochs": _epochs(overview),
@@ -107,10 +107,16 @@ def _headline(overview: Details) -> list[str]:
     return [overview.run.run_id, *fields(pairs)]
 
 
-def _settings(config: RunConfig | None) -> list[str]:
+def _hyperparameters(overview: Details) -> list[str]:
+    """List what a notebook or script passed as `config`."""
+    from ..text.tables import fields
+
+    started = overview.state.started
+    return fields([(str(name), str(value)) for name, value in started.config.items()] if started is not None else [])
+
+
+def _settings(config: RunConfig) -> list[str]:
     """List what differs from the preset, and the command that repeats the run."""
-    if config is None:
-        return []
     from tpu_console.engine.config.run_command import run_command
     from tpu_console.engine.config.run_config import to_toml, without_secrets
 
