@@ -168,14 +168,14 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
     advice = advice_for(config, tpus)
     if as_json:
-        told = {"what": error.what, "why": error.why, "remedy": error.remedy}
+        explained = {"what": error.what, "why": error.why, "remedy": error.remedy}
         values = {
             "config": config.name,
             "exit_code": _UNKNOWN,
             "versions": {},
             "verdicts": [],
             "advice": [asdict(one) for one in advice],
-            "error": told,
+            "error": explained,
         }
         say([json.dumps(values, indent=2, ensure_ascii=False)])
     else:
@@ -192,8 +192,8 @@ def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bo
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
     if as_json:
-        told = [_as_json(config, verdict) for verdict in verdicts]
-        values = {"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": told}
+        judged = [_as_json(config, verdict) for verdict in verdicts]
+        values = {"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": judged}
         say([json.dumps(values, indent=2, ensure_ascii=False)])
         return code
     from tpu_console.engine.config.catalog import IMAGE_DATASETS
