@@ -19,6 +19,7 @@ from tests.bench import (
     many_curves,
     moments,
     preflight,
+    reliability,
     runs_list,
     small_steps,
     throughput,
@@ -43,6 +44,7 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "many-curves": many_curves.measure,
     "runs-list": runs_list.measure,
     "moments": moments.measure,
+    "reliability": reliability.measure,
     "preflight": preflight.measure,
 }
 

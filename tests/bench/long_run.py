@@ -58,7 +58,7 @@ def measure(bench: Bench) -> Section:
     """Write the run, open it in turn in a terminal and without one, then redraw it."""
     run = make_long_run(bench.folder / "home" / "runs", _METRICS)
     rows, state = opening(bench, run, _OPEN_S, 5)
-    keys = [seconds for _ in bench.rounds(5) for seconds in _pressed(bench, run)]
+    keys = [seconds for _ in bench.rounds(5) for seconds in open_run(bench, run)[1]]
     redraws, looks = asyncio.run(redraw(run, state, _METRICS))
     return Section(
         "A run with 1,000,000 progress events",
@@ -117,12 +117,12 @@ def _opening_s(bench: Bench, run: RunDirectory) -> float:
 
 
 def make_long_run(folder: Path, metrics: Sequence[str], events: int = EVENTS) -> RunDirectory:
-    """Write the journal of a finished run that reported its metrics a million times, or never."""
+    """Write the journal of a finished run that reported its metrics many times, or never."""
     run = create_run("long" if events else "empty", folder)
     write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
     write_whole(run.heartbeat, json.dumps(beat))
-    began = time.time() - EVENTS * 0.1
+    began = time.time() - events * 0.1
     with run.journal.open("wb") as file:
         file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics, events)))
     return run
@@ -158,17 +158,17 @@ def _logs(step: int, metrics: Sequence[str]) -> dict[str, float]:
     return {name: value / (number + 1) for number, name in enumerate(metrics)}
 
 
-def _pressed(bench: Bench, run: RunDirectory) -> list[float]:
-    """Open the run in a terminal; return the seconds from key presses to repaints."""
+def open_run(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
+    """Open the run in a terminal; return how long that took, and then key presses to repaints."""
     seconds = []
     with bench.open(bench.console("attach", run.run_id)) as terminal:
-        terminal.wait_for(b"Finished")
+        whole = terminal.wait_for(b"Finished") - terminal.started_at
         terminal.settle(limit_s=1.0)
         for key, shown in ((b"x", b"epoch"), (b"x", b"time"), (b"x", b"step")):
             before, pressed_at = terminal.send(key)
             seconds.append(terminal.wait_for(shown, before) - pressed_at)
             terminal.settle(limit_s=1.0)
-    return seconds
+    return whole, seconds
 
 
 async def redraw(
