@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .run_index import Stamp
 
 _NO_LIFE = Life(Liveness.DEAD)
+_LONG = 1 << 20  # bytes of a journal, from which its state is kept: see `engine.runs.state_cache`
 
 
 class Status(StrEnum):
@@ -214,7 +215,7 @@ class OverviewReader:
         try:
             stamp = _stamp(run)
             known = self._index.find(run, stamp)
-            overview = _overview(watch, known if known is not None else _facts(watch))
+            overview = _overview(watch, known if known is not None else _facts(watch, stamp))
         except ConsoleError as error:
             return Overview(run, Facts(), Status.UNREADABLE, problem=error.what)
         if known is None and stamp is not None and not overview.status.is_live:
@@ -316,12 +317,13 @@ def _stamp(run: RunDirectory) -> Stamp | None:
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
-def _facts(watch: HeartbeatWatch) -> Facts:
+def _facts(watch: HeartbeatWatch, stamp: Stamp | None) -> Facts:
     from .facts_reading import facts_of, read_facts
 
     run = watch.run
-    if watch.look().liveness is Liveness.ALIVE:
-        return facts_of(_state(run))  # read again and again, of a long journal only what is new
+    is_long = stamp is not None and stamp[0] >= _LONG
+    if is_long or watch.look().liveness is Liveness.ALIVE:
+        return facts_of(_state(run))  # of a journal that was read before, only what is new
     try:
         return read_facts(run.journal)
     except OSError as error:
