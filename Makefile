@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check images lowest package chaos bench docs docs-preflight screenshot clean
+.PHONY: help demo test check images lowest package chaos bench docs docs-preflight preflight-breadth screenshot clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
 	@echo "make docs-preflight  ask the TPU compiler for the verdicts in docs/preflight.md; takes minutes"
+	@echo "make preflight-breadth PART=2/20  compare the preflight with direct compiles of many models; takes hours in all"
 	@echo "make screenshot  draw docs/live.svg and docs/setup.svg again; TO=folder draws many screens there"
 
 $(READY): pyproject.toml
@@ -70,6 +71,9 @@ bench: $(READY)
 
 docs: $(READY)
 	@$(BIN)/python docs/reference.py
+
+preflight-breadth: $(READY)
+	@$(BIN)/python -m tests.breadth $(if $(PART),--part $(PART)) $(if $(NAMES),--names $(NAMES))
 
 docs-preflight: $(READY)
 	@$(BIN)/python docs/preflight.py

@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
+    from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
-    from .screens.messages import NewRunLike, OpenRun, ResumeRun
+    from .screens.messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -47,6 +48,8 @@ class ConsoleApp(App[int]):
 
     Args:
         run: Open the live screen on this run; the form for a new run by default.
+        compared: Compare these runs instead.
+        metric: The metric to judge them by; empty for one that they share.
         preset_files: The user's preset files.
         in_process: Train in this process instead of in one that outlives the console.
         marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
@@ -70,6 +73,8 @@ class ConsoleApp(App[int]):
         self,
         *,
         run: RunDirectory | None = None,
+        compared: Sequence[RunDirectory] = (),
+        metric: str = "",
         preset_files: Sequence[Path] = (),
         in_process: bool = False,
         marker: str = "braille",
@@ -79,6 +84,7 @@ class ConsoleApp(App[int]):
         super().__init__()
         self.farewell = ""
         self._first_run = run
+        self._first_compared, self._metric = tuple(compared), metric
         self._preset_files = tuple(preset_files)
         self._in_process = in_process
         self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
@@ -93,7 +99,9 @@ class ConsoleApp(App[int]):
         self.theme = theme_name if theme_name in self.available_themes else DARK.name
 
     def _first_screen(self) -> Screen[None]:
-        """Return the first screen: the requested run, or the form."""
+        """Return the first screen: the requested run, the requested comparison, or the form."""
+        if self._first_compared:
+            return self._compare_screen(self._first_compared, self._metric)
         if self._first_run is not None:
             return self._live_screen(self._first_run)
         return self._setup_screen()
@@ -137,6 +145,11 @@ class ConsoleApp(App[int]):
         from .screens.live import LiveScreen
 
         return LiveScreen(run, marker=self._marker)
+
+    def _compare_screen(self, runs: Sequence[RunDirectory], metric: str = "") -> CompareScreen:
+        from .screens.compare import CompareScreen
+
+        return CompareScreen(runs, metric, self._marker)
 
     def _setup_screen(self) -> SetupScreen:
         from .screens.setup import SetupScreen
@@ -251,6 +264,10 @@ class ConsoleApp(App[int]):
     def on_open_run(self, message: OpenRun) -> None:
         """Open the live screen on a run."""
         self.push_screen(self._live_screen(message.run))
+
+    def on_compare_runs(self, message: CompareRuns) -> None:
+        """Open the comparison of some runs."""
+        self.push_screen(self._compare_screen(message.runs))
 
     def action_new_run(self) -> None:
         """Go back to the form, with its content, or open a new one."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from .accelerator import parse_accelerator
 from .budget import checked_budget
-from .catalog import DATASET_NAMES, MODELS
+from .catalog import DATASET_NAMES, MODELS, is_user_reference
+from .mirror import checked_mirror
 from .options import (
+    CALLBACKS,
     LOSSES,
     METRICS,
     Alerts,
@@ -23,7 +25,8 @@ from .options import (
     OptimizerOptions,
     TensorBoard,
 )
-from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, one_of
+from .pieces import listed, parse_piece, piece
+from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, check_reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,10 +48,14 @@ class RunConfig(Section):
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
-        loss: The Keras loss to minimise.
+        loss: The Keras loss to minimise, with options if it has any, or yours: ``file.py:function(option=1)``.
+        outputs: What the model gives to a crossentropy loss; ``auto`` finds out from its last layer or a batch.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
         class_weight: ``balanced`` gives the examples of rare classes more weight.
-        metrics: Keras metrics to report besides the loss, separated by commas.
+        metrics: What to report besides the loss, separated by commas: Keras metrics, with options if they have any, as
+            in ``f1_score(average="micro")``, or yours.
+        callbacks: Keras callbacks, as in ``reduce_lr_on_plateau(patience=3)``, or yours, separated by commas.
+        custom_objects: Your layers, losses and so on that saved models name, as ``file.py:Name``.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
         accelerator: Where to train; ``auto`` uses a TPU or GPU if there is one, ``sim:N`` simulates N replicas,
@@ -64,7 +71,10 @@ class RunConfig(Section):
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
-            stops in time to be saved. It counts from the start of the run; empty means no limit.
+            stops in time to be saved. A session's limit counts from the start of the session, any other budget from the
+            start of the run, and goes on if the run is resumed in the same session. Empty means no limit.
+        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs`` or
+            ``/content/drive/MyDrive/runs``; empty for none. `tpu-console resume` can start from there.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
@@ -74,16 +84,20 @@ class RunConfig(Section):
     epochs: Count
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
-    loss: Annotated[str, one_of(LOSSES)] = "sparse_categorical_crossentropy"
+    loss: Annotated[str, piece(LOSSES)] = "sparse_categorical_crossentropy"
+    outputs: Literal["auto", "probabilities", "logits"] = "auto"
     label_smoothing: DropRate = 0.0
     class_weight: Literal["none", "balanced"] = "none"
-    metrics: tuple[Annotated[str, one_of(METRICS)], ...] = ("accuracy",)
+    metrics: Annotated[tuple[Annotated[str, piece(METRICS)], ...], BeforeValidator(listed)] = ("accuracy",)
+    callbacks: Annotated[tuple[Annotated[str, piece(CALLBACKS)], ...], BeforeValidator(listed)] = ()
+    custom_objects: Annotated[tuple[Annotated[str, AfterValidator(check_reference)], ...], BeforeValidator(listed)] = ()
     accelerator: str = "auto"
     backend: Literal["auto", "tensorflow", "jax"] = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
     budget: Annotated[str, AfterValidator(checked_budget)] = ""
+    mirror: Annotated[str, AfterValidator(checked_mirror)] = ""
     data: DataOptions = DataOptions()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()
@@ -105,7 +119,29 @@ class RunConfig(Section):
     def effective_loss(self) -> str:
         """The loss used for training; mixed or smoothed labels are a share for each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
-        return self.loss.removeprefix("sparse_") if is_soft else self.loss
+        return self.loss_name.removeprefix("sparse_") if is_soft else self.loss_name
+
+    @property
+    def loss_name(self) -> str:
+        """The loss without its options."""
+        return parse_piece(self.loss).name
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether the loss takes a probability per class instead of class numbers."""
+        return self.effective_loss in {"categorical_crossentropy", "categorical_focal_crossentropy"}
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names under which the metrics are logged."""
+        return tuple(parse_piece(metric).label for metric in self.metrics)
+
+    @property
+    def probabilities_by(self) -> str:
+        """The activation that makes probabilities of logits; empty if the loss has nothing to do with either."""
+        if not self.loss_name.endswith("crossentropy") or is_user_reference(self.loss_name):
+            return ""
+        return "sigmoid" if self.loss_name.startswith("binary_") else "softmax"
 
     @property
     def requested(self) -> RequestedAccelerator:
@@ -141,14 +177,15 @@ def journal_values(config: RunConfig) -> dict[str, Any]:
 
 def flat_values(config: RunConfig) -> dict[str, Any]:
     """Return a configuration's plain values by dotted key."""
-    return _flat(config.model_dump(mode="json"), "")
+    return flattened(config.model_dump(mode="json"))
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested plain values, such as those in a journal, by dotted key."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            flat |= flattened(value, f"{prefix}{key}.")
         else:
             flat[prefix + key] = value
     return flat

@@ -15,6 +15,7 @@ Options come from ``model_options`` and ``data.options`` of the configuration.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -27,10 +28,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserCodeError, did_you_mean, one_line
+from ..storage.paths import user_path
+from .catalog import is_user_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+
+    from .run_config import RunConfig
 
 
 def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
@@ -67,6 +72,81 @@ def source_file(reference: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
 
 
+def find_user_code(reference: str) -> Any:
+    """Import and return a function or class; raise `UserCodeError` if it cannot be found."""
+    place, _, name = reference.rpartition(":")
+    return _function(place, name)
+
+
+def find_user_module(reference: str) -> ModuleType:
+    """Import and return the module of a function or class; raise `UserCodeError` if it cannot be imported."""
+    return _module(reference.rpartition(":")[0])
+
+
+def references_of(config: RunConfig) -> list[tuple[str, str]]:
+    """Return the references to the user's code in a configuration, each with its key."""
+    named = [("dataset", config.dataset), ("model", config.model), ("loss", config.loss)]
+    named += [("optimizer.name", config.optimizer.name), ("optimizer.schedule", config.optimizer.schedule)]
+    named += [(key, text) for key in ("metrics", "callbacks", "custom_objects") for text in getattr(config, key)]
+    plain = [(key, text.partition("(")[0].strip()) for key, text in named]
+    return [(key, name) for key, name in plain if is_user_reference(name)]
+
+
+def reference_problem(reference: str) -> str:
+    """Return why a function cannot be there, found without running any code; empty if it may be."""
+    place, _, name = reference.rpartition(":")
+    file = source_file(reference)
+    if file is None:
+        if place.endswith(".py"):
+            return f"there is no file {Path(place).expanduser().resolve()}; relative paths start at the working folder"
+        return "" if _may_be_importable(place) else f"there is no module '{place}' in this environment or folder"
+    if file.suffix != ".py":
+        return ""
+    try:
+        return _missing_name(file, name, file.stat().st_mtime_ns)
+    except OSError as error:
+        return f"{user_path(file)} cannot be read: {error.strerror}"
+
+
+@lru_cache(maxsize=16)
+def _missing_name(file: Path, name: str, stamp: int) -> str:  # noqa: ARG001  a changed file is read again
+    try:
+        names = _names_in(ast.parse(file.read_bytes()))
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{user_path(file)}{line} is not Python: {one_line(error)}"
+    if name in names or names & {"*", "__getattr__"}:
+        return ""
+    own = [other for other in names if not other.startswith("_")]
+    hint = did_you_mean(name, own) if own else "it defines nothing"
+    return f"{user_path(file)} has no function '{name}'; {hint}"
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    """Return the names that a module defines or imports, those in ``if`` and ``try`` too."""
+    names: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        else:
+            names |= _names_in(node)
+    return names
+
+
+def _may_be_importable(name: str) -> bool:
+    """Return whether a module without a source file may be there: a built-in one, or a package without a file."""
+    top = name.partition(".")[0]
+    with suppress(ImportError, ValueError):
+        found = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
+        # Installed packages may make modules of their own, as Keras does with keras.layers.
+        return found is not None and ("." not in name or "-packages" in str(found.origin))
+    return False
+
+
 def source_mark(reference: str) -> list[str]:
     """Return values that identify a function: its place, a digest of its file if there is one, and its name."""
     place, _, name = reference.rpartition(":")
@@ -81,7 +161,7 @@ def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  so that a changed f
 
 
 def _function(place: str, name: str) -> Callable[..., object]:
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = _module(place)
     function = getattr(module, name, None)
     if function is None:
         names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
@@ -92,12 +172,20 @@ def _function(place: str, name: str) -> Callable[..., object]:
     return function  # type: ignore[no-any-return]  # narrowed from Any
 
 
-def _load_file(path: Path) -> ModuleType:
-    full = path.expanduser().resolve()
+def _module(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        return _load_module(place)
+    full = Path(place).expanduser().resolve()
     if not full.is_file():
         raise UserCodeError(
             f"There is no file {full}.", remedy="Relative paths start at the folder where the run was started."
         )
+    return _load_file(full, full.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed file is imported again
+    """Import a file once, whichever of its functions are asked for."""
     spec = importlib.util.spec_from_file_location(full.stem, full)
     if spec is None or spec.loader is None:
         raise UserCodeError(f"{full} is not a Python file.")
@@ -108,7 +196,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise _import_error(str(path), error, str(full)) from error
+        raise _import_error(user_path(full), error, str(full)) from error
     return module
 
 

@@ -28,6 +28,8 @@ JOBS = {
     "tfrecord": "tpu_console.engine.jobs.converting.tfrecord:convert_dataset",
     "inspect": "tpu_console.engine.jobs.inspecting.inspect:inspect_dataset",
     "predict": "tpu_console.engine.jobs.predicting.predict:predict_with_run",
+    "fetch": "tpu_console.engine.jobs.mirroring:fetch",
+    "mirror": "tpu_console.engine.jobs.mirroring:copy",
     "preflight": "tpu_console.engine.jobs.preflighting.preflight:preflight_choices",
     "least-memory": "tpu_console.engine.jobs.preflighting.least_memory:least_memory_of_choices",
 }

@@ -24,7 +24,7 @@ from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
-from .advice import batch_findings, budget_finding, scaling_findings
+from .advice import batch_findings, budget_finding, mirror_findings, own_findings, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -90,11 +90,14 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
+    advice += own_findings(config)
     took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
     if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
         advice.append(
             budget_finding(config, budget, took.epochs(budget, steps, config.batch_size) if took and steps else None)
         )
+    if config.mirror:
+        advice += mirror_findings(config)
     return Plan(
         accelerator=accelerator,
         replicas=replicas,

@@ -17,6 +17,7 @@ _OURS = str(Path(__file__).parents[1])
 _INSTALLED = tuple(
     {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
 )
+_PACKAGES = {"site-packages", "dist-packages"}  # also of the user, or of the environment below this one
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA's message about missing memory begins
 
@@ -98,7 +99,13 @@ def own_line(error: BaseException) -> str:
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    return [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
+    return [
+        f
+        for f in frames
+        if not f.filename.startswith((_OURS, "<", *_INSTALLED))
+        and not _PACKAGES & set(Path(f.filename).parts)
+        and f.line
+    ]
 
 
 def _is_tensorflow(error: BaseException, name: str) -> bool:

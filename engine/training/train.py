@@ -18,20 +18,23 @@ from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
+from ..config.catalog import is_user_reference
 from ..config.run_config import journal_values
+from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
-from ..runs.deadline import Deadline
+from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
     EpochEnded,
     InputMeasured,
     Phase,
     Progress,
+    RunFailed,
     RunFinished,
     RunOutcome,
     RunResumed,
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
+    from ..mirror.background import Mirror
     from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
@@ -91,23 +95,28 @@ def train_and_report(
     recorder = Recorder(run, journal, stop_token)
     values = journal_values(config)
     started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
+    end: RunFinished | RunFailed
     try:
         saved = _begin(recorder, started, resumes)
-        recorder.emit(_train(recorder, config, source, saved))
+        end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
+        end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         _log_traceback(run, error)
-        failed = explain(error, run.log.name)
+        end = explain(error, run.log.name)
         if recorder.team is not None:
-            recorder.team.fail(error, failed)
-        recorder.emit(failed)
-        return False
+            recorder.team.fail(error, end)
+    try:
+        if recorder.mirror is not None:
+            recorder.mirror.close(end)
     finally:
+        recorder.emit(end)
         discard_cache(run)
         journal.flush()
-    return True
+    if recorder.mirror is not None:
+        recorder.mirror.finish()
+    return isinstance(end, RunFinished)
 
 
 def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
@@ -144,7 +153,9 @@ def _train(
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
+        session = this_session()
+        began = counts_from(config.budget, seconds, state_of(recorder).budget, session, time.time())
+        recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
@@ -158,12 +169,29 @@ def _train(
     accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
+    from ..models.pieces import custom_objects
+    from ..models.saved_code import remember_sources
+
     data = _load(recorder, config, accelerator)
-    with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
+    if config.mirror:
+        recorder.mirror = _mirror(recorder, config, membership)
+    if saved is None:  # the user has just named this code
+        remember_sources(name for _, name in references_of(config))
+    objects = keras.saving.CustomObjectScope(custom_objects(config))
+    with objects, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
+
+
+def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None) -> Mirror:
+    """Copy the run to its mirror from now on; each of several hosts has its own folder there."""
+    from ..mirror.background import Mirror
+
+    name = recorder.run.path.name
+    host = f"-host{membership.index}" if membership is not None and membership.index else ""
+    return Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
@@ -259,17 +287,26 @@ def _fit_and_save(
     stopwatch: Stopwatch,
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
+    from ..data.examples import label_of
+    from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
+    activation = _check_model(recorder, config, data, model)
+    if is_compiled(model) or label_of(data.train) is None or not updates_metrics(model):
+        # The metrics of the configuration are not measured; those of the model have other names.
+        config = config.model_copy(update={"metrics": ()})
+    if saved is not None and (others := own_optimizers(model)):
+        recorder.notice(f"Not in the checkpoint, so it begins anew: the state of {' and '.join(others)}.")
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping, saved)
-    outcome, reason = _how_it_ended(recorder, stopping)
+    is_whole = _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
+    outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)
     if recorder.team is not None and not recorder.team.is_leader:
-        report_classes(recorder, model, data.validation, data.examples, config)  # a pass that all hosts make together
+        # A pass that all hosts make together.
+        report_classes(recorder, model, data.validation, data.examples, config, activation)
         return RunFinished(outcome, f"{reason}; host 0 has the run", {})
     _save_model(recorder, model)
-    scores = report_classes(recorder, model, data.validation, data.examples, config)
+    scores = report_classes(recorder, model, data.validation, data.examples, config, activation)
     return _finish(recorder, stopwatch, outcome, reason, scores)
 
 
@@ -281,20 +318,19 @@ def _fit(
     model: Any,
     stopping: Any,
     saved: tuple[Header, Arrays] | None,
-) -> None:
-    """Train the model, in two phases if it is fine-tuned."""
+    activation: str,
+) -> bool:
+    """Train the model, in two phases if it is fine-tuned; return whether all epochs are done."""
     from ..models.fine_tuning import training_phases, unfreeze
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
+    from ..monitoring.input_rate import metered
     from .checkpoints import placed
+    from .rollback import Rollback
 
     if saved is not None:
         saved = placed(saved[0], data), saved[1]
     bridge, checkpoints, steering, callbacks = _callbacks(recorder, config, data, stopping, saved)
-    _, meter = metered(data.train)
-    if meter is not None:
-        remedy = partial(input_remedy, input_facts(config, data, accelerator))
-        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    rollback = Rollback(recorder, bridge, checkpoints, steering)
+    meter = _input_meter(recorder, config, accelerator, data)
     begun_phase = saved[0].phase if saved is not None else 0
     phases = training_phases(config)
     for number, phase in enumerate(phases):
@@ -304,16 +340,19 @@ def _fit(
             recorder.notice(unfreeze(model, config))
         if number < begun_phase:
             continue
-        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data, saved and saved[0])
+        bridge.execution_reason = _compile(
+            recorder, model, phase.config, accelerator, data, saved and saved[0], activation
+        )
         if recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
         checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
+        is_last = phase is phases[-1]
         is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
         goes_on = True
         while goes_on:
-            last_epoch = steering.epochs if phase is phases[-1] else phase.last_epoch
+            last_epoch = steering.epochs if is_last else phase.last_epoch
             train = data.train_from(checkpoints.batches)
             model.fit(
                 train if meter is None else metered(train, meter)[0],
@@ -326,16 +365,36 @@ def _fit(
                 shuffle=False,
                 verbose=0,
             )
-            goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
+            goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
+            if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
+                (config, at), goes_on = back, True
+                lowered = training_phases(config)[number]
+                bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at, activation)
+                checkpoints.attach(model, number)
     steering.close()
+    return checkpoints.epoch >= steering.epochs
+
+
+def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
+    """Begin to measure how long training waits for its input; None if that cannot be measured."""
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+
+    _, meter = metered(data.train)
+    if meter is not None:
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    return meter
 
 
 def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
 ) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
     """Return the callbacks that report, save and steer training, and all in the order in which they act."""
+    from ..models.pieces import make_callbacks
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
+    from .own_callbacks import OwnCallbacks
     from .steering import SteeringCallback
 
     monitor = _monitor(config, has_validation=data.validation is not None)
@@ -351,7 +410,9 @@ def _callbacks(
     checkpoints = Checkpoints(recorder, config, data, bridge, stopping, saved)
     checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
     steering = SteeringCallback(recorder, bridge, checkpoints, config)
-    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving]
+    own = make_callbacks(config)
+    checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
+    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving, *own, checkpoints.own]
     return bridge, checkpoints, steering, callbacks
 
 
@@ -368,8 +429,40 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     return model
 
 
+def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> str:
+    """Check that a custom model, its labels and the loss fit; return what makes probabilities of its logits."""
+    from ..models.compile import is_compiled
+    from ..models.label_checks import check_labels
+    from ..models.outputs import logits_activation
+
+    if not (is_user_reference(config.model) or is_user_reference(config.dataset)) or recorder.team is not None:
+        return logits_activation(model, config)
+    batch = next(iter(data.calibration()))
+    inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
+    if is_compiled(model):
+        recorder.notice(
+            f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
+        )
+    else:
+        check_labels(config, model, inputs, labels)
+    activation = logits_activation(model, config, inputs)
+    if activation:
+        write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
+        recorder.notice(
+            "The model gives logits, not probabilities: the loss is computed with from_logits=True, and the class "
+            f"report and `predict` apply the {activation}. To change that, set outputs=probabilities."
+        )
+    return activation
+
+
 def _compile(
-    recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline, saved: Header | None
+    recorder: Recorder,
+    model: Any,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    saved: Header | None,
+    activation: str,
 ) -> str:
     """Compile the model and choose `steps_per_execution`; return the reason for it.
 
@@ -380,6 +473,7 @@ def _compile(
         accelerator: Where it trains.
         data: Its input.
         saved: The checkpoint that is resumed; None if the run begins.
+        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
     """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
@@ -392,6 +486,7 @@ def _compile(
         len(accelerator.replicas),
         data.steps_per_epoch,
         uses_strategy=accelerator.uses_strategy,
+        activation=activation,
     )
     if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
         build_ahead(model, data.train.element_spec, config.batch_size)
@@ -429,12 +524,14 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     return callbacks
 
 
-def _how_it_ended(recorder: Recorder, stopping: Any) -> tuple[RunOutcome, str]:
+def _how_it_ended(recorder: Recorder, stopping: Any, *, is_whole: bool) -> tuple[RunOutcome, str]:
     """Return how training ended, and why."""
     if (asked := recorder.stop_token.reason) is not None:
         return RunOutcome.STOPPED, asked
     if stopping is not None and stopping.stopped_epoch:
         return RunOutcome.EARLY, f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+    if not is_whole:
+        return RunOutcome.EARLY, "a callback stopped training"
     return RunOutcome.COMPLETED, "all epochs are done"
 
 
@@ -443,7 +540,8 @@ def _save_model(recorder: Recorder, model: Any) -> None:
 
     recorder.enter(Phase.SAVING)
     try:
-        outputs.save_model(model, recorder.run.model)
+        if partly := outputs.save_model(model, recorder.run.model):
+            recorder.notice(partly)
     except DiskFullError as error:
         raise _not_saved(recorder, error) from error
 
@@ -482,7 +580,7 @@ def _monitor(config: RunConfig, *, has_validation: bool) -> str:
     """Return the metric that decides which epoch is best."""
     if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
         return config.checkpoint.monitor
-    metric = config.metrics[0] if config.metrics else "loss"
+    metric = config.metric_names[0] if config.metrics else "loss"
     return f"val_{metric}" if has_validation else metric
 
 

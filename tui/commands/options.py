@@ -43,7 +43,8 @@ def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str
     return [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]
 
 
-def _complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of runs that contain what was typed."""
     from tpu_console.engine.runs.run_directory import list_runs
 
     return [CompletionItem(run.run_id) for run in list_runs() if incomplete in run.run_id]
@@ -69,7 +70,7 @@ def preset_argument(command: Decorated) -> Decorated:
 
 def run_argument(command: Decorated) -> Decorated:
     """Add the optional argument RUN."""
-    return click.argument("name", metavar="[RUN]", required=False, shell_complete=_complete_run)(command)
+    return click.argument("name", metavar="[RUN]", required=False, shell_complete=complete_run)(command)
 
 
 def preset_file_option(command: Decorated) -> Decorated:

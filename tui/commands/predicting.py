@@ -37,7 +37,7 @@ _STANDARD_OUTPUT = "-"
     metavar="PATH",
     multiple=True,
     required=True,
-    help="Data to predict: a table, images (folder or file), arrays or texts; repeatable for images.",
+    help="Data to predict: a table, images (folder or file), arrays, texts, or file.py:function. Images: repeatable.",
 )
 @click.option("--out", metavar="FILE", required=True, help="CSV file to write; - for standard output.")
 @click.option(
@@ -62,6 +62,8 @@ def predict(
     trust: bool,
 ) -> int:
     """Predict new data with the model of RUN, the newest by default.
+
+    Without RUN, the newest run that has a model is used, and the output says which.
 
     The data must be of the kind the run was trained on; it is read and scaled in the same way, and rows keep their
     order. A run on an image table with one column per class writes those columns, as competitions want them.
@@ -118,6 +120,7 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     rows = f"{plural(result['rows'], 'row')}: {named}"
     skipped = result["skipped"]
     return [
+        labelled("run", result["run"]),
         labelled("model", user_path(Path(result["model"]))),
         *([labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []),
         *([labelled("unpredicted", f"{plural(skipped, 'unreadable image')}")] if skipped else []),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -79,9 +80,11 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
 def _headline(overview: Details) -> list[str]:
     from tpu_console.engine.runs.events import RunFinished
 
+    from ..text.mirror import mirror_text
     from ..text.numbers import duration, waiting_text
     from ..text.outcome import best_text
     from ..text.run_lines import efficiency_line
+    from ..text.steering import budget_text
     from ..text.tables import fields
 
     state, seconds = overview.state, overview.seconds()
@@ -93,6 +96,10 @@ def _headline(overview: Details) -> list[str]:
         pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
+    if state.budget is not None and overview.status.is_live:
+        pairs.append(("budget", budget_text(state.budget, time.time())))
+    if mirror := mirror_text(state):
+        pairs.append(("mirror", f"{mirror}\n{state.mirror.place}" if state.mirror is not None else ""))
     if best := best_text(state):
         pairs.append(("best", best))
     if efficiency := efficiency_line(state):
@@ -302,6 +309,7 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
         "fit": state.fit,
         "input": state.input,
         "budget": state.budget,
+        "mirror": state.mirror,
         "end": state.end,
     }
     return {

@@ -37,6 +37,8 @@ def has_terminal() -> bool:
 def open_console(
     *,
     run: RunDirectory | None = None,
+    compared: Sequence[RunDirectory] = (),
+    metric: str = "",
     preset_files: Sequence[Path] = (),
     in_process: bool = False,
     markers: Markers | None = None,
@@ -46,6 +48,8 @@ def open_console(
 
     Args:
         run: The run to show; None opens the list of presets.
+        compared: Runs to compare instead.
+        metric: The metric to judge them by; empty for one that they share.
         preset_files: Preset files besides those in the user's preset folder.
         in_process: Train in this process.
         markers: What curves are drawn with; None chooses by the locale.
@@ -69,6 +73,8 @@ def open_console(
 
     app = ConsoleApp(
         run=run,
+        compared=compared,
+        metric=metric,
         preset_files=preset_files,
         in_process=in_process,
         marker=markers or ("braille" if speaks_utf8() else "ascii"),

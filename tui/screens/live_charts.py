@@ -28,9 +28,14 @@ from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.text import Text
     from textual.timer import Timer
 
-_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "cursor", "y_range")
+    from ..charts.curve import Curve
+
+_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
 _ZOOM_FACTOR = 1.5
 _DOTS_OF_A_CELL = 2
 _REST_S = 0.3
@@ -45,18 +50,20 @@ class ChartedScreen(Screen[None]):
         marker: What charts are drawn with.
     """
 
-    smoothing: reactive[float] = reactive(0.0)
-    log_scale: reactive[bool] = reactive(False)
-    axis: reactive[Axis] = reactive(Axis.STEP)
-    marker: reactive[Marker] = reactive[Marker]("braille")
-    window: reactive[Window] = reactive(Window())
-    cursor: reactive[Cursor | None] = reactive(None)
-    y_range: reactive[YRange] = reactive(YRange.AUTO)
+    # No repaint: what changes is drawn by the charts, and the screen would draw everything else again too.
+    smoothing: reactive[float] = reactive(0.0, repaint=False)
+    log_scale: reactive[bool] = reactive(False, repaint=False)
+    axis: reactive[Axis] = reactive(Axis.STEP, repaint=False)
+    marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)
+    window: reactive[Window] = reactive(Window(), repaint=False)
+    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
+    y_range: reactive[YRange] = reactive(YRange.AUTO, repaint=False)
 
     def __init__(self, marker: Marker) -> None:
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
         self.state = RunState()
+        self._all_curves: tuple[RunState | None, Sequence[Curve]] = (None, ())
         self._followed_share = FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
@@ -67,15 +74,23 @@ class ChartedScreen(Screen[None]):
         """Pass every change of the look on to the charts."""
         for name in _LOOK:
             self.watch(self, name, self._dress_all, init=False)
+        self.watch(self, "cursor", self._move_cursor, init=False)
 
     @property
     def grid(self) -> ChartGrid:
         """The charts."""
         return self.query_one(ChartGrid)
 
+    @property
+    def curves(self) -> Sequence[Curve]:
+        """The curves of all charts."""
+        if self._all_curves[0] is not self.state:
+            self._all_curves = self.state, all_curves(self.state)
+        return self._all_curves[1]
+
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""
-        for name in _LOOK:
+        for name in (*_LOOK, "cursor"):
             setattr(chart, name, getattr(self, name))
 
     def _dress_all(self) -> None:
@@ -86,9 +101,14 @@ class ChartedScreen(Screen[None]):
             pane.along(self.axis, self.window)
         self.draw_bar()
 
+    def _move_cursor(self, cursor: Cursor | None) -> None:
+        for chart in self.grid.on_page:
+            chart.cursor = cursor
+        self.draw_bar()
+
     def watch_axis(self, old: Axis, new: Axis) -> None:
         """Keep the window and the cursor at the same samples."""
-        curves = all_curves(self.state)
+        curves = self.curves
         self.window = on_axis(self.window, curves, old, new)
         self.cursor = cursor_on_axis(self.cursor, curves, old, new)
 
@@ -99,9 +119,13 @@ class ChartedScreen(Screen[None]):
             if self.cursor is None:
                 bar.show_page(self.grid.arrangement, self._filter)
                 continue
-            curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
-            reading, tone = read_at(curves, self.axis, self.cursor.x), tone_of(self.app.current_theme)
-            bar.show_reading(None if reading is None else reading_line(reading, self.size.width - 2, tone))
+            bar.show_reading(self.reading_at(self.cursor.x, self.size.width - 2))
+
+    def reading_at(self, x: float, width: int) -> Text | None:
+        """Write the values of the curves at a place on the axis; None if there are none."""
+        curves = read_curves(self.state, [chart.title for chart in self.grid.on_page])
+        reading = read_at(curves, self.axis, x)
+        return None if reading is None else reading_line(reading, width, tone_of(self.app.current_theme))
 
     @on(ChartGrid.Rearranged)
     def _show_page(self) -> None:
@@ -117,7 +141,7 @@ class ChartedScreen(Screen[None]):
 
     @property
     def _extent(self) -> tuple[float, float]:
-        return extent_of(all_curves(self.state), self.axis) or (0.0, 0.0)
+        return extent_of(self.curves, self.axis) or (0.0, 0.0)
 
     def action_cursor(self, samples: int) -> None:
         """Move the cursor by samples, at least by one dot so that every press is seen; the window goes with it."""
@@ -128,13 +152,13 @@ class ChartedScreen(Screen[None]):
         charts = self.grid.on_page
         cells = max(1, charts[0].size.width - _AXIS_CELLS) if charts else 1
         least = (right - left) / cells / _DOTS_OF_A_CELL * abs(samples)
-        self.cursor = moved(self.cursor, all_curves(self.state), self.axis, samples, least=least)
+        self.cursor = moved(self.cursor, self.curves, self.axis, samples, least=least)
         if self.cursor is not None and not left <= self.cursor.x <= right:
             self.window = panned(self.window, self._extent, (self.cursor.x - (left + right) / 2) / (right - left))
 
     def action_cursor_end(self, side: str) -> None:
         """Move the cursor to the first or the last sample that is shown."""
-        curves = all_curves(self.state)
+        curves = self.curves
         if (extent := extent_of(curves, self.axis)) is not None:
             left, right = resolved(self.window, extent)
             cursor = Cursor(snapped(left if side == "first" else right, curves, self.axis))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -43,3 +45,14 @@ class NewRunLike(Message):
     """
 
     config: RunConfig
+
+
+@dataclass
+class CompareRuns(Message):
+    """Asks the app to compare runs.
+
+    Args:
+        runs: The runs, 2 to 20.
+    """
+
+    runs: Sequence[RunDirectory]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.containers import Container
 from textual.message import Message
@@ -52,6 +52,8 @@ class ChartGrid(Container):
         dress: Gives a chart the look that the user has chosen.
     """
 
+    pane_type: ClassVar[type[ChartPane]] = ChartPane
+
     class Rearranged(Message):
         """Other charts are shown, or the charts have changed places."""
 
@@ -82,7 +84,9 @@ class ChartGrid(Container):
     def show(self, state: RunState) -> None:
         """Show a state: new metrics get a chart, visible charts their samples."""
         self._state = state
-        titles = titles_of(state)
+        self._show_titles(titles_of(state))
+
+    def _show_titles(self, titles: list[str]) -> None:
         if titles != self._titles:
             self._titles = titles
             self._arrange()
@@ -160,7 +164,7 @@ class ChartGrid(Container):
         page = self._page()
         new = [title for title in page if title not in self._charts]
         for title in new:
-            self._charts[title] = ChartPane(len(self._charts) + 1, title)
+            self._charts[title] = self.pane_type(len(self._charts) + 1, title)
         if new:
             self.mount_all([self._charts[title] for title in new])
         for title, chart in self._charts.items():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource
+from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
@@ -17,6 +17,7 @@ from ..text.hosts import input_verdict
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.silence import silent_text, stall_text
+from ..text.steering import budget_clock, is_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,18 @@ def _title_row(view: HeaderView, width: int) -> Content:
     if started is not None and started.source != RunSource.PROCESS:
         origin = _ORIGINS.get(started.source, started.source)
         parts.append((f"  {origin}", _FAINT))
-    return _spread(Content.assemble(*parts), _fit(status(view), width), width)
+    name, doing = Content.assemble(*parts), _fit(status(view), width)
+    return _spread(_with_budget(view, name, width - doing.cell_length - 2), doing, width)
+
+
+def _with_budget(view: HeaderView, name: Content, width: int) -> Content:
+    """Add how much of the time budget is left, in as many words as there is room for."""
+    if view.state.budget is None or view.snapshot.is_over or view.is_reading:
+        return name
+    text = budget_clock(view.state.budget, view.now)
+    room = width - name.cell_length - 2
+    shown = next((part for part in (text, text.partition(",")[0]) if len(part) <= room), "")
+    return Content.assemble(name, (f"  {shown}", _FAINT)) if shown else name
 
 
 def status(view: HeaderView) -> Content:
@@ -126,10 +138,20 @@ def status(view: HeaderView) -> Content:
     if view.snapshot.stall is not None:
         return Content.assemble((f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
     if view.is_stopping or state.stop is not None:
-        return Content.assemble((f"{spinner} stopping…", "bold $text-warning"))
+        return _stopping(view, spinner)
     phase, elapsed = phase_of(view)
     mark = NOW if phase == Phase.TRAINING else spinner
     return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (clock(elapsed), _FAINT))
+
+
+def _stopping(view: HeaderView, spinner: str) -> Content:
+    """Say what the run does before it stops, and for how long it has done so."""
+    state = view.state
+    doing = f" after {state.phase} " if is_busy(state) else "…"
+    if state.stop is not None and state.stop.after == StopAfter.EPOCH and not view.is_stopping:
+        doing = " after this epoch…"
+    since = clock(view.now - state.phase_since) if doing.endswith(" ") else ""
+    return Content.assemble((f"{spinner} stopping{doing}", "bold $text-warning"), (since, _FAINT))
 
 
 def phase_of(view: HeaderView) -> tuple[str, float]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...config.catalog import IMAGE_DATASETS
+from ...config.catalog import IMAGE_DATASETS, is_user_reference
 from ...errors import DataError, one_line
 from ...storage.files import NotAFileError, TooLargeError, read_text
 from ...storage.paths import user_path
@@ -21,6 +21,7 @@ _Length = Annotated[int, Field(ge=1, le=100_000)]
 
 class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
+    activation: Literal["", "sigmoid", "softmax"] = ""
 
 
 class _Images(_Record):
@@ -74,7 +75,7 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
     try:
         record = json.loads(read_text(path, _LARGEST))
     except FileNotFoundError:
-        if dataset in IMAGE_DATASETS:
+        if dataset in IMAGE_DATASETS or is_user_reference(dataset):
             return {}
         raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
     except NotAFileError as error:

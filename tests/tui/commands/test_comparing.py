@@ -1,0 +1,85 @@
+"""`tpu-console compare` in this process."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.tui.made_runs import made_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+
+
+def compared(call: Any, *args: str) -> list[str]:
+    code, out, _ = call("compare", *args, "--json")
+    assert code == 0
+    return [run["run"] for run in json.loads(out)["runs"]]
+
+
+def test_runs_are_compared_in_the_order_in_which_they_are_named(call: Any) -> None:
+    first, second = made_run(label="first"), made_run(label="second")
+    assert compared(call, "second", str(first.path)) == [second.run_id, first.run_id]
+
+
+def test_without_a_name_the_newest_run_is_compared_with_others_of_its_preset(call: Any) -> None:
+    old, _, new = made_run(), made_run(label="other"), made_run()
+    assert compared(call) == [new.run_id, old.run_id]
+    assert compared(call, old.run_id) == [old.run_id, new.run_id]
+
+
+def test_in_a_pipe_the_tables_are_printed(call: Any) -> None:
+    made_run()
+    made_run(batch_size=64)
+    code, out, _ = call("compare")
+    assert code == 0
+    assert "best val_accuracy" in out
+    assert "\nbatch_size " in out
+    assert "| --- |" in call("compare", "--markdown")[1]
+    assert call("compare", "--csv")[1].startswith("mark,run,metric,best,")
+
+
+def test_what_cannot_be_compared_is_refused(call: Any) -> None:
+    assert call("compare")[0] == 2
+    run = made_run(label="alone")
+    code, out, err = call("compare")
+    assert (code, out) == (1, "")
+    assert f"There is no other run to compare with {run.run_id}." in err
+    others = [made_run(label=f"other-{number}").run_id for number in range(20)]
+    assert "21 runs are too many to compare.\nName at most 20." in call("compare", run.run_id, *others)[2]
+    assert "None of these runs has a metric 'x'" in call("compare", *others[:2], "--metric", "x")[2]
+
+
+def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -> None:
+    pytest.importorskip("plotly")
+    calm = [made_run([{"loss": 1.0, "val_x": 0.5}], label="calm") for _ in range(2)]
+    code, page, _ = call("compare", *(run.run_id for run in calm), "--html")
+    assert code == 0
+    assert page.count("<td>finished</td>") == 2
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
+    evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+    hostile = [made_run([{"loss": 1.0, f"val_{evil}": 0.5}], label="evil", has_config=False) for _ in range(2)]
+    hostile[0].path.rename(renamed := hostile[0].path.with_name("a<img src=x onerror=alert(1)>"))
+    found = call("compare", str(renamed), hostile[1].run_id, "--html")[1]
+    assert "&lt;img src=x onerror=alert(1)&gt;" in found
+    for tag in ("<script", "</script", "<img"):
+        assert found.count(tag) == page.count(tag)
+
+
+def test_without_plotly_the_page_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made_run()
+    made_run()
+    for name in ("plotly", "plotly.graph_objects", "plotly.subplots"):
+        monkeypatch.setitem(sys.modules, name, None)
+    code, out, err = call("compare", "--html")
+    assert (code, out) == (1, "")
+    assert "pip install 'tpu-console[html]'" in err

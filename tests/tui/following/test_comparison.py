@@ -1,0 +1,155 @@
+"""Which run is best, what differs, and how that is written."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.hostile_runs import HOSTILE, UNSAFE
+from tests.tui.made_runs import made_run
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.tui.following.comparison import MOST_RUNS, Comparison, read_comparison, similar_runs
+from tpu_console.tui.following.comparison_tables import as_csv, as_json, as_markdown, as_text, difference_lines
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+
+
+def best_of(comparison: Comparison) -> str | None:
+    return comparison.best.mark if comparison.best is not None else None
+
+
+def test_the_best_run_is_that_with_the_highest_score_or_the_lowest_loss() -> None:
+    runs = [made_run([{"loss": 0.3, "val_accuracy": 0.7}]), made_run([{"loss": 0.4, "val_accuracy": 0.8}])]
+    assert best_of(read_comparison(runs, "val_accuracy")) == "B"
+    assert best_of(read_comparison(runs, "loss")) == "A"
+
+
+def test_a_score_names_the_best_epoch_and_the_final_value() -> None:
+    run = made_run([{"val_loss": 0.9}, {"val_loss": 0.2}, {"val_loss": math.nan}])
+    (one,) = read_comparison([run]).runs
+    score = one.score("val_loss")
+    assert score is not None
+    assert (score.best, score.epoch, math.isnan(score.final)) == (0.2, 2, True)
+    assert one.score("val_auc") is None
+
+
+def test_times_keep_the_first_epoch_apart() -> None:
+    (one,) = read_comparison([made_run([{"loss": 1.0}] * 3, replicas=2, speed=500.0)]).runs
+    assert (one.first_epoch_s, one.later_epoch_s, one.examples_per_s) == (5.0, 2.0, 500.0)
+    assert (one.accelerator, one.replicas) == ("sim:2", 2)
+
+
+def test_only_settings_that_differ_are_listed() -> None:
+    runs = [made_run(), made_run(batch_size=64), made_run(epochs=3), made_run(has_config=False)]
+    comparison = read_comparison(runs)
+    first = comparison.runs[0].settings
+    assert comparison.differences == {
+        "batch_size": [first["batch_size"], 64, first["batch_size"], None],
+        "epochs": [first["epochs"], first["epochs"], 3, None],
+    }
+    assert [run.mark for run in comparison.without_settings] == ["D"]
+
+
+def test_secrets_are_not_among_the_differences() -> None:
+    runs = [made_run(), made_run(alerts={"webhook": "https://hooks.example.com/T123/secret"})]
+    assert "secret" not in as_json(read_comparison(runs))
+
+
+@pytest.mark.parametrize(
+    ("logs", "monitors", "metric"),
+    [
+        ([{"loss": 1.0, "val_auc": 0.5}, {"loss": 1.0, "val_auc": 0.6}], ["val_auc", "val_auc"], "val_auc"),
+        ([{"loss": 1.0, "val_loss": 1.0}, {"loss": 1.0, "val_loss": 1.0, "val_auc": 0.5}], ["", "val_auc"], "val_loss"),
+        ([{"loss": 1.0}, {"loss": 1.0, "val_auc": 0.5}], ["loss", "val_auc"], "loss"),
+        ([{"rmse": 1.0}, {"val_auc": 0.5}], ["rmse", "val_auc"], ""),
+    ],
+)
+def test_runs_are_judged_by_a_metric_that_all_have(
+    logs: list[dict[str, float]], monitors: list[str], metric: str
+) -> None:
+    runs = [made_run([one], monitor=monitor) for one, monitor in zip(logs, monitors, strict=True)]
+    comparison = read_comparison(runs)
+    assert comparison.metric == metric
+    assert (best_of(comparison) is None) == (metric == "")
+
+
+def test_metrics_that_only_some_have_are_named() -> None:
+    runs = [made_run([{"loss": 1.0}]), made_run([{"loss": 2.0, "val_auc": 0.5}])]
+    assert "Only B has val_auc." in as_text(read_comparison(runs), None)
+    with pytest.raises(ConsoleError, match="None of these runs has a metric 'auc'"):
+        read_comparison(runs, "auc")
+
+
+def test_a_crashed_a_damaged_and_an_unreadable_run_take_part() -> None:
+    crashed, empty, pipe = made_run(end=None), create_run("empty"), create_run("folder")
+    empty.journal.write_bytes(b"\x00garbage\n")
+    pipe.journal.mkdir()
+    comparison = read_comparison([crashed, empty, pipe, made_run()], "", lambda _: None)
+    assert [run.overview.status.value for run in comparison.runs] == [
+        "crashed",
+        "not started",
+        "unreadable",
+        "finished",
+    ]
+    assert comparison.metric == "val_accuracy"
+    assert any("cannot be read" in line for line in as_text(comparison, 80))
+
+
+def test_a_table_that_is_too_wide_for_the_differences_groups_the_runs_by_value() -> None:
+    runs = [made_run(batch_size=32 * (1 + n % 2), epochs=10_000 + n // 19) for n in range(MOST_RUNS)]
+    comparison = read_comparison(runs)
+    assert difference_lines(comparison, None)[0].split() == ["setting", *"ABCDEFGHIJKLMNOPQRST"]
+    lines = difference_lines(comparison, 80)
+    assert lines[0].split() == ["batch_size", "32:", *"ACEGIKMOQS"]
+    assert lines[3].split() == ["10001:", "T"]
+    assert all(len(line) <= 80 for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_text_fits_its_width_and_keeps_the_end_of_names(width: int) -> None:
+    runs = [made_run(label="digits-cnn-with-a-long-name-1"), made_run(label="digits-cnn-with-a-long-name-2")]
+    lines = as_text(read_comparison(runs), width)
+    assert all(len(line) <= width for line in lines)
+    assert width == 40 or any("long-name-2" in line for line in lines)
+
+
+def test_json_csv_and_markdown_say_the_same() -> None:
+    runs = [made_run(), made_run([{"val_accuracy": 0.95}], batch_size=64)]
+    comparison = read_comparison(runs)
+    found = json.loads(as_json(comparison))
+    assert found["best"] == runs[1].run_id
+    assert [run["best"] for run in found["runs"]] == [0.9, 0.95]
+    assert found["differences"]["batch_size"][runs[1].run_id] == 64
+    rows = list(csv.DictReader(as_csv(comparison).splitlines()))
+    assert [float(row["best"]) for row in rows] == [0.9, 0.95]
+    assert [row["config.batch_size"] for row in rows] == [str(comparison.runs[0].settings["batch_size"]), "64"]
+    text = "\n".join(as_markdown(comparison))
+    assert f"| B ★ | {runs[1].run_id} | 0.9500 |" in text
+    assert "| batch_size |" in text
+
+
+def test_hostile_text_is_harmless_in_every_form() -> None:
+    run = made_run([{f"val_{HOSTILE}": 0.5, "=1+1|`<img>": 1.0}], has_config=False)
+    comparison = read_comparison([run, made_run([{"=1+1|`<img>": 0.5}], model_options={"note": "=cmd|' /C calc'!A0"})])
+    forms = ["\n".join(as_text(comparison, None)), as_json(comparison), as_csv(comparison)]
+    markdown = "\n".join(as_markdown(comparison))
+    assert not any(UNSAFE & {*form} for form in [*forms, markdown])
+    assert "<img>" not in markdown
+    cells = [cell for row in csv.reader(as_csv(comparison).splitlines()) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+
+
+def test_similar_runs_are_those_of_the_same_preset_newest_first() -> None:
+    runs = [made_run(label=label) for label in ("one", "two", "one", "one")]
+    assert similar_runs(runs[2]) == [runs[2], runs[3], runs[0]]

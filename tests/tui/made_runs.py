@@ -1,0 +1,78 @@
+"""Writes finished, running and damaged runs in a moment, for tests of lists and comparisons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.helpers import leave_dead
+from tpu_console.engine.config.run_config import RunConfig, journal_values, to_toml
+from tpu_console.engine.runs.events import (
+    AcceleratorReady,
+    EpochEnded,
+    FitStarted,
+    Progress,
+    Replica,
+    RunFinished,
+    RunStarted,
+)
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.storage.files import write_whole
+from tpu_console.presets.catalog import find_preset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+DONE = RunFinished("completed", "All epochs are done.", {})
+
+
+def made_run(
+    logs: Sequence[Mapping[str, float]] = ({"val_accuracy": 0.5}, {"val_accuracy": 0.9}),
+    *,
+    label: str = "digits-cnn",
+    end: RunFinished | None = DONE,
+    monitor: str = "val_accuracy",
+    replicas: int = 1,
+    speed: float = 1000.0,
+    has_config: bool = True,
+    **changes: Any,
+) -> RunDirectory:
+    """Write a run as the engine would.
+
+    Args:
+        logs: The metrics of each epoch, which takes 2 seconds, the first one 5.
+        label: The preset; one of that name is its configuration, if there is one.
+        end: Its last event; without one, its process is gone.
+        monitor: The metric that decides which epoch is best.
+        replicas: How many it trains on.
+        speed: Examples per second.
+        has_config: Whether it has a configuration; a notebook's run has none.
+        **changes: What its configuration changes in the preset.
+    """
+    run = create_run(label)
+    preset = find_preset("digits-cnn").config
+    config = RunConfig.model_validate(preset.model_dump() | {"name": label} | changes)
+    settings = journal_values(config) if has_config else {}
+    if has_config:
+        write_whole(run.config, to_toml(config))
+    at = iter(range(1_790_000_000, 1_800_000_000, 10))
+    journal = JournalWriter(run.journal, clock=lambda: float(next(at)))
+    devices = tuple(Replica(i, f"cpu:{i}", "CPU", "here") for i in range(replicas))
+    journal.write(RunStarted(label, "host", 1, "here", settings))
+    journal.write(AcceleratorReady(f"sim:{replicas}" if replicas > 1 else "cpu", "why", "one", devices, {}))
+    batch = config.batch_size
+    journal.write(FitStarted(len(logs), 10, batch * replicas, batch, 1, monitor=monitor))
+    for number, values in enumerate(logs, 1):
+        seconds = 5.0 if number == 1 else 2.0
+        done, elapsed_s = number * 10, 3.0 + 2.0 * number
+        training = {name: value for name, value in values.items() if not name.startswith("val_")}
+        journal.write(Progress(number, 5, done - 5, elapsed_s - 1, training or {"loss": 1.0}))
+        journal.write(EpochEnded(number, done, 10, elapsed_s, seconds, 0, 0, 1, speed, 0.1, dict(values)))
+    if end is not None:
+        journal.write(end)
+    else:
+        leave_dead(run)
+    journal.close()
+    return run

@@ -1,0 +1,137 @@
+"""The screen that compares runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from textual.widgets import Static
+
+from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.made_runs import made_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.screens.compare import CompareScreen, ResultTable
+from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.widgets.compared_charts import run_pen
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path))
+
+
+def rising(to: float, epochs: int = 5) -> list[dict[str, float]]:
+    return [{"val_accuracy": to * epoch / epochs, "loss": 1 / epoch} for epoch in range(1, epochs + 1)]
+
+
+def two_runs() -> list[RunDirectory]:
+    return [made_run(rising(0.8)), made_run(rising(0.9, 8), batch_size=64)]
+
+
+def screen_of(pilot: Pilot[Any]) -> CompareScreen:
+    screen = pilot.app.screen
+    assert isinstance(screen, CompareScreen)
+    return screen
+
+
+async def shown(pilot: Pilot[Any]) -> CompareScreen:
+    await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
+    await until(pilot, lambda: screen_of(pilot).query_one(ResultTable).row_count > 0)
+    return screen_of(pilot)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_curves_results_and_differences_are_shown(size: tuple[int, int]) -> None:
+    async with ConsoleApp(compared=two_runs()).run_test(size=size) as pilot:
+        screen = await shown(pilot)
+        await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
+        assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
+        assert "B★" in screen_text(pilot)
+        if size[0] < 150:
+            await pilot.press("p")
+        await until(pilot, lambda: "batch_size" in screen_text(pilot))
+
+
+async def test_one_cursor_reads_all_runs_on_every_axis() -> None:
+    async with ConsoleApp(compared=two_runs()).run_test(size=(120, 40)) as pilot:
+        screen = await shown(pilot)
+        await pilot.press("left", "home")
+        await until(pilot, lambda: "val_accuracy A n/a B n/a" in screen_text(pilot))
+        await pilot.press("end")
+        await until(pilot, lambda: "step 80   val_accuracy A 0.800 B 0.900" in screen_text(pilot))
+        await pilot.press("x", "end")
+        assert screen.axis is Axis.EPOCH
+        await until(pilot, lambda: "epoch 8   val_accuracy A 0.800 B 0.900" in screen_text(pilot))
+        await pilot.press("escape")
+        assert screen.cursor is None
+
+
+async def test_space_hides_a_run_and_shows_it_again() -> None:
+    async with ConsoleApp(compared=two_runs()).run_test(size=(80, 24)) as pilot:
+        await shown(pilot)
+        await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
+        await pilot.press("space")
+        await until(pilot, lambda: "A 0.800" not in screen_text(pilot))
+        await pilot.press("space")
+        await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
+
+
+async def test_enter_opens_a_run_and_escape_comes_back() -> None:
+    runs = two_runs()
+    async with ConsoleApp(compared=runs).run_test(size=(80, 24)) as pilot:
+        await shown(pilot)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+        assert isinstance(live := pilot.app.screen, LiveScreen)
+        assert live.run_directory == runs[1]
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(pilot.app.screen, CompareScreen))
+
+
+async def test_a_finished_run_is_compared_with_others_of_its_preset() -> None:
+    runs = [*two_runs(), made_run(label="another")]
+    async with ConsoleApp(run=runs[1]).run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: isinstance(live := pilot.app.screen, LiveScreen) and live.is_over)
+        await pilot.press("C")
+        screen = await shown(pilot)
+        assert [run.overview.run for run in screen._comparison.runs] == runs[1::-1]  # type: ignore[union-attr]
+
+
+async def test_a_running_run_grows_and_a_damaged_one_takes_part(tmp_path: Path) -> None:
+    engine, damaged = FakeEngine(tmp_path / "runs"), create_run("damaged")
+    damaged.journal.write_bytes(b"\x00garbage\n")
+    engine.begin()
+    engine.train(1)
+    async with ConsoleApp(compared=[engine.run, damaged]).run_test(size=(120, 40)) as pilot:
+        screen = await shown(pilot)
+        await until(pilot, lambda: "running" in screen_text(pilot) and "not started" in screen_text(pilot))
+        engine.train(2)
+        screen.action_reload()
+        await until(pilot, lambda: screen._comparison.runs[0].overview.epochs_done == 2)  # type: ignore[union-attr]
+
+
+async def test_twenty_runs_fit_on_a_small_screen() -> None:
+    runs = [made_run(rising(0.5 + n / 50), epochs=n + 2) for n in range(20)]
+    async with ConsoleApp(compared=runs).run_test(size=(80, 24)) as pilot:
+        screen = await shown(pilot)
+        assert screen.query_one(ResultTable).row_count == 20
+        assert screen.grid.size.height >= 6
+        await pilot.press("p")
+        differences = screen.query_one("#differences Static", Static)
+        await until(pilot, lambda: "21: T" in str(differences.render()))
+
+
+def test_every_run_has_its_own_letter_and_the_first_eight_a_colour_of_their_own() -> None:
+    theme = ConsoleApp().current_theme
+    pens = [run_pen(mark, theme) for mark in "ABCDEFGHIJKLMNOPQRST"]
+    assert len({pen.glyph for pen in pens}) == 20
+    assert len({pen.color for pen in pens[:8]}) == 8

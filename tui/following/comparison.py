@@ -1,0 +1,259 @@
+"""Compares runs: their results, and what differs in their configurations."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.liveness import WATCH_S, watch_once
+from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.runs.state import RunState, best_epoch, lower_is_better
+
+from ..text.names import short_name
+from .overview import OverviewReader, overview_of, unreadable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tpu_console.engine.runs.liveness import HeartbeatWatch
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    from .overview import Overview
+
+MARKS = "ABCDEFGHIJKLMNOPQRST"
+"""Each run of a comparison has a letter, which tells its curve apart from others without colour, too."""
+
+MOST_RUNS = len(MARKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How good a run is by one metric.
+
+    Attributes:
+        best: The best value; None if no value is finite.
+        epoch: The epoch that has it.
+        final: The value of the last epoch; NaN if it has none.
+    """
+
+    best: float | None
+    epoch: int | None
+    final: float
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """One run of a comparison.
+
+    Attributes:
+        mark: Its letter.
+        overview: Its overview.
+        state: Folded from its whole journal; empty if that cannot be read.
+        settings: The values of its configuration by dotted key, without secrets; empty if it has none.
+    """
+
+    mark: str
+    overview: Overview
+    state: RunState = field(default_factory=RunState)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its name without the date."""
+        return short_name(self.overview.run.run_id)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics of its epochs, in the order in which they were first reported."""
+        return list(dict.fromkeys(name for epoch in self.state.epochs for name in epoch.logs))
+
+    def score(self, metric: str) -> Score | None:
+        """Return its score by a metric; None if no epoch has the metric."""
+        values = [epoch.logs[metric] for epoch in self.state.epochs if metric in epoch.logs]
+        if not values:
+            return None
+        best = best_epoch(self.state.epochs, metric)
+        final = self.state.epochs[-1].logs.get(metric, math.nan)
+        return Score(None, None, final) if best is None else Score(best.logs[metric], best.epoch, final)
+
+    @property
+    def first_epoch_s(self) -> float | None:
+        """Seconds of the first epoch, compilation included."""
+        first = self.state.epochs[0] if self.state.epochs else None
+        return first.seconds if first is not None and first.epoch == 1 else None
+
+    @property
+    def later_epoch_s(self) -> float | None:
+        """Median of the seconds of the other epochs."""
+        later = [epoch.seconds for epoch in self.state.epochs if epoch.epoch > 1]
+        return median(later) if later else None
+
+    @property
+    def examples_per_s(self) -> float | None:
+        """Median of the examples per second of all epochs, which do not count compilation."""
+        speeds = [epoch.examples_per_s for epoch in self.state.epochs if epoch.examples_per_s is not None]
+        return median(speeds) if speeds else None
+
+    @property
+    def accelerator(self) -> str:
+        """What it trained on; empty if it never connected."""
+        return self.state.accelerator.accelerator if self.state.accelerator is not None else ""
+
+    @property
+    def replicas(self) -> int | None:
+        """Number of replicas; None if it never connected."""
+        return len(self.state.accelerator.replicas) if self.state.accelerator is not None else None
+
+    @property
+    def global_batch(self) -> int | None:
+        """Examples per step over all replicas; None if unknown."""
+        return self.state.fit.global_batch if self.state.fit is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Runs side by side.
+
+    Attributes:
+        runs: The runs.
+        metric: The metric that all are judged by; empty if they share none, then each is judged by its own.
+    """
+
+    runs: tuple[ComparedRun, ...]
+    metric: str = ""
+
+    def metric_of(self, run: ComparedRun) -> str:
+        """Return the metric that a run is judged by."""
+        return self.metric or run.state.monitor
+
+    def score_of(self, run: ComparedRun) -> Score | None:
+        """Return how good a run is."""
+        return run.score(self.metric_of(run))
+
+    @property
+    def best(self) -> ComparedRun | None:
+        """The best run, the first of several; None if the runs cannot be judged by one metric."""
+        scored = [
+            (run, score.best) for run in self.runs if (score := run.score(self.metric)) and score.best is not None
+        ]
+        sign = 1 if lower_is_better(self.metric) else -1
+        return min(scored, key=lambda pair: sign * pair[1])[0] if scored else None
+
+    @property
+    def differences(self) -> dict[str, list[Any]]:
+        """The settings in which runs differ, by key: one value per run, None for a run without the setting."""
+        known = [run.settings for run in self.runs if run.settings]
+        keys = dict.fromkeys(key for settings in known for key in settings)
+        return {
+            key: [run.settings.get(key) for run in self.runs]
+            for key in keys
+            if any(settings.get(key) != known[0].get(key) for settings in known)
+        }
+
+    @property
+    def partial_metrics(self) -> dict[str, list[ComparedRun]]:
+        """The metrics that not every run with epochs has, with the runs that have them."""
+        trained = [run for run in self.runs if run.state.epochs]
+        having = {name: [run for run in trained if name in run.metrics] for name in _all_metrics(trained)}
+        return {name: runs for name, runs in having.items() if len(runs) < len(trained)}
+
+    @property
+    def without_settings(self) -> list[ComparedRun]:
+        """The runs that have no configuration, such as those of notebooks."""
+        return [run for run in self.runs if not run.settings]
+
+
+def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
+    """Compare runs by a metric, or else by the one that most of them are judged by and all have.
+
+    Runs without an epoch have no metric yet and do not count.
+    """
+    trained = [run for run in runs if run.state.epochs]
+    shared = [name for name in _all_metrics(trained) if all(name in run.metrics for run in trained)]
+    monitors = [name for name, _ in Counter(run.state.monitor for run in trained).most_common()]
+    validation = [name for name in shared if name.startswith("val_")]
+    chosen = metric or next((name for name in [*monitors, *validation, *shared] if name in shared), "")
+    return Comparison(tuple(runs), chosen)
+
+
+def _all_metrics(runs: Sequence[ComparedRun]) -> list[str]:
+    return list(dict.fromkeys(name for run in runs for name in run.metrics))
+
+
+class ComparedReader:
+    """Reads runs for a comparison, again and again while they grow.
+
+    Args:
+        runs: The runs, at most `MOST_RUNS`.
+    """
+
+    def __init__(self, runs: Sequence[RunDirectory]) -> None:
+        self._watches = [watch_once(run) for run in runs]
+        self._followers = [RunFollower(run) for run in runs]
+        self._settings: dict[str, Mapping[str, Any]] = {}
+
+    def read(self) -> list[ComparedRun]:
+        """Read what is new of every run."""
+        return [self._read(*parts) for parts in zip(MARKS, self._watches, self._followers, strict=False)]
+
+    def _read(self, mark: str, watch: HeartbeatWatch, follower: RunFollower) -> ComparedRun:
+        run = watch.run
+        try:
+            state = follower.catch_up().state
+            overview = overview_of(watch, state)
+        except OSError as error:
+            state, overview = RunState(), unreadable(run, error)
+        if run.run_id not in self._settings or overview.status.is_live:  # `resume` may change them
+            self._settings[run.run_id] = _settings(overview, state)
+        return ComparedRun(mark, overview, state, self._settings[run.run_id])
+
+
+def read_comparison(
+    runs: Sequence[RunDirectory], metric: str = "", wait: Callable[[float], None] = time.sleep
+) -> Comparison:
+    """Read runs and compare them; damaged and running ones take part with what is there.
+
+    Args:
+        runs: The runs, at most `MOST_RUNS`.
+        metric: The metric to judge them by; one that all share by default.
+        wait: Called with the seconds before a second look, if a heartbeat looks old.
+
+    Raises:
+        ConsoleError: No run has the metric.
+    """
+    reader = ComparedReader(runs)
+    compared = reader.read()
+    if not all(run.overview.is_settled for run in compared):
+        wait(WATCH_S)
+        compared = reader.read()
+    known = _all_metrics(compared)
+    if metric and metric not in known:
+        have = f"They have: {', '.join(known)}." if known else "No epoch has ended yet."
+        raise ConsoleError(f"None of these runs has a metric '{metric}'.", remedy=have)
+    return comparison_of(compared, metric)
+
+
+def similar_runs(run: RunDirectory) -> list[RunDirectory]:
+    """Return a run and the newest other runs of its preset, at most `MOST_RUNS`."""
+    others = [other for other in list_runs(run.path.parent) if other.path != run.path]
+    reader = OverviewReader([run, *others])
+    label = reader.read(watch_once(run)).label
+    similar = (other for other in others if reader.read(watch_once(other)).label == label)
+    return [run, *islice(similar, MOST_RUNS - 1)]
+
+
+def _settings(overview: Overview, state: RunState) -> dict[str, Any]:
+    """Return the settings that may be shown: of the configuration, or else of the journal; a notebook has none."""
+    from tpu_console.engine.config.run_config import flat_values, flattened, without_secrets
+
+    config = overview.config()
+    if config is not None:
+        return flat_values(without_secrets(config))
+    return flattened(state.started.config) if state.started is not None else {}

@@ -1,0 +1,318 @@
+"""The screen that compares runs: their curves, a table of results, and the settings that differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.style import Style
+from rich.text import Text as RichText
+from textual import on, work
+from textual.binding import Binding
+from textual.containers import Horizontal
+from textual.content import Content
+from textual.widgets import DataTable, Input, Static
+
+from ..charts.legend import style_of
+from ..charts.window import Window
+from ..following.comparison import Comparison
+from ..following.comparison_tables import columns_of, difference_lines, notes_of
+from ..widgets.chart_bar import ChartBar
+from ..widgets.chart_pane import ChartPane
+from ..widgets.compared_charts import ComparedGrid, compared_curves, positions, reading_line, run_pen
+from ..widgets.fitting_table import FittingTable
+from ..widgets.pane_tabs import PaneTabs
+from ..widgets.reading import Reading
+from .live_charts import ChartedScreen
+from .live_keys import KEYS, MARKERS, after
+from .messages import OpenRun
+from .parts import HELP, QUIT, KeysFooter, Title
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Sequence
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    from ..charts.curve import Axis, Curve
+    from ..charts.raster import Marker
+    from ..following.comparison import ComparedReader
+
+_LOOK_S = 2.0
+"""Seconds between two looks at runs that still train."""
+
+_WIDTHS = [(0, "-narrow"), (150, "-wide")]
+_HEIGHTS = [(0, "-short"), (30, "-medium")]
+_DIM = Style(dim=True)
+_PANES = ("results", "differences")
+_SHOWN_KEYS = {"axis", "smooth"}
+_CHART_KEYS = {
+    *("cursor", "cursor_end", "filter", "zoom_x", "pan", "show_all", "follow", "y_range", "log_scale", "marker"),
+    *("page", "move_chart", "zoom_chart", *_SHOWN_KEYS),
+}
+
+
+def _chart_keys() -> Iterator[Binding]:
+    """Yield the live screen's keys for charts."""
+    for key in KEYS:
+        if isinstance(key, Binding) and (action := key.action.partition("(")[0]) in _CHART_KEYS:
+            yield replace(key, show=action in _SHOWN_KEYS)
+
+
+class ResultTable(FittingTable):
+    """The table of results, which is also the legend of the charts.
+
+    The arrow keys left and right belong to the charts.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
+        Binding("left", "screen.cursor(-1)", show=False),
+        Binding("right", "screen.cursor(1)", show=False),
+        Binding("home", "screen.cursor_end('first')", show=False),
+        Binding("end", "screen.cursor_end('last')", show=False),
+        Binding("pageup", "screen.page(-1)", show=False),
+        Binding("pagedown", "screen.page(1)", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__(columns_of(Comparison(())), "results")
+
+    def compare(self, comparison: Comparison, hidden: Collection[str]) -> None:
+        """Show the results of some runs.
+
+        Args:
+            comparison: The runs.
+            hidden: The letters of runs whose curves are hidden.
+        """
+        columns = columns_of(comparison)
+        self._shape = tuple(columns)
+        rows = {}
+        for run in comparison.runs:
+            is_hidden = run.mark in hidden
+            color = style_of(run_pen(run.mark, self.app.current_theme).color)
+            mark = f"{run.mark}{'★' if run is comparison.best else ' '}"
+            cells = {column.title: Content(column.written(run)) for column in columns}
+            cells[""] = Content.from_rich_text(RichText(mark, _DIM if is_hidden else color))
+            rows[run.mark] = cells | {"run": Content.styled(run.name, "$foreground 60%" if is_hidden else "")}
+        self.show(rows)
+
+
+class CompareScreen(ChartedScreen):
+    """Compares runs; enter opens the one under the cursor.
+
+    Args:
+        runs: The runs.
+        metric: The metric to judge them by; empty for one that they share.
+        marker: What charts are drawn with.
+    """
+
+    CSS = """
+    CompareScreen {
+        layout: vertical; background: $background; overflow: hidden;
+        #charts { layout: grid; grid-rows: 1fr; width: 1fr; height: 1fr; min-height: 6; }
+        #charts > ChartPane { width: 1fr; height: 1fr; padding: 0 1; }
+        #between { height: auto; }
+        #tabs { width: auto; }
+        #chart-bar.-blank { display: none; }
+        #filter { display: none; width: 1fr; &.-bad { color: $text-error; } }
+        &.-filtering #filter { display: block; }
+        &.-filtering #chart-bar, &.-filtering #tabs, &.-reading #tabs { display: none; }
+        #tables { height: auto; max-height: 50%; }
+        #results { width: 3fr; height: auto; max-height: 100%; }
+        #differences {
+            width: 2fr; height: auto; max-height: 100%; padding: 0 1;
+            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        }
+        #differences Static { width: auto; }
+        &.-narrow {
+            #results, #differences { display: none; width: 1fr; }
+            &.-pane-results #results, &.-pane-differences #differences { display: block; }
+        }
+        &.-wide #tabs { display: none; }
+        &.-zoomed #tables { display: none; }
+        ChartPane { border-title-color: $text-muted; background: $background; }
+        &.-medium ChartPane { border: round $foreground 25%; &:focus { border: heavy $accent; } }
+        &.-short ChartPane:focus { outline-left: thick $accent; }
+    }
+    """
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    VERTICAL_BREAKPOINTS = _HEIGHTS
+    AUTO_FOCUS = "ResultTable"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "hide", "Hide", tooltip="Hide the curves of the run under the cursor, or show them again."),
+        Binding("p", "pane", "Pane", tooltip="Go to the results or to the settings that differ."),
+        Binding("z", "zoom", "Zoom", tooltip="Zoom the focused chart, or the first one; again or escape to go back."),
+        *_chart_keys(),
+        Binding("r,f5", "reload", "Reload", tooltip="Read the runs again; running ones are read all the time."),
+        HELP,
+        Binding("escape,b", "back", "Back", tooltip="Leave the cursor, the zoomed chart, and then this screen."),
+        QUIT,
+    ]
+
+    def __init__(self, runs: Sequence[RunDirectory], metric: str, marker: Marker) -> None:
+        super().__init__(marker)
+        self._runs = tuple(runs)
+        self._metric = metric
+        self._comparison: Comparison | None = None
+        self._curves: dict[str, list[Curve]] = {}
+        self._positions: dict[Axis, list[Curve]] = {}
+        self._hidden: set[str] = set()
+        self._reader: ComparedReader | None = None
+        self._is_reading = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the charts above the tables."""
+        yield Title(f"comparing {len(self._runs)} runs")
+        yield ComparedGrid(self.dress)
+        with Horizontal(id="between"):
+            yield PaneTabs(_PANES, first_number=1)
+            yield ChartBar()
+            yield Input(placeholder="charts that match a regular expression", id="filter", compact=True)
+        with Horizontal(id="tables"):
+            yield ResultTable()
+            with Reading(id="differences"):
+                yield Static("", markup=False)
+        yield KeysFooter()
+
+    def on_mount(self) -> None:
+        """Read the runs after the first frame."""
+        self.add_class("-pane-results")
+        self.call_after_refresh(self._read)
+        self.set_interval(_LOOK_S, self._look, name="look at runs to compare")
+
+    @property
+    def charts(self) -> ComparedGrid:
+        """The charts."""
+        return self.query_one(ComparedGrid)
+
+    @property
+    def curves(self) -> list[Curve]:
+        """A curve along which the cursor moves: it has a sample wherever a run has one."""
+        if self.axis not in self._positions:
+            self._positions[self.axis] = positions(self._curves, self.axis)
+        return self._positions[self.axis]
+
+    def _read(self) -> None:
+        """Read what is new of the runs, unless that is being done."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._read_runs()
+
+    @work(thread=True, name="read runs to compare")
+    def _read_runs(self) -> None:
+        from ..following.comparison import ComparedReader, comparison_of  # NumPy and more: after the first frame
+
+        self._reader = self._reader or ComparedReader(self._runs)
+        runs = self._reader.read()
+        self.app.call_from_thread(self._take, comparison_of(runs, self._metric))
+
+    def _take(self, comparison: Comparison) -> None:
+        self._is_reading = False
+        if self.is_attached:
+            self._comparison = comparison
+            self._show()
+
+    def _look(self) -> None:
+        """Read the runs again if one of them may have changed."""
+        runs = self._comparison.runs if self._comparison is not None else ()
+        if self.is_current and any(run.overview.status.is_live or not run.overview.is_settled for run in runs):
+            self._read()
+
+    def _show(self) -> None:
+        """Show the curves and the tables."""
+        if (comparison := self._comparison) is None:
+            return
+        shown = [run for run in comparison.runs if run.mark not in self._hidden]
+        self._curves, self._positions = compared_curves(shown, comparison.metric), {}
+        self.charts.compare(self._curves)
+        self.query_one(ResultTable).compare(comparison, self._hidden)
+        width = self.size.width * 2 // 5 if self.has_class("-wide") else self.size.width
+        lines = [*difference_lines(comparison, width - 3), "", *notes_of(comparison)]
+        self.query_one("#differences Static", Static).update("\n".join(lines).strip("\n"))
+        self.draw_bar()
+
+    def on_resize(self) -> None:
+        """Fit the table of differences to the width."""
+        self.call_after_refresh(self._show)
+
+    def reading_at(self, x: float, width: int) -> RichText | None:
+        """Write the value of every run at a place on the axis."""
+        shown = {chart.title: self._curves.get(chart.title, ()) for chart in self.grid.on_page}
+        return reading_line(shown, self.axis, x, self.app.current_theme, width)
+
+    def watch_axis(self, old: Axis, new: Axis) -> None:  # noqa: ARG002  each run has its own place on the new axis
+        """Show everything along another axis."""
+        self.window, self.cursor = Window(), None
+
+    def choose_marker(self, marker: Marker) -> None:
+        """Draw with a marker here and on all other screens."""
+        from .live import LiveScreen
+
+        self.marker = marker
+        self.post_message(LiveScreen.MarkerChosen(marker))
+
+    def action_marker(self) -> None:
+        """Draw with the next marker."""
+        self.choose_marker(after(MARKERS, self.marker))
+
+    def action_hide(self) -> None:
+        """Hide the curves of the run under the cursor, or show them again."""
+        self._hidden ^= {self.query_one(ResultTable).chosen}
+        self._show()
+
+    def action_reload(self) -> None:
+        """Read the runs again."""
+        self._read()
+
+    def action_pane(self) -> None:
+        """Go to the other table."""
+        self._choose(after(_PANES, self.query_one(PaneTabs).current))
+
+    @on(PaneTabs.Chosen)
+    def _choose_pane(self, message: PaneTabs.Chosen) -> None:
+        self._choose(message.name)
+
+    def _choose(self, name: str) -> None:
+        self.query_one(PaneTabs).current = name
+        for other in _PANES:
+            self.set_class(other == name, f"-pane-{other}")
+        self.query_one(f"#{name}").focus()
+
+    def action_zoom(self) -> None:
+        """Zoom a chart, or show all again."""
+        chart = self.focused if isinstance(self.focused, ChartPane) else next(iter(self.grid.on_page), None)
+        self._zoom(chart.title if chart is not None and not self.grid.zoomed else "")
+
+    def action_zoom_chart(self, place: int) -> None:
+        """Zoom the chart at a place of the page, from 1; again goes back."""
+        self._zoom("" if self.grid.zoomed else self.grid.title_at(place))
+
+    def _zoom(self, title: str) -> None:
+        self.grid.zoom(title)
+        self.set_class(bool(title), "-zoomed")
+        target = self.grid.on_page if title else self.query(ResultTable)
+        for widget in target:
+            widget.focus()
+
+    def action_back(self) -> None:
+        """Leave the innermost of what was entered, at last this screen."""
+        if self.has_class("-filtering"):
+            self.leave_filter(clears=True)
+        elif self.cursor is not None:
+            self.cursor = None
+        elif self.window != Window():
+            self.window = Window()
+        elif self.grid.zoomed:
+            self._zoom("")
+        elif len(self.app.screen_stack) > 1:
+            self.dismiss()
+
+    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
+        """Open the run."""
+        event.stop()
+        for run in self._comparison.runs if self._comparison is not None else ():
+            if run.mark == event.row_key.value:
+                self.post_message(OpenRun(run.overview.run))
