@@ -103,7 +103,8 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
     memory = made.memory
     best = bound(subject, made, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
-    findings = [*_assumptions(subject), *(found := program_findings(made.hlo_text, subject.model, given))]
+    found = program_findings(made.hlo_text, subject.model, given)
+    findings = [*_assumptions(subject), *found]
     if best.is_partial:
         text = (
             "A loop of the model ends at a value, so it counts once: the operations and times are the least possible."

@@ -26,7 +26,7 @@ EXPECTED = {
     "fine-eight-chips": ["fits", "exchanged"],
     "fine-bfloat16": ["fits", "bfloat16"],
     "fine-small-batch": ["The host sets the pace", "Use a larger batch"],
-    "lstm": ["fits", "GFLOP", "lstm"],
+    "lstm": ["fits", "16.5 GFLOP"],
     "halving": ["at least", "A loop of the model ends at a value, so it counts once"],
     "rotated": ["reads 1,572,864 numbers one by one", "Remove the layer from the model and set augmentation.rotation"],
     "wide": ["Asked for float64, computed in float32 on a TPU: wide."],
