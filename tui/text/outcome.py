@@ -12,7 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import read_messages
-from .mirror import mirror_lines
+from .mirror import mirror_facts
 from .numbers import duration, metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
         case RunFailed() as end:
             log = run.path / end.log if end.log else run.log
             facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(log)))
-            return RunOutcome("bad", end.what, _filled(facts))
+            return RunOutcome("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
     if not snapshot.crashed:
         return None
     crash = crash_of(run, snapshot.waiting)
@@ -123,7 +123,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
         ("model", _model_path(run, state)),
-        ("mirror", ". To copy the rest: ".join(mirror_lines(state, run.run_id))),
+        *mirror_facts(state, run.run_id),
         ("to continue", resume_command(run) if end.outcome == "stopped" else ""),
     )
     return RunOutcome("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
