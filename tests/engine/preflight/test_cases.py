@@ -70,7 +70,9 @@ def test_the_parts_of_the_memory_add_up_to_the_peak(name: str) -> None:
     assert parts == memory.peak
 
 
-@pytest.mark.parametrize(("name", "per_s", "is_starved"), [("fine", 2000.0, True), ("fine-eight-chips", 50.0, True), ("fine", 1e9, False)])
+@pytest.mark.parametrize(
+    ("name", "per_s", "is_starved"), [("fine", 2000.0, True), ("fine-eight-chips", 50.0, True), ("fine", 1e9, False)]
+)
 def test_a_model_that_its_input_starves_is_called_input_bound(name: str, per_s: float, is_starved: bool) -> None:
     config, _ = case(name)
     save_input_speed(config, [{"name": "first", "per_s": per_s}])
