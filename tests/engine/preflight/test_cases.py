@@ -33,8 +33,6 @@ EXPECTED = {
     "printed": ["calls the host in every step", "Remove prints, callbacks and Python functions"],
     "padded": ["odd features 70 128", "Wasted padding"],
     "too-large-batch": ["does not fit", "result of conv0 (Conv2D)", "It fits with precision=mixed_bfloat16"],
-    "too-large-table": ["does not fit", "weights and optimizer slots of table (Embedding)"],
-    "too-large-weights": ["does not fit", "weights and optimizer slots of huge (Dense)"],
     "too-large-attention": ["does not fit", "It fits with batch_size="],
 }
 
