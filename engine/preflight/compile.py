@@ -130,11 +130,9 @@ class Compiler:
             # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
             temporaries, peak = at_once - held, at_once + code
         memory = self._memory(model, batch, replica_batch, peak, limit)
-        other = memory.temporaries - code - temporaries
-        # Weights that the step does not read are in memory all the same.
-        memory = replace(
-            memory, temporaries=temporaries, code=code, other=max(0, other), peak=memory.peak + max(0, -other)
-        )
+        known = memory.parameters + memory.optimizer + memory.batch + temporaries + code
+        peak = max(peak, known)  # weights that the step does not read are in memory all the same
+        memory = replace(memory, temporaries=temporaries, code=code, other=peak - known, peak=peak)
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
 
     def _compiled(self, lowered: Any) -> tuple[Any, Any, str]:
