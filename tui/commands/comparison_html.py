@@ -77,7 +77,6 @@ def _differences(comparison: Comparison) -> str:
 def _plots(comparison: Comparison) -> str:
     """Return the plots, one below the other; a click on a run in the legend hides it in all of them."""
     try:
-        from plotly.graph_objects import Figure
         from plotly.subplots import make_subplots
     except ImportError:
         raise ConsoleError(
@@ -86,7 +85,7 @@ def _plots(comparison: Comparison) -> str:
     curves = compared_curves(comparison.runs, comparison.metric)
     if not curves:
         return "<p>No run has a curve yet.</p>"
-    figure: Figure = make_subplots(
+    figure: Any = make_subplots(
         len(curves), 1, shared_xaxes=True, vertical_spacing=0.2 / len(curves), subplot_titles=[*map(escape, curves)]
     )
     names = {run.mark: escape(f"{run.mark} {run.overview.run.run_id}") for run in comparison.runs}

@@ -16,7 +16,6 @@ from tpu_console.engine.runs.liveness import WATCH_S, watch_once
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState, best_epoch, lower_is_better
 
-from ..text.names import short_name
 from .overview import OverviewReader, overview_of, unreadable
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Its name without the date."""
-        return short_name(self.overview.run.run_id)
+        """Its title, or else its name without the date."""
+        return self.overview.name
 
     @property
     def metrics(self) -> list[str]:

@@ -27,6 +27,14 @@ class Facts:
         is_stopping: Whether somebody asked the run to stop.
         is_paused: Whether it is paused.
         outcome: ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end.
+        dataset: What it trained on; empty if unknown, as for a notebook.
+        model: The model; empty before it was built.
+        changes: The settings that differed from the preset when the journal was read, such as ``epochs=7 seed=1``.
+        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``; empty before it connected.
+        replicas: Number of replicas; None before it connected.
+        global_batch: Examples per step over all replicas; None if unknown.
+        examples_per_s: Median of all epochs; None if unknown.
+        size_bytes: Size of the run's folder; None if it was not measured.
     """
 
     label: str = ""
@@ -41,6 +49,14 @@ class Facts:
     is_stopping: bool = False
     is_paused: bool = False
     outcome: str = ""
+    dataset: str = ""
+    model: str = ""
+    changes: str = ""
+    accelerator: str = ""
+    replicas: int | None = None
+    global_batch: int | None = None
+    examples_per_s: float | None = None
+    size_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for `facts_from`."""
@@ -53,25 +69,31 @@ def facts_from(value: object) -> Facts | None:
     The file may be damaged or come from somebody else: a text with control characters is refused, too, because it
     could not have come from `as_dict` of facts that are safe to show.
     """
-    if not isinstance(value, dict) or set(value) != {field.name for field in fields(Facts)}:
+    if not isinstance(value, dict) or value.keys() != _KINDS.keys():
         return None
-    if not all(_fits(str(field.type), value[field.name]) for field in fields(Facts)):
+    if not all(_fit(kind, [value[name] for name in names]) for kind, names in _NAMES.items()):
         return None
     return Facts(**value)
 
 
-def _fits(kind: str, value: object) -> bool:
-    match kind, value:
-        case "str", str():
-            return value.isprintable()
-        case "bool", bool():
-            return True
-        case "int" | "int | None", int():
-            return not isinstance(value, bool) and value >= 0
-        case "float", int() | float():
-            return not isinstance(value, bool) and 0 <= value <= LATEST
-        case "float | None", float():
-            return math.isfinite(value)
-        case _, None:
-            return kind.endswith("None")
-    return False
+_KINDS = {field.name: str(field.type) for field in fields(Facts)}
+_NAMES = {kind: [name for name, other in _KINDS.items() if other == kind] for kind in _KINDS.values()}
+_TYPES: dict[str, set[type]] = {"str": {str}, "bool": {bool}, "int": {int}, "float": {int, float}}
+
+
+def _fit(kind: str, values: list[Any]) -> bool:
+    """Return whether values fit fields of one type; all in one go, because a list asks for 10,000 runs."""
+    kind, _, is_optional = kind.partition(" | ")
+    known = [value for value in values if value is not None] if is_optional else values
+    if any(found not in _TYPES[kind] for found in set(map(type, known))):
+        return False
+    match kind:
+        case "str":
+            return "".join(known).isprintable()
+        case "int":
+            return bool(min(known, default=0) >= 0)
+        case "float" if is_optional:
+            return all(map(math.isfinite, known))
+        case "float":
+            return bool(min(known) >= 0 and max(known) <= LATEST)
+    return True
