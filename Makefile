@@ -23,8 +23,7 @@ $(READY): pyproject.toml
 	@echo "Installing into $(VENV): TensorFlow is large, this takes a minute or two."
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "This Python cannot make environments; on Debian and Ubuntu: apt install python3-venv"; exit 2; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: $(READY)

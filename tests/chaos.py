@@ -10,15 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
-from tests.helpers import LIMIT_S, Host, run_host, small_config
-from tpu_console.engine.process.resume import prepare_resumption
-from tpu_console.engine.runs.events import RunFinished
+from tests.helpers import LIMIT_S, Host, all_of, run_host, small_config, timed_events_of, wait_until
+from tpu_console.engine.process.resume import FinishedError, prepare_resumption
+from tpu_console.engine.runs.events import EpochEnded, Progress, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
 
 if TYPE_CHECKING:
+    from tests.forks import Forked
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -55,43 +59,110 @@ def check_same(run: RunDirectory, whole: RunDirectory, tolerance: float = 1e-5) 
             assert abs(one[name] - value) <= tolerance * max(1.0, abs(value)), (number, name, one[name], value)
 
 
-def kill_and_resume(config: RunConfig, folder: Path, kills: int, seconds: float, dice: random.Random) -> RunDirectory:
-    """Train a configuration, with so many kills at most, each within some seconds of a start."""
+@dataclass
+class Kills:
+    """What kills did to a run.
+
+    Attributes:
+        moments: Of each kill, the journal's lines since the process was started.
+        lost_files: Whole checkpoints that a resumed run did not use, although they were the newest.
+        repeated: For each resume, the epochs that had ended and were trained again.
+        to_step_s: Seconds from each resume to its first step, if it came that far.
+    """
+
+    moments: list[int] = field(default_factory=list)
+    lost_files: int = 0
+    repeated: list[int] = field(default_factory=list)
+    to_step_s: list[float] = field(default_factory=list)
+
+    def add(self, other: Kills) -> None:
+        """Count what happened to another run, too."""
+        self.moments += other.moments
+        self.lost_files += other.lost_files
+        self.repeated += other.repeated
+        self.to_step_s += other.to_step_s
+
+
+def kill_and_resume(
+    config: RunConfig, folder: Path, kills: int, lines: int, dice: random.Random
+) -> tuple[RunDirectory, Kills]:
+    """Train a configuration; kill it until it has finished, but not more often than asked for.
+
+    Args:
+        config: The configuration.
+        folder: Where runs are.
+        kills: The most kills.
+        lines: The most lines that the journal grows by between a start and a kill.
+        dice: Chooses the moments.
+    """
     host = Host(config, folder)
-    process = host.process
+    run, process, done = host.run, host.process, Kills()
     assert process is not None
+    resumed_at: list[float] = []
     try:
-        for _ in range(kills):
-            try:
-                process.wait(dice.uniform(0.0, seconds))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                process = prepare_resumption(host.run).start()
-            else:
+        while len(done.moments) < kills:
+            if not _is_killed(run, process, dice.randint(0, lines), dice.uniform(0.0, 0.3), done.moments):
                 break
-        process.wait(LIMIT_S)
+            newest = max(run.checkpoints.glob("state-*.ckpt"), default=None)
+            try:
+                resumed_at.append(time.time())
+                prepared = prepare_resumption(run)
+            except FinishedError:  # killed after its last event
+                resumed_at.pop()
+                break
+            done.lost_files += newest is not None and prepared.checkpoint != newest.name
+            done.repeated.append(
+                len({e.epoch for e in all_of(run, EpochEnded)}) - (prepared.at.epoch if prepared.at else 0)
+            )
+            process = prepared.start()
+        process.wait(3 * LIMIT_S)
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-    return host.run
+    steps = [at for at, event in timed_events_of(run) if isinstance(event, Progress)]
+    for began, end in zip(resumed_at, [*resumed_at[1:], time.time()], strict=True):
+        done.to_step_s += [at - began for at in steps if began < at < end][:1]
+    return run, done
+
+
+def _is_killed(
+    run: RunDirectory, process: subprocess.Popen[bytes] | Forked, lines: int, seconds: float, moments: list[int]
+) -> bool:
+    """Kill a process once its journal has grown by some lines, and a little later; return whether it was killed."""
+
+    def length() -> int:
+        return run.journal.read_bytes().count(b"\n")
+
+    before = length()
+    wait_until(lambda: length() >= before + lines or process.poll() is not None, "the moment of a kill", 3 * LIMIT_S)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+        return False
+    process.kill()
+    if process.wait() >= 0:
+        return False  # it was faster
+    moments.append(length() - before)
+    return True
 
 
 def main(kills: int, seed: int) -> None:
     """Kill so many times, in as many runs as that takes."""
-    dice, config = random.Random(seed), chaos_config()
+    dice, config, done, runs = random.Random(seed), chaos_config(), Kills(), 0
     with tempfile.TemporaryDirectory() as temporary:
-        began = time.monotonic()
         whole = run_host(config, Path(temporary))
-        seconds = time.monotonic() - began
-        done = 0
-        while done < kills:
-            run = kill_and_resume(config, Path(temporary), min(12, kills - done), 1.2 * seconds, dice)
+        lines = len(timed_events_of(whole)) // 3
+        while len(done.moments) < kills:
+            run, new = kill_and_resume(config, Path(temporary), min(12, kills - len(done.moments)), lines, dice)
             check_same(run, whole)
-            times = len(RunFollower(run).catch_up().state.resumed)
-            done += max(1, times)
-            print(f"{done} of {kills} kills; resumed {times} times, ended the same", flush=True)
+            done.add(new)
+            runs += 1
+            print(f"{len(done.moments)} of {kills} kills; run {runs} was killed {len(new.moments)} times", flush=True)
+    print(f"kills: {len(done.moments)} of {kills}, {min(done.moments)} to {max(done.moments)} events after a start")
+    print(f"runs compared with an uninterrupted one: {runs} of {runs} ended the same")
+    print(f"epochs lost beyond the newest checkpoint: {done.lost_files}")
+    print(f"epochs trained again: median {median(done.repeated):.0f}, at most {max(done.repeated)}")
+    print(f"from resume to the next step: median {median(done.to_step_s):.1f} s, at most {max(done.to_step_s):.1f} s")
 
 
 if __name__ == "__main__":

@@ -144,7 +144,7 @@ class _Server:
 
 
 def _serve() -> None:
-    """Fork for every request on standard input; tell number and exit code of each fork on standard output."""
+    """Fork for every request on standard input; write number and exit code of each fork to standard output."""
     import tensorflow  # noqa: F401  with Keras
 
     gc.freeze()  # a collection would copy the memory that forks share
@@ -154,7 +154,7 @@ def _serve() -> None:
         for ended in set(ready) - {_STDIN}:
             pid = running.pop(ended)
             os.close(ended)
-            _tell(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            _write(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
         if _STDIN in ready:
             if not (read := os.read(_STDIN, 1 << 20)):
                 break
@@ -163,14 +163,14 @@ def _serve() -> None:
                 if (pid := os.fork()) == 0:
                     _become(json.loads(line))
                 running[os.pidfd_open(pid)] = pid
-                _tell(pid)
+                _write(pid)
     for pid in running.values():
         with suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
     os._exit(0)
 
 
-def _tell(*values: int) -> None:
+def _write(*values: int) -> None:
     os.write(_STDOUT, json.dumps(values).encode() + b"\n")
 
 

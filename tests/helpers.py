@@ -124,7 +124,7 @@ class Host:
     Args:
         config: The configuration.
         folder: Where runs are.
-        start: Whether it starts at once.
+        start: Whether to start it immediately.
         forked: Whether it begins with Keras imported, in a test of what comes after that.
     """
 

@@ -73,7 +73,7 @@ REFUSED = replace(
 UNKNOWN = replace(
     REFUSED,
     outcome=Outcome.UNKNOWN,
-    reason="There is no TPU compiler here: pip install 'tpu-console[tpu]'.",
+    reason="There is no TPU compiler here: pip install 'jax[tpu]'.",
     memory=replace(FITS.memory, is_lower_bound=True),  # type: ignore[type-var]  # it has one
 )
 

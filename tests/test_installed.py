@@ -10,11 +10,14 @@ import sysconfig
 import tarfile
 import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.helpers import ROOT
+from tests.tui.terminal_driver import Terminal
 
 OWN = "WHOSE = 'mine'\n"
 
@@ -75,6 +78,31 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     # A path file is not followed from a path file: the editable install of this checkout stays out.
     behind = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "behind.pth").write_text("\n".join(behind) + "\n")
+    return folder / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def base_python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python environment with the wheel and the packages that it declares without extras: no TensorFlow, no JAX."""
+    folder = tmp_path_factory.mktemp("base")
+    venv.create(folder, symlinks=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+        (metadata,) = (name for name in archive.namelist() if name.endswith("METADATA"))
+        lines = archive.read(metadata).decode().splitlines()
+    waiting = [line.removeprefix("Requires-Dist: ") for line in lines if line.startswith("Requires-Dist: ")]
+    known: set[str] = set()
+    while waiting:
+        requirement = Requirement(waiting.pop())
+        if requirement.name in known or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+            continue
+        known.add(requirement.name)
+        found = distribution(requirement.name)
+        waiting += found.requires or []
+        for top in {file.parts[0] for file in found.files or [] if file.parts[0] not in {"..", "__pycache__"}}:
+            if not (packages / top).exists():
+                (packages / top).symlink_to(str(found.locate_file(top)))
     return folder / "bin" / "python"
 
 
@@ -144,3 +172,39 @@ def test_a_model_file_imports_its_own_neighbours(python: Path, neighbours: Path)
     said = run(*command, "--set", "checkpoint.enabled=false", cwd=neighbours, PYTHONPATH=str(neighbours))
     assert "1/1" in said
     shutil.rmtree(neighbours)
+
+
+def test_the_base_install_brings_no_framework_and_runs_what_needs_none(base_python: Path, tmp_path: Path) -> None:
+    packages = {path.name for path in base_python.parents[1].glob("lib/*/site-packages/*")}
+    assert "keras" in packages
+    assert packages.isdisjoint({"tensorflow", "tensorflow_hub", "tensorboard", "tf_keras", "jax", "grpc", "setuptools"})
+    for command in (["--help"], ["presets"], ["runs"], ["doctor", "--help"]):
+        run(base_python, "-P", "-m", "tpu_console", *command, cwd=tmp_path, TPU_CONSOLE_HOME=str(tmp_path))
+    imported = "import tpu_console, importlib.util; assert importlib.util.find_spec('tensorflow') is None"
+    run(base_python, "-P", "-c", imported, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [(["run", "digits-cnn"], 2), (["run", "digits-cnn", "--backend", "jax"], 2), (["inspect", "digits"], 1)],
+)
+def test_without_tensorflow_one_sentence_gives_the_line_that_installs_it(
+    base_python: Path, tmp_path: Path, command: list[str], code: int
+) -> None:
+    environ = {**os.environ, "TPU_CONSOLE_HOME": str(tmp_path), "COLAB_RELEASE_TAG": "1"}
+    whole: list[str | Path] = [base_python, "-P", "-m", "tpu_console", *command]
+    done = subprocess.run(whole, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert "%pip install" in done.stderr
+    assert "tensorflow" in done.stderr.rpartition("%pip install")[2]
+    assert "Traceback" not in done.stderr
+
+
+def test_the_setup_screen_of_the_base_install_says_what_is_missing(base_python: Path, tmp_path: Path) -> None:
+    terminal = Terminal("-P", "-m", "tpu_console", home=tmp_path, size=(100, 40), program=str(base_python))
+    try:
+        terminal.wait_for("TensorFlow is not installed")
+        terminal.press("ctrl+q")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()

@@ -25,7 +25,7 @@ from .commands.managing import annotate, delete, rename
 from .commands.options import examples, preset_file_option, screen_options
 from .commands.predicting import predict
 from .commands.preflight import preflight
-from .commands.resume import resume
+from .commands.resume import mirror, resume
 from .commands.showing import show
 from .commands.steering import checkpoint, continue_, pause, set_, stop
 from .commands.training import run
@@ -39,6 +39,28 @@ if TYPE_CHECKING:
     from .commands.watching import Markers
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
+
+
+def _refuse_repeated(command: click.Command) -> None:
+    """Make it an error to give an option twice that has one value; click would use the last one."""
+    parse = command.make_parser
+
+    def make_parser(ctx: click.Context) -> Any:
+        parser = parse(ctx)
+        parse_args = parser.parse_args
+
+        def checked(args: list[str]) -> Any:
+            values, rest, given = parse_args(args)
+            for option in dict.fromkeys(given):
+                is_single = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
+                if is_single and given.count(option) > 1:
+                    ctx.fail(f"{option.opts[0]} is given {given.count(option)} times; it has one value.")
+            return values, rest, given
+
+        parser.parse_args = checked  # type: ignore[method-assign]
+        return parser
+
+    command.make_parser = make_parser  # type: ignore[method-assign]
 
 
 class _Commands(click.Group):
@@ -99,9 +121,11 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, runs, show, compare, rename, annotate, delete),
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror),
+    *(runs, show, compare, rename, annotate, delete),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
+    _refuse_repeated(_command)
     cli.add_command(_command)
 
 

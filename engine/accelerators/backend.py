@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from ..config.accelerator import AcceleratorKind
-from ..errors import AcceleratorError
+from ..errors import AcceleratorError, ConsoleError
+from ..machine.install import HUB, JAX_ON_TPU, install_line, tensorflow_here
+from ..machine.packages import TENSORFLOWS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +32,6 @@ TENSORFLOW, JAX = "tensorflow", "jax"
 _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 _THREADS_PER_REPLICA = 8
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
-_INSTALL_JAX = "pip install 'tpu-console[tpu]'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class BackendChoice:
     accelerator: str  # what the configuration asks for, with ``auto`` replaced by ``tpu`` if a TPU is used
     missing: str = ""  # why it cannot be used here; empty if nothing is known against it
     remedy: str = ""  # what to do about it
+    install: tuple[str, ...] = ()  # packages that its backend lacks
 
 
 @cache
@@ -60,7 +62,36 @@ def choose_backend(
     has: Callable[[str], bool] = is_installed,
     environ: Mapping[str, str] = os.environ,
 ) -> BackendChoice:
-    """Choose the backend of a run."""
+    """Choose the backend of a run, and say what it needs that is not installed."""
+    choice = _choose(config, hardware, has, environ)
+    missing, packages = [choice.missing] if choice.missing else [], [*choice.install]
+    if not any(has(name) for name in TENSORFLOWS):
+        missing.append("TensorFlow is not installed; it reads the data of every run, also with JAX.")
+        packages.append(tensorflow_here(hardware, environ))
+    if config.model == "hub" and not (has("tensorflow-hub") and has("pkg_resources")):
+        name = "pkg_resources, which TensorFlow Hub imports," if has("tensorflow-hub") else "TensorFlow Hub"
+        missing.append(f"{name} is not installed.")
+        packages += HUB
+    if choice.remedy or not missing:
+        return choice
+    remedy = f"To install it here: {install_line(*packages, environ=environ)}"
+    return replace(choice, missing=" ".join(missing), remedy=remedy)
+
+
+def check_tensorflow() -> None:
+    """Check that TensorFlow is installed, without loading it.
+
+    Raises:
+        ConsoleError: It is not installed.
+    """
+    if not is_installed("tensorflow"):
+        remedy = f"To install it here: {install_line(tensorflow_here())}"
+        raise ConsoleError("This needs TensorFlow, which is not installed.", remedy=remedy)
+
+
+def _choose(
+    config: RunConfig, hardware: Hardware, has: Callable[[str], bool], environ: Mapping[str, str]
+) -> BackendChoice:
     remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
     by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
     backend = config.backend
@@ -79,7 +110,7 @@ def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> BackendChoice:
     if config.backend == JAX or config.hosts.is_several:
         why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
         if not has("jax"):
-            return BackendChoice(JAX, why, config.accelerator, "JAX is not installed.", _INSTALL_JAX)
+            return BackendChoice(JAX, why, config.accelerator, "JAX is not installed.", install=("jax",))
         return BackendChoice(JAX, why, config.accelerator)
     if config.backend == TENSORFLOW:
         return BackendChoice(TENSORFLOW, "asked for", config.accelerator)
@@ -91,7 +122,7 @@ def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool,
     address = config.requested.address or ("" if hardware.tpu else remote)
     if config.backend == JAX or config.hosts.is_several:
         why = "asked for" if config.backend == JAX else _SEVERAL_HOSTS
-        return _jax_choice(why, accelerator, by_jax=by_jax)
+        return _jax_choice(why, accelerator, by_jax=by_jax, by_tensorflow=by_tensorflow)
     reason = config.needs_tensorflow
     if config.backend == TENSORFLOW or reason or address:
         why = "asked for"
@@ -104,14 +135,20 @@ def _to_tpu(config: RunConfig, hardware: Hardware, remote: str, *, by_jax: bool,
         remedy += ", or use backend=jax." if by_jax and not (reason or address) else "."
         return BackendChoice(TENSORFLOW, why, accelerator, missing, remedy)
     if by_jax or not by_tensorflow:
-        return _jax_choice("auto: Keras is tested on TPUs with JAX", accelerator, by_jax=by_jax)
+        return _jax_choice(
+            "auto: Keras is tested on TPUs with JAX", accelerator, by_jax=by_jax, by_tensorflow=by_tensorflow
+        )
     return BackendChoice(TENSORFLOW, "auto: tensorflow-tpu is installed and JAX's TPU package is not", accelerator)
 
 
-def _jax_choice(why: str, accelerator: str, *, by_jax: bool) -> BackendChoice:
+def _jax_choice(why: str, accelerator: str, *, by_jax: bool, by_tensorflow: bool) -> BackendChoice:
     if by_jax:
         return BackendChoice(JAX, why, accelerator)
-    return BackendChoice(JAX, why, accelerator, "JAX's TPU packages (jax, libtpu) are not installed.", _INSTALL_JAX)
+    missing = "JAX's TPU packages (jax, libtpu) are not installed."
+    if by_tensorflow:
+        remedy = "Install them in another environment: here they would replace the libtpu of tensorflow-tpu."
+        return BackendChoice(JAX, why, accelerator, missing, remedy)
+    return BackendChoice(JAX, why, accelerator, missing, install=(JAX_ON_TPU,))
 
 
 def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:

@@ -11,6 +11,7 @@ from ..compat.tensorflow import switch_off_tuning_of_device_iterators
 from ..config.accelerator import parse_accelerator
 from ..errors import AcceleratorError
 from ..machine.devices import detect_hardware
+from ..machine.install import install_line
 from ..machine.resources import usable_cores
 from ..runs.events import Replica
 from .accelerator import Accelerator
@@ -60,7 +61,7 @@ def _why_no_gpu(hardware: Hardware) -> str:
     if hardware.gpus:
         return (
             f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
-            "libraries are missing or do not match (`pip install 'tensorflow[and-cuda]'`)."
+            f"libraries are missing or do not match (`{install_line('tensorflow[and-cuda]')}`)."
         )
     return "No NVIDIA GPU was found."
 

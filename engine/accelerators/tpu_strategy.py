@@ -36,7 +36,7 @@ _LOCAL = "local"
 class Target:
     """A TPU to connect to."""
 
-    address: str  # what `TPUClusterResolver` is told: ``local``, ``grpc://…``, or a name
+    address: str  # the argument of `TPUClusterResolver`: ``local``, ``grpc://…``, or a name
     why: str  # where it comes from
 
 

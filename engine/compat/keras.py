@@ -37,6 +37,15 @@ def rename_weight(weight: Any, path: str) -> None:
     weight._path = path  # noqa: SLF001
 
 
+def producer_of(tensor: Any) -> Any:
+    """Return the layer or operation that makes a symbolic tensor.
+
+    Private: `KerasTensor._keras_history`, as in Keras's own functional models. Without it, the last layer of a
+    functional model is unknown.
+    """
+    return getattr(getattr(tensor, "_keras_history", None), "operation", None)
+
+
 def attention_projection(layer: Any, name: str) -> Any:
     """Return the projection ``query``, ``key``, ``value`` or ``output`` of an attention layer, or None.
 

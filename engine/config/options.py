@@ -227,7 +227,8 @@ class Alerts(Section):
     """What needs attention while a run trains.
 
     Args:
-        nan: What to do when the loss becomes NaN or infinite.
+        nan: What to do when the loss becomes NaN or infinite; ``rollback`` goes back to the last checkpoint with a
+            quarter of the learning rate, three times at most, and then stops.
         spike: The loss jumps to three times that of the last epochs.
         plateau: No epoch was better for ten epochs.
         overfitting: The validation loss gets worse while the training loss improves.
@@ -239,7 +240,7 @@ class Alerts(Section):
         webhook_per_minute: Most posts per minute.
     """
 
-    nan: Literal["stop", "warn", "off"] = "stop"
+    nan: Literal["stop", "rollback", "warn", "off"] = "stop"
     spike: Switch = True
     plateau: Switch = True
     overfitting: Switch = True

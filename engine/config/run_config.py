@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator
 from .accelerator import parse_accelerator
 from .budget import checked_budget
 from .catalog import DATASET_NAMES, MODELS
+from .mirror import checked_mirror
 from .options import (
     LOSSES,
     METRICS,
@@ -46,6 +47,7 @@ class RunConfig(Section):
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
         loss: The Keras loss to minimise.
+        outputs: What the model gives to a crossentropy loss; ``auto`` finds out from its last layer or a batch.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
         class_weight: ``balanced`` gives the examples of rare classes more weight.
         metrics: Keras metrics to report besides the loss, separated by commas.
@@ -64,7 +66,10 @@ class RunConfig(Section):
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
-            stops in time to be saved. It counts from the start of the run; empty means no limit.
+            stops in time to be saved. A session's limit counts from the start of the session, any other budget from the
+            start of the run, and goes on if the run is resumed in the same session. Empty means no limit.
+        mirror: A folder or bucket that the run is copied to while it trains, such as ``gs://bucket/runs`` or
+            ``/content/drive/MyDrive/runs``; empty for none. `tpu-console resume` can start from there.
     """
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
@@ -75,6 +80,7 @@ class RunConfig(Section):
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
     loss: Annotated[str, one_of(LOSSES)] = "sparse_categorical_crossentropy"
+    outputs: Literal["auto", "probabilities", "logits"] = "auto"
     label_smoothing: DropRate = 0.0
     class_weight: Literal["none", "balanced"] = "none"
     metrics: tuple[Annotated[str, one_of(METRICS)], ...] = ("accuracy",)
@@ -84,6 +90,7 @@ class RunConfig(Section):
     steps_per_execution: Count | Literal["auto"] = "auto"
     seed: NaturalNumber = 0
     budget: Annotated[str, AfterValidator(checked_budget)] = ""
+    mirror: Annotated[str, AfterValidator(checked_mirror)] = ""
     data: DataOptions = DataOptions()
     model_options: dict[str, Any] = {}  # noqa: RUF012  pydantic copies defaults
     optimizer: OptimizerOptions = OptimizerOptions()
@@ -106,6 +113,13 @@ class RunConfig(Section):
         """The loss used for training; mixed or smoothed labels are a share for each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
         return self.loss.removeprefix("sparse_") if is_soft else self.loss
+
+    @property
+    def probabilities_by(self) -> str:
+        """The activation that makes probabilities of logits; empty if the loss has nothing to do with either."""
+        if not self.loss.endswith("crossentropy"):
+            return ""
+        return "sigmoid" if self.loss.startswith("binary_") else "softmax"
 
     @property
     def requested(self) -> RequestedAccelerator:

@@ -15,6 +15,7 @@ Options come from ``model_options`` and ``data.options`` of the configuration.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import importlib.util
@@ -27,10 +28,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserCodeError, did_you_mean, one_line
+from ..storage.paths import user_path
+from .catalog import is_user_reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
+
+    from .run_config import RunConfig
 
 
 def call_user_function(reference: str, *arguments: object, **options: object) -> Any:
@@ -65,6 +70,67 @@ def source_file(reference: str) -> Path | None:
         name = f"{name}.{part}"
         spec = None if spec is None else PathFinder.find_spec(name, spec.submodule_search_locations or [])
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
+
+
+def references_of(config: RunConfig) -> list[tuple[str, str]]:
+    """Return the references to the user's code in a configuration, each with its key."""
+    named = {"dataset": config.dataset, "model": config.model}
+    return [(key, name) for key, name in named.items() if is_user_reference(name)]
+
+
+def reference_problem(reference: str) -> str:
+    """Return why a function cannot be there, found without running any code; empty if it may be."""
+    place, _, name = reference.rpartition(":")
+    file = source_file(reference)
+    if file is None:
+        if place.endswith(".py"):
+            return f"there is no file {Path(place).expanduser().resolve()}; relative paths start at the working folder"
+        return "" if _may_be_importable(place) else f"there is no module '{place}' in this environment or folder"
+    if file.suffix != ".py":
+        return ""
+    try:
+        return _missing_name(file, name, file.stat().st_mtime_ns)
+    except OSError as error:
+        return f"{user_path(file)} cannot be read: {error.strerror}"
+
+
+@lru_cache(maxsize=16)
+def _missing_name(file: Path, name: str, stamp: int) -> str:  # noqa: ARG001  a changed file is read again
+    try:
+        names = _names_in(ast.parse(file.read_bytes()))
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        return f"{user_path(file)}{line} is not Python: {one_line(error)}"
+    if name in names or names & {"*", "__getattr__"}:
+        return ""
+    own = [other for other in names if not other.startswith("_")]
+    hint = did_you_mean(name, own) if own else "it defines nothing"
+    return f"{user_path(file)} has no function '{name}'; {hint}"
+
+
+def _names_in(tree: ast.AST) -> set[str]:
+    """Return the names that a module defines or imports, those in ``if`` and ``try`` too."""
+    names: set[str] = set()
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        else:
+            names |= _names_in(node)
+    return names
+
+
+def _may_be_importable(name: str) -> bool:
+    """Return whether a module without a source file may be there: a built-in one, or a package without a file."""
+    top = name.partition(".")[0]
+    with suppress(ImportError, ValueError):
+        found = importlib.util.find_spec(top) or PathFinder.find_spec(top, [str(Path.cwd())])
+        # Installed packages may make modules of their own, as Keras does with keras.layers.
+        return found is not None and ("." not in name or "-packages" in str(found.origin))
+    return False
 
 
 def source_mark(reference: str) -> list[str]:

@@ -29,8 +29,10 @@ class FunctionRecord:
     day: str  # the date of the call, such as ``2026-03-01``
     weight: tuple[int | None, ...] | None = None  # shape of an example's weight in training; None without weights
     validation_weight: tuple[int | None, ...] | None = None  # likewise in validation
+    whole_labels: bool | None = None  # whether labels are whole numbers; None if unknown or not numbers
 
 
+_OUTPUTS = KeyedStore[str]("outputs.json", str)  # what a model function's model gave: probabilities or logits
 _RECORDS = KeyedStore[FunctionRecord]("examples.json", FunctionRecord)
 
 
@@ -42,6 +44,21 @@ def save_function_record(config: RunConfig, record: FunctionRecord) -> None:
 def function_record_of(config: RunConfig) -> FunctionRecord | None:
     """Return what a configuration's dataset function returned; None if the function or its file has changed since."""
     return _RECORDS.get(_key(config))
+
+
+def note_outputs(config: RunConfig, what: str) -> None:
+    """Record what the model of a configuration's function gives: ``probabilities`` or ``logits``."""
+    if noted_outputs(config) != what:
+        _OUTPUTS.put(_model_key(config), what)
+
+
+def noted_outputs(config: RunConfig) -> str | None:
+    """Return what the model gave when it was last built here; None if its function or file has changed since."""
+    return _OUTPUTS.get(_model_key(config))
+
+
+def _model_key(config: RunConfig) -> str:
+    return key_of([source_mark(config.model), config.model_options])
 
 
 def _key(config: RunConfig) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from packaging.version import InvalidVersion, Version
 
 from ..findings import Severity
+from ..machine.install import quoted, tensorflow_for
 from .check import CheckResult, not_checked
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def check_tensorflow(facts: Environment) -> CheckResult | None:
     found = packages.tensorflows
     if not found:
         text = "TensorFlow is not installed. Training reads data with tf.data, also with the JAX backend."
-        return CheckResult("tensorflow", title, Severity.ERROR, text, _METADATA, "pip install tensorflow")
+        has_tpu, has_gpu = facts.tpu is not None and facts.tpu.is_here, facts.gpus is not None
+        name = tensorflow_for(has_tpu=has_tpu, has_gpu=has_gpu, is_notebook=facts.place.is_notebook)
+        return CheckResult("tensorflow", title, Severity.ERROR, text, _METADATA, f"pip install {quoted(name)}")
     evidence = tuple(f"{package.name} {package.version}" for package in found)
     if len(found) == 1:
         return CheckResult("tensorflow", title, Severity.OK, f"{evidence[0]}.", _METADATA)

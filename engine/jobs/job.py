@@ -16,6 +16,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ..accelerators.backend import check_tensorflow
 from ..messages import report_result, standard_output_reporter
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ JOBS = {
     "tfrecord": "tpu_console.engine.jobs.converting.tfrecord:convert_dataset",
     "inspect": "tpu_console.engine.jobs.inspecting.inspect:inspect_dataset",
     "predict": "tpu_console.engine.jobs.predicting.predict:predict_with_run",
+    "fetch": "tpu_console.engine.jobs.mirroring:fetch",
+    "mirror": "tpu_console.engine.jobs.mirroring:copy",
     "preflight": "tpu_console.engine.jobs.preflighting.preflight:preflight_choices",
     "least-memory": "tpu_console.engine.jobs.preflighting.least_memory:least_memory_of_choices",
 }
@@ -35,6 +38,7 @@ JOBS = {
 
 def run_job(name: str, reporter: Reporter, options: dict[str, Any]) -> dict[str, Any]:
     """Run the job with a name and return its result."""
+    check_tensorflow()
     module, _, function = JOBS[name].partition(":")
     result: dict[str, Any] = getattr(import_module(module), function)(reporter, **options)
     return result

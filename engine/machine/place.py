@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from .devices import tpu_pci_devices
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .sources import Sources
 
 # Attributes of the metadata server that only a TPU VM has.
@@ -51,7 +53,7 @@ class Place:
 
 def read_metadata(sources: Sources) -> dict[str, str]:
     """Ask the metadata server about the TPU, except in notebooks, outside Google Cloud, or if it is to be skipped."""
-    if _service(sources) is not None or "TPU_SKIP_MDS_QUERY" in sources.environ or not _is_googles(sources):
+    if find_service(sources.environ) is not None or "TPU_SKIP_MDS_QUERY" in sources.environ or not _is_googles(sources):
         return {}
     first = sources.metadata(_ATTRIBUTES[0])
     if first is None:  # no TPU VM or no server
@@ -62,7 +64,7 @@ def read_metadata(sources: Sources) -> dict[str, str]:
 
 def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
     """Find out what kind of machine this is."""
-    if (service := _service(sources)) is not None:
+    if (service := find_service(sources.environ)) is not None:
         return service
     product = sources.text(_PRODUCT)
     machine = (f"/{_PRODUCT}: {product}",) if product else ()
@@ -72,28 +74,29 @@ def find_place(sources: Sources, metadata: dict[str, str]) -> Place:
             *(n for n in ("TPU_WORKER_HOSTNAMES", "TPU_TOPOLOGY") if n in sources.environ),
         ]
         is_gke = _is_googles(sources) or len(names) > 1
-        return Place(Kind.GKE if is_gke else Kind.KUBERNETES, "", (*(_said(sources, n) for n in names), *machine))
+        return Place(
+            Kind.GKE if is_gke else Kind.KUBERNETES, "", (*(_said(sources.environ, n) for n in names), *machine)
+        )
     if not _is_googles(sources):
         return Place(Kind.MACHINE, "", machine)
     if metadata:
-        told = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
-        return Place(Kind.TPU_VM, "", (*machine, told))
+        evidence = f"metadata server: accelerator-type = {metadata['accelerator-type']}"
+        return Place(Kind.TPU_VM, "", (*machine, evidence))
     if chips := tpu_pci_devices(sources.root):
         return Place(Kind.TPU_VM, "", (*machine, f"/sys/bus/pci/devices/{min(chips)}: a TPU chip"))
     return Place(Kind.GOOGLE_VM, "", machine)
 
 
-def _service(sources: Sources) -> Place | None:
+def find_service(environ: Mapping[str, str]) -> Place | None:
     """Recognise Kaggle and Colab. Kaggle first: its images are built from Colab's and have Colab's variables."""
-    environ = sources.environ
     kaggle = [n for n in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE") if n in environ]
     if kaggle:
         run_type = environ.get("KAGGLE_KERNEL_RUN_TYPE", "")
         detail = {"Interactive": "interactive", "Batch": "committed"}.get(run_type, "")
-        return Place(Kind.KAGGLE, detail, (_said(sources, kaggle[0]),))
+        return Place(Kind.KAGGLE, detail, (_said(environ, kaggle[0]),))
     colab = [n for n in ("COLAB_RELEASE_TAG", "COLAB_BACKEND_VERSION", "COLAB_GPU", "COLAB_TPU_ADDR") if n in environ]
     if colab:
-        return Place(Kind.COLAB, "", (_said(sources, colab[0]),))
+        return Place(Kind.COLAB, "", (_said(environ, colab[0]),))
     return None
 
 
@@ -101,5 +104,5 @@ def _is_googles(sources: Sources) -> bool:
     return "Google" in sources.text(_PRODUCT)
 
 
-def _said(sources: Sources, name: str) -> str:
-    return f"{name}={sources.environ[name]}"
+def _said(environ: Mapping[str, str], name: str) -> str:
+    return f"{name}={environ[name]}"

@@ -10,6 +10,7 @@ from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
+from .outputs import apply_activation
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -67,15 +68,21 @@ def compile_model(
     steps_per_epoch: int,
     *,
     uses_strategy: bool = False,
+    activation: str = "",
 ) -> None:
-    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that."""
+    """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
+
+    `activation` makes probabilities of the model's outputs if they are logits, as `logits_activation` returns it.
+    """
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
         # Padding counts for nothing: the loss is a mean over the words of a batch.
-        loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING) if is_translation else _loss(config),
+        loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
+        if is_translation
+        else _loss(config, activation),
         # The sample weight is 1 for a word and 0 for padding.
-        **{"weighted_metrics" if is_translation else "metrics": list(config.metrics)},
+        **{"weighted_metrics" if is_translation else "metrics": _metrics(config, activation)},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
         jit_compile=False if uses_strategy else "auto",
     )
@@ -96,11 +103,37 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     skip_build_in_fit(model)
 
 
-def _loss(config: RunConfig) -> Any:
-    if not config.label_smoothing:
+def _loss(config: RunConfig, activation: str) -> Any:
+    settings: dict[str, Any] = {"label_smoothing": config.label_smoothing} if config.label_smoothing else {}
+    if activation:
+        settings["from_logits"] = True
+    if not settings:
         return config.effective_loss
     classes = {
         "binary_crossentropy": keras.losses.BinaryCrossentropy,
         "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
+        "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
     }
-    return classes[config.effective_loss](label_smoothing=config.label_smoothing)
+    return classes[config.effective_loss](**settings)
+
+
+def _metrics(config: RunConfig, activation: str) -> list[Any]:
+    if not activation:
+        return list(config.metrics)
+    # "accuracy" becomes the metric that fits the labels; only that for two classes needs probabilities.
+    return [
+        "accuracy" if name == "accuracy" and activation == "softmax" else _on_probabilities(name, activation)
+        for name in config.metrics
+    ]
+
+
+def _on_probabilities(name: str, activation: str) -> Any:
+    """Return a metric that gets probabilities instead of logits."""
+    metric = keras.metrics.get("binary_accuracy" if name == "accuracy" else name)
+    if not isinstance(metric, keras.metrics.Metric):
+        metric = keras.metrics.MeanMetricWrapper(metric)
+    metric.name, update = name, metric.update_state
+    metric.update_state = lambda y_true, y_pred, sample_weight=None: update(
+        y_true, apply_activation(activation, y_pred), sample_weight=sample_weight
+    )
+    return metric

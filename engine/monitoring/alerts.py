@@ -25,7 +25,9 @@ from ..runs.events import (
     ModelBuilt,
     PhaseStarted,
     Progress,
+    RunResumed,
 )
+from ..runs.requests import Action, Request
 from ..runs.state import RunState, best_epoch, reduce
 from ..storage.disk_space import free_bytes
 
@@ -217,7 +219,7 @@ class AlertWatch:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._recorder = recorder
-        self._stops = options.nan == "stop"
+        self._on_nan = options.nan
         self._kinds = options.kinds
         self._webhook = webhook
         self._free = free
@@ -252,8 +254,10 @@ class AlertWatch:
                 self._look_at_disk()
             case Alerted() if self._webhook is not None:
                 self._webhook.send(event)
-            case FitStarted() | ModelBuilt() | CheckpointSaved() | PhaseStarted():
+            case FitStarted() | ModelBuilt() | CheckpointSaved() | PhaseStarted() | RunResumed():
                 self._note(event)
+                if isinstance(event, RunResumed):
+                    self._held_in.pop(AlertKind.NAN, None)  # if it becomes NaN again, that is new
 
     def _note(self, event: Event) -> None:
         with self._lock:
@@ -280,7 +284,15 @@ class AlertWatch:
             new = [kind for kind in found if epoch - self._held_in.get(kind, -math.inf) > QUIET]
             self._held_in |= dict.fromkeys(found, epoch)
         for kind in new:
-            stops = kind is AlertKind.NAN and self._stops
-            self._recorder.emit(Alerted(kind, found[kind], _epoch(state), _step(state), stops))
-            if stops:
-                self._recorder.request_stop(f"the loss became NaN or infinite in epoch {_epoch(state)}")
+            what = f"the loss became NaN or infinite in epoch {_epoch(state)}"
+            # Several hosts can only be stopped.
+            rolls_back = kind is AlertKind.NAN and self._on_nan == "rollback" and self._recorder.team is None
+            stops = kind is AlertKind.NAN and self._on_nan in {"stop", "rollback"} and not rolls_back
+            text = found[kind]
+            if rolls_back:
+                text = f"{text.split('.')[0]}. Training goes back to its newest checkpoint, with a lower learning rate."
+            self._recorder.emit(Alerted(kind, text, _epoch(state), _step(state), stops))
+            if rolls_back:
+                self._recorder.stop_token.inbox.put(Request(Action.ROLL_BACK, what))
+            elif stops:
+                self._recorder.request_stop(what)

@@ -8,8 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..config.batch import global_batch, padded, steps_per_epoch
+from ..config.catalog import is_user_reference
+from ..config.mirror import is_bucket
 from ..config.model_options import MODEL_OPTIONS
+from ..config.user_code import reference_problem, references_of
+from ..data.function_record import function_record_of, noted_outputs
 from ..findings import Finding, Severity, most_severe_first
+from ..mirror.check import mirror_problem
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -21,6 +26,7 @@ _MOVING = ("rotation", "translation", "zoom")
 """Augmentations whose Keras layers make a TPU read each image a thousand times."""
 
 _FEW_STEPS = 10  # with fewer steps per epoch, starting and ending an epoch takes longer than its steps
+_NUMBER_LOSSES = ("mean_squared_error", "mean_absolute_error", "huber")
 _SIZES = {
     "cnn": ("filters", "hidden"),
     "vgg": ("filters", "hidden"),
@@ -90,6 +96,34 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
         yield Finding(Severity.INFO, text, key="optimizer.scale_with_replicas")
 
 
+def own_findings(config: RunConfig) -> Iterator[Finding]:
+    """Say what a custom model's outputs mean for the loss, and whether labels seen before fit the loss."""
+    for key, reference in references_of(config):
+        if problem := reference_problem(reference):
+            yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)
+    if is_user_reference(config.model) and config.probabilities_by and config.outputs != "probabilities":
+        given = config.outputs if config.outputs == "logits" else noted_outputs(config)
+        if given == "logits":
+            text = f"The model gives logits: {config.loss} is computed with from_logits=True."
+        elif given is None:
+            text = f"Whether {config.model} gives probabilities or logits is found out when it is built."
+        if given != "probabilities":
+            yield Finding(Severity.INFO, text, key="outputs")
+    if is_user_reference(config.dataset) and (seen := function_record_of(config)) is not None:
+        is_sparse = config.effective_loss == "sparse_categorical_crossentropy"
+        if is_sparse and seen.whole_labels is False:
+            text = (
+                f"{config.dataset} returned decimal numbers as labels when it was last called here, on {seen.day}, but "
+                f"{config.loss} needs class numbers. To predict numbers, set loss=mean_squared_error and "
+                "metrics=mean_absolute_error."
+            )
+            yield Finding(Severity.WARNING, text, key="loss")
+    compared = [name for name in config.metrics if "accuracy" in name]
+    if compared and config.loss in _NUMBER_LOSSES:
+        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
+        yield Finding(Severity.WARNING, text, key="metrics")
+
+
 def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:
     """Say how many epochs fit into a time budget.
 
@@ -109,6 +143,16 @@ def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Fi
         text = f"About {fitting:,} of {config.epochs:,} epochs fit into {budget}; the run then stops and is saved."
         return Finding(Severity.WARNING, text, key="budget")
     return Finding(Severity.INFO, text, key="budget")
+
+
+def mirror_findings(config: RunConfig) -> Iterator[Finding]:
+    """Say whether the mirror can be written; a bucket is only known once the run reaches it."""
+    if problem := mirror_problem(config.mirror):
+        text = f"The mirror {config.mirror} cannot be written: {problem}. The run would train and keep trying."
+        yield Finding(Severity.WARNING, text, key="mirror")
+    elif is_bucket(config.mirror):
+        text = f"{config.mirror} is written for the first time when the run starts; the run reports whether that works."
+        yield Finding(Severity.INFO, text, key="mirror")
 
 
 def _placement_findings(config: RunConfig) -> Iterator[Finding]:

@@ -19,10 +19,11 @@ from ..data.input_speed import input_speed_of
 from ..data.survey.survey import survey
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.devices import CHIPS
+from ..machine.install import JAX_ON_TPU, install_line
 from ..machine.resources import usable_cores
 from ..runs.run_history import past_run_like
 from ..storage.paths import user_path
-from .advice import batch_findings, budget_finding, scaling_findings
+from .advice import batch_findings, budget_finding, mirror_findings, own_findings, scaling_findings
 from .example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -85,11 +86,14 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     if (found := survey(config)) is not None:
         advice += _file_advice(config, found)
     advice += scaling_findings(config, replicas)
+    advice += own_findings(config)
     took = past_run_like(config, backend_choice.backend, _asked_for(accelerator))
     if budget := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
         advice.append(
             budget_finding(config, budget, took.epochs(budget, steps, config.batch_size) if took and steps else None)
         )
+    if config.mirror:
+        advice += mirror_findings(config)
     return Plan(
         accelerator=accelerator,
         replicas=replicas,
@@ -144,7 +148,7 @@ def _accelerator(
         if hardware.tpu and requested.kind is AcceleratorKind.AUTO:
             text = (
                 f"The TPU ({hardware.tpu}) is not used: neither JAX's TPU packages nor tensorflow-tpu are installed. "
-                "To use it, run `pip install 'tpu-console[tpu]'`."
+                f"To use it: {install_line(JAX_ON_TPU)}"
             )
             refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
         name = "CPU" if requested.kind is AcceleratorKind.CPU else "CPU (auto: no GPU found)"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ..config.batch import global_batch, steps_per_epoch
 from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
+from .loops import executions, repeated_flops
 from .result import Bound
 from .traffic import exchanged_bytes, hbm_bytes
 
@@ -47,9 +48,15 @@ def bound_of(
 ) -> Bound:
     """Return the bound of a compiled step, from its operations and bytes on one device as the compiler counts them.
 
+    The compiler counts the body of a loop once; here it counts as often as the loop goes round, if that is known.
     `bytes_accessed` includes fast memory; `exchanged` bytes go to other devices, or are read from the program if None.
     """
-    moved = min(bytes_accessed, hbm_bytes(hlo_text)) if bytes_accessed > 0 else hbm_bytes(hlo_text)
+    found, computations = executions(hlo_text)
+    repeated = repeated_flops(found, computations)
+    flops += repeated
+    moved = hbm_bytes(hlo_text)
+    if bytes_accessed > 0 and not repeated:
+        moved = min(bytes_accessed, moved)
     exchanged = exchanged_bytes(hlo_text, topology.devices) if exchanged is None else exchanged
     seconds = {
         "compute": flops / topology.peak_flops,
@@ -71,6 +78,7 @@ def bound_of(
         images_per_s=global_batch(config.batch_size, topology.devices) / step_s,
         epoch_s=epoch_s,
         run_s=run_s,
+        is_partial=found.has_unknown_loops,
     )
 
 

@@ -17,6 +17,7 @@ from ..config.batch import global_batch
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
+from ..models.outputs import logits_activation
 from ..planning.example_count import train_examples_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
         ConsoleError: The model does not fit the examples, or the user's function failed.
         Exception: Anything that custom layers raise.
     """
-    keras.config.set_dtype_policy(config.precision)
     settings = _without_weights(config)
     with _no_downloads():
         model = _built(settings, batch) if _IS_TENSORFLOW else _built_from_shapes(settings, batch)
@@ -47,13 +47,26 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
         unfreeze(model, config)
     examples = train_examples_of(config)
     steps = examples // global_batch(config.batch_size, devices) if examples else _ANY_STEPS
-    compile_model(model, phase.config, batch.signature, devices, max(1, steps))
+    activation = logits_activation(model, config)
+    compile_model(model, phase.config, batch.signature, devices, max(1, steps), activation=activation)
     x, y, *weights = specification(batch, global_batch(config.batch_size, devices))
     with abstract():
         build_from_shapes(model, (x, y, *weights))
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
     return model
+
+
+def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:
+    """Return the names of the layers that the configuration's augmentation put at the start of a built model."""
+    options = config.augmentation
+    if not options.is_active or options.placement != "model":
+        return frozenset()
+    from ..input.augmentation.placement import augmentation_layers
+
+    count = len(augmentation_layers(options, 1.0, config.seed))
+    layers = [layer.name for layer in model.layers if not isinstance(layer, keras.layers.InputLayer)]
+    return frozenset(layers[:count])
 
 
 def abstract() -> contextlib.AbstractContextManager[Any]:
@@ -78,14 +91,16 @@ def specification(batch: Batch, size: int, sharding: Any = None, *, is_training:
 
 
 def _built_from_shapes(config: RunConfig, batch: Batch) -> Any:
-    try:
-        with abstract():
-            return _built(config, batch)
-    except Exception:  # noqa: BLE001  layers that create values fail in many ways
+    # Layers that create values fail in many ways. The second try is outside the handler, so that its errors do not
+    # carry those of the first.
+    with contextlib.suppress(Exception), abstract():
         return _built(config, batch)
+    return _built(config, batch)
 
 
 def _built(config: RunConfig, batch: Batch) -> Any:
+    keras.utils.clear_session(free_memory=False)  # so that layers get the names that they have in the run
+    keras.config.set_dtype_policy(config.precision)
     model = build_model(config, batch.signature)
     options = config.augmentation
     # On a TPU `auto` means the pipeline.

@@ -7,7 +7,7 @@ a verdict is found without loading a framework.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from ..data.places import locate
 from ..data.survey.survey import survey
 from ..machine.sources import installed_versions
 from ..planning.example_count import train_examples_of
+from ..sanitize import printable_values
 from ..storage.keyed_store import KeyedStore, key_of
 from ..storage.paths import cache_folder
 from .result import Outcome, Verdict
@@ -34,7 +35,16 @@ _ELSEWHERE = {"name", "accelerator", "backend", "hosts", "early_stopping", "chec
 _OWN_SOURCES = ("preflight", "models")
 _MOST_NEIGHBOURS = 200
 
-_VERDICTS = KeyedStore[Verdict]("preflight.json", Verdict, cache_folder)
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A verdict as it is kept, with a digest: whatever changed it afterwards, a damaged one is not used."""
+
+    verdict: Verdict
+    digest: str
+
+
+_VERDICTS = KeyedStore[_Entry]("preflight.json", _Entry, cache_folder)
 
 
 @cache
@@ -49,15 +59,20 @@ def cached_verdict(config: RunConfig, tpu: str, *, search: bool = False) -> Verd
     With `search` it must include the largest batch; without, one that includes it counts too.
     """
     for searched in (True, False) if not search else (True,):
-        if (verdict := _VERDICTS.get(_key(config, tpu, search=searched))) is not None:
-            return replace(verdict, is_remembered=True)
+        entry = _VERDICTS.get(_key(config, tpu, search=searched))
+        if entry is not None and entry.digest == _digest(entry.verdict):
+            return replace(entry.verdict, is_remembered=True)
     return None
 
 
 def save_verdict(config: RunConfig, verdict: Verdict, *, search: bool = False) -> None:
     """Save a verdict, unless its outcome is unknown; `search` says whether the largest batch was searched."""
     if verdict.outcome is not Outcome.UNKNOWN:
-        _VERDICTS.put(_key(config, verdict.tpu, search=search), verdict)
+        _VERDICTS.put(_key(config, verdict.tpu, search=search), _Entry(verdict, _digest(verdict)))
+
+
+def _digest(verdict: Verdict) -> str:
+    return key_of(printable_values(verdict.as_dict(), keeps_lines=True))  # as the store reads texts back
 
 
 def _key(config: RunConfig, tpu: str, *, search: bool) -> str:

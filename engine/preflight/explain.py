@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _CALLED = re.compile(r"Exception encountered when calling (?:layer ')?([\w.]+?)(?:'|\.call\(\))")
+_OWN_LINE = re.compile(r"(File .+, line \d+): (.*)")
+_LONGEST_LINE = 120
 _CHANGES_SIZE = re.compile(r"^random_?(height|width)", re.IGNORECASE)
 _NO_KERNEL = re.compile(r"unsupported operations.* on XLA_\w+: (\w+) \(.*?\{\{node ([^}]+)\}\}", re.DOTALL)
 _TENSORFLOW_LAYERS = ("TFSMLayer", "KerasLayer", "TorchModuleWrapper")
@@ -32,6 +34,7 @@ class _Kind:
     says: re.Pattern[str]  # pattern of an exception's class or message
     text: str  # what is wrong, after the layer's name
     remedy: str
+    key: str = ""  # the setting that may help instead
 
 
 _KINDS = (
@@ -50,13 +53,32 @@ _KINDS = (
         "Store it in a weight of the layer: self.add_weight(..., trainable=False) and assign().",
     ),
     _Kind(
+        re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced"),
+        "makes a Python decision (if, while, and, or, not) on the values of a batch, which are unknown when the step "
+        "is compiled",
+        "Write keras.ops.where(condition, a, b), or keras.ops.cond for whole branches and keras.ops.while_loop.",
+    ),
+    _Kind(
+        re.compile(r"TracerArrayConversionError|has no attribute '?numpy\b|has no attribute '?tolist\b"),
+        "gives the values of a batch to NumPy, and they are unknown when the step is compiled",
+        "Use the function of keras.ops instead, such as keras.ops.sort for np.sort.",
+    ),
+    _Kind(
         re.compile(
-            r"TracerBoolConversionError|TracerArrayConversionError|TracerIntegerConversionError|ConcretizationTypeError|"
-            r"Attempted boolean conversion of traced",
+            r"InconclusiveDimensionOperation|dynamic_dimension|(?:NoneType|Tracer)\S* .*cannot be interpreted as an"
         ),
-        "uses Python or NumPy on the values of a batch, which are unknown when the step is compiled",
-        "Use keras.ops: keras.ops.where or keras.ops.cond instead of if, and no float(), int(), numpy or print on a "
-        "tensor.",
+        "uses the batch size as a Python number, and it is unknown while the layer is built",
+        "Do it for the whole batch with keras.ops, or use keras.ops.vectorized_map or keras.ops.scan instead of a "
+        "loop; -1 stands for the batch size in keras.ops.reshape.",
+    ),
+    _Kind(
+        re.compile(
+            r"TracerIntegerConversionError|ConcretizationTypeError|"
+            r"(?:float|int|bool)\(\) argument must be .*(?:KerasTensor|Tracer)",
+        ),
+        "turns the values of a batch into Python numbers, and they are unknown when the step is compiled",
+        "Keep them as tensors: no float(), int(), item() or print; use keras.ops on the tensor itself, and "
+        "keras.ops.while_loop instead of range().",
     ),
     _Kind(
         re.compile(
@@ -71,7 +93,8 @@ _KINDS = (
 _TENSORFLOW = _Kind(
     re.compile(r"$^"),
     "calls TensorFlow, and on a TPU the model runs on JAX",
-    "Write it with keras.ops instead of tf, or train with backend=tensorflow on a TPU VM that has tensorflow-tpu.",
+    "Write it with keras.ops instead of tf.",
+    key="backend",
 )
 
 
@@ -95,9 +118,9 @@ def explain_refusal(error: Exception, model: Any) -> tuple[str, tuple[Finding, .
     name = str(getattr(layer, "name", "") or "")
     if kind is None:
         return _unknown(error, chain, layer, name)
-    where = next((line for line in map(own_line, reversed(chain)) if line), "")
     text = f"{_subject(layer)} {kind.text}."
-    return text, (Finding(Severity.ERROR, f"{text} {where}.".replace(" .", "") if where else text, name, kind.remedy),)
+    whole = f"{text} {_where(chain)}".strip()
+    return text, (Finding(Severity.ERROR, whole, name, kind.remedy, kind.key),)
 
 
 def changing_shapes(model: Any) -> tuple[Finding, ...]:
@@ -188,17 +211,25 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
     """Pass on what was raised, with the layer if it is known."""
     known = next((one for one in chain if isinstance(one, ConsoleError)), None)
     if known is not None and layer is None:
-        return known.what, (Finding(Severity.ERROR, f"{known.what} {known.why}".strip(), remedy=known.remedy),)
+        text = f"{known.what} {known.why}".strip()
+        return text, (Finding(Severity.ERROR, text, remedy=known.remedy),)
     first = chain[-1]
     words = one_line(first) or type(first).__name__
     if type(error).__name__ in {"JaxRuntimeError", "XlaRuntimeError"}:
         text = f"The TPU compiler refused the step: {words}"
     else:
         text = f"{_subject(layer)} raised {type(first).__name__}: {words}"
-    where = own_line(first)
+    where = _where(chain)
     remedy = "Fix it there and try again." if where else ""
     whole = f"{text.rstrip('.')}. {where}" if where else text
     return text, (Finding(Severity.ERROR, whole, name, remedy),)
+
+
+def _where(chain: list[BaseException]) -> str:
+    """Quote the line of the user's code where it began; empty if there is none."""
+    line = next((line for line in map(own_line, reversed(chain)) if line), "")
+    found = _OWN_LINE.fullmatch(line)
+    return f"{found[1]}: `{found[2][:_LONGEST_LINE]}`." if found else line
 
 
 def _subject(layer: Any) -> str:

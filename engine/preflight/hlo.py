@@ -15,33 +15,32 @@ from typing import TYPE_CHECKING, Any
 from ..findings import Finding, Severity, most_severe_first
 from ..storage.disk_space import size_text
 from .layers import all_layers, count, products, shapes_of
-from .traffic import STILL, arrays_in, read_program
+from .program import read_program
+from .traffic import moves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .traffic import Instruction
-
-_TILE = 4096  # bytes of a tile of 8 × 128 numbers, the least that a gather reads per slice
-_LANES = 128
+    from .program import Instruction
 
 _FAR_MORE = 30.0  # how many times its layer's data an operation must move to be reported
 _LARGE_SHARE, _LARGE = 0.1, 50e6  # the least share of all bytes, and the least bytes, to report
 _FORMATTING_SHARE = 0.25
 
 _SCOPE = re.compile(r'op_name="([^"]*)"')
-_CALLS = re.compile(r"calls=%?([\w.-]+)")
-_ENTERED = re.compile(
-    r"(?:body|to_apply|true_computation|false_computation)=%?([\w.-]+)|branch_computations=\{([^}]*)\}"
-)
-_TIMES = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _SHAPE = re.compile(r"\[([\d,]*)\](?:\{(\d+))?")
-_SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
 _TARGET = re.compile(r'custom_call_target="([^"]*)"')
 _TO_HOST = re.compile(r"callback|host", re.IGNORECASE)
 
-_STILL = STILL | {"iota"}
 _FORMATTING = ("copy", "transpose", "reshape")
+_MANY_SINGLES = 100_000  # the least numbers gathered one by one to report
+_AUGMENTATIONS = {
+    "RandomRotation": "rotation",
+    "RandomTranslation": "translation",
+    "RandomZoom": "zoom",
+    "RandomCrop": "crop",
+}
+"""Keras's layers that gather single numbers, and what replaces each in the configuration."""
 
 
 @dataclass(slots=True)
@@ -50,70 +49,41 @@ class Moved:
 
     by_layer: Counter[str] = field(default_factory=Counter)  # bytes of all operations
     formatting: Counter[str] = field(default_factory=Counter)  # bytes of operations that only change the layout of data
+    singles: Counter[str] = field(default_factory=Counter)  # numbers that are gathered one by one
     host: Counter[str] = field(default_factory=Counter)  # operations that involve the host
 
 
-def program_findings(hlo_text: str, model: Any) -> tuple[Finding, ...]:
-    """Return what to know about the optimised program of a training step, the most severe first."""
+def program_findings(hlo_text: str, model: Any, given: frozenset[str] = frozenset()) -> tuple[Finding, ...]:
+    """Return what to know about the optimised program of a training step, the most severe first.
+
+    `given` names the layers that come from the configuration's augmentation and not from the model itself.
+    """
     layers = {layer.name: layer for layer in all_layers(model)}
-    moved, entry = moved_by(hlo_text, frozenset(layers))
+    moved = moved_by(hlo_text, frozenset(layers))
     total = sum(moved.by_layer.values())
+    entry, computations = read_program(hlo_text)
     found = [
         *_of_host(moved, layers),
-        *_of_bytes(moved, layers, total, _batch(entry, model)),
+        *_of_singles(moved, layers, given),
+        *_of_bytes(moved, layers, total, _batch(computations.get(entry, []), model)),
         *_of_formatting(moved, layers, total),
     ]
     return most_severe_first(found)
 
 
-def moved_by(hlo_text: str, names: frozenset[str]) -> tuple[Moved, list[Instruction]]:
-    """Return the bytes that a step moves by layer, about as the compiler counts them, and its entry computation."""
-    entry, computations = read_program(hlo_text)
+def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
+    """Return what a step moves by layer; the sum is the total of `traffic.hbm_bytes`."""
     moved = Moved()
-    _add(moved, entry, computations, names, 1)
-    return moved, computations.get(entry, [])
-
-
-def _add(
-    moved: Moved, name: str, computations: dict[str, list[Instruction]], layers: frozenset[str], times: int
-) -> None:
-    """Add the bytes that a computation moves, and those it calls."""
-    sizes: dict[str, float] = {}
-    for one in computations.get(name, ()):
-        sizes[one.name] = sum(array.size for array in arrays_in(one.result))
-        if one.operation in {"while", "conditional", "call"}:
-            trips = int(found[1]) if (found := _TIMES.search(one.rest)) else 1
-            for single, several in _ENTERED.findall(one.rest):
-                for inner in [single] if single else several.split(","):
-                    _add(moved, inner.strip(" %"), computations, layers, times * trips)
-            continue
-        if one.operation in _STILL or one.operation.endswith("-done"):
-            continue
-        layer = _layer(one.rest, layers)
+    for move in moves(hlo_text):
+        one = move.instruction
+        layer = _layer(one.rest, names)
         if _calls_host(one):
             moved.host[layer] += 1
-        size = times * (sizes[one.name] + sum(sizes.get(operand, 0.0) for operand in one.operands))
-        size += times * _gathered(one, computations)
-        moved.by_layer[layer] += int(size)
+        moved.by_layer[layer] += int(move.size)
+        moved.singles[layer] += int(move.singles)
         if one.operation in _FORMATTING or (one.operation == "fusion" and one.name.startswith(_FORMATTING)):
-            moved.formatting[layer] += int(size)
-
-
-def _gathered(one: Instruction, computations: dict[str, list[Instruction]]) -> float:
-    """Return the bytes that gathers read: at least a tile per slice, padding included."""
-    called = _CALLS.search(one.rest) if one.operation == "fusion" else None
-    inside = computations.get(called[1], []) if called else [one]
-    total = 0.0
-    for gather in inside:
-        slices, shape = _SLICES.search(gather.rest), _SHAPE.search(gather.result)
-        if gather.operation != "gather" or slices is None or shape is None:
-            continue
-        sides = [int(side) for side in shape[1].split(",") if side]
-        innermost = int(shape[2] or len(sides) - 1)
-        numbers = math.prod(-(-side // _LANES) * _LANES if at == innermost else side for at, side in enumerate(sides))
-        taken = [int(side) for side in slices[1].split(",") if side]
-        total += numbers / max(1, math.prod(taken)) * -(-taken[-1] // _LANES) * _TILE if taken else 0.0
-    return total
+            moved.formatting[layer] += int(move.size)
+    return moved
 
 
 def _calls_host(one: Instruction) -> bool:
@@ -167,14 +137,34 @@ def _of_bytes(moved: Moved, layers: dict[str, Any], total: float, batch: int) ->
         needed = _needed(layers[name], batch)
         if size < _FAR_MORE * needed:
             continue
-        kind = type(layers[name]).__name__
         text = (
-            f"The layer '{name}' ({kind}) moves {size_text(size)} per step on each device, {size / total:.0%} of the "
-            f"whole step; its data is {size_text(needed)}."
+            f"The layer '{name}' ({type(layers[name]).__name__}) moves {size_text(size)} per step in each "
+            f"device's memory, {size / total:.0%} of the whole step; its data is {size_text(needed)}."
         )
-        if kind.startswith(("Random", "AutoContrast", "RandAugment", "AugMix", "CutMix", "MixUp")):
+        remedy = "Gather whole rows instead of single numbers, or do it in the input pipeline."
+        yield Finding(Severity.WARNING, text, name, remedy)
+
+
+def _of_singles(moved: Moved, layers: dict[str, Any], given: frozenset[str]) -> Iterator[Finding]:
+    """Report gathers of single numbers, which a TPU does one after the other."""
+    for name, singles in moved.singles.most_common():
+        if singles < _MANY_SINGLES:
+            break
+        subject = f"The layer '{name}' ({type(layers[name]).__name__})" if name in layers else "The step"
+        text = (
+            f"{subject} reads {singles:,} numbers one by one in every step on each device, which a TPU is slow at: "
+            "expect much more than the best case."
+        )
+        key = "" if name not in layers else _AUGMENTATIONS.get(type(layers[name]).__name__, "")
+        if name in given:
             remedy = "Move the augmentation to the pipeline: augmentation.placement=pipeline"
             yield Finding(Severity.WARNING, text, name, remedy, "augmentation.placement")
+        elif key:
+            remedy = (
+                f"Remove the layer from the model and set augmentation.{key} instead: the input pipeline then does it, "
+                "on the host."
+            )
+            yield Finding(Severity.WARNING, text, name, remedy, f"augmentation.{key}")
         else:
             remedy = "Gather whole rows instead of single numbers, or do it in the input pipeline."
             yield Finding(Severity.WARNING, text, name, remedy)

@@ -56,6 +56,7 @@ class Bound:
     images_per_s: float  # examples per second over all devices at that pace
     epoch_s: float | None = None  # seconds per epoch; None if its length is unknown
     run_s: float | None = None  # seconds of the whole run, without compiling and validating; None likewise
+    is_partial: bool = False  # whether a loop's number of rounds is unknown, so that it was counted once
 
 
 @dataclass(frozen=True, slots=True)

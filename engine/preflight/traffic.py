@@ -1,21 +1,26 @@
-"""Reads from a compiled program what it moves over the interconnect, and in and out of HBM.
-
-The text is the compiler's optimised HLO for one device: every device runs the same. Shapes are written as
-``f32[128,64]{1,0:T(8,128)S(1)}``; ``S(1)`` means that the array is in the chip's own fast memory instead of HBM.
-"""
+"""Adds up what a compiled program moves over the interconnect, and in and out of HBM."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-_SHAPE = re.compile(r"\b(?:(pred)|bf(16)|c(64|128)|[fsu](\d+)\w*)\[([\d,]*)\](\{[^{}]*\})?")
-_COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
-_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.-]+) = (.+?) ([a-z][a-z0-9-]*)\((.*)$")
-_OPERANDS = re.compile(r"%([\w.-]+)")
-_END = re.compile(r"\)(?:,|$)")
+from ..config.batch import padded
+from .loops import executions
+from .program import STILL, arrays_in, called_computations, dimensions_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from .program import Instruction
+
 _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
+_SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
+LANES = 128  # numbers side by side in a tile
+_CONTROL = {"while", "conditional", "call"}  # what they move is in the computations that they call
+_SLICING = {"dynamic-slice", "slice"}
 
 # Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n.
 _EXCHANGES = {
@@ -28,56 +33,15 @@ _EXCHANGES = {
     "collective-permute": 1.0,
     "collective-permute-start": 1.0,
 }
-# Operations that move nothing: names of parts, and ends of what was counted at its start.
-STILL = frozenset(("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id"))
 
 
 @dataclass(frozen=True, slots=True)
-class Array:
-    """One array of a program."""
+class Move:
+    """What one instruction moves in a step, in all rounds of the loops around it."""
 
-    size: float  # its bytes, without padding
-    is_in_hbm: bool  # whether it is in HBM instead of the chip's fast memory
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction:
-    """One line of a program: ``name = result operation(rest``."""
-
-    name: str
-    result: str
-    operation: str
-    rest: str
-
-    @property
-    def operands(self) -> set[str]:
-        """The names of the instructions whose results it reads."""
-        return set(_OPERANDS.findall(_END.split(self.rest, maxsplit=1)[0]))
-
-
-def read_program(hlo_text: str) -> tuple[str, dict[str, list[Instruction]]]:
-    """Split a program into its computations; return the name of the entry computation, and all of them."""
-    computations: dict[str, list[Instruction]] = {}
-    entry, current = "", ""
-    for line in hlo_text.splitlines():
-        if line[:1] not in {" ", "}"}:
-            if begins := _COMPUTATION.match(line):
-                current = begins[2]
-                computations[current] = []
-                entry = current if begins[1] else entry
-        elif current and (match := _INSTRUCTION.match(line)):
-            computations[current].append(Instruction(*match.groups()))
-    return entry, computations
-
-
-def arrays_in(text: str) -> list[Array]:
-    """Return the arrays whose shapes a text names, such as the type of an instruction's result."""
-    found = []
-    for is_bool, bfloat, complex_bits, bits, sides, layout in _SHAPE.findall(text):
-        width = 8 if is_bool else int(bfloat or complex_bits or bits)
-        count = math.prod(int(side) for side in sides.split(",") if side)
-        found.append(Array(count * width / 8, "S(" not in layout))
-    return found
+    instruction: Instruction
+    size: float  # bytes read from HBM and written to it
+    singles: float  # numbers that are gathered one by one, from HBM or fast memory
 
 
 def exchanged_bytes(hlo_text: str, devices: int) -> float:
@@ -86,7 +50,8 @@ def exchanged_bytes(hlo_text: str, devices: int) -> float:
         return 0.0
     total = 0.0
     chains: set[tuple[str, ...]] = set()
-    for one in (one for computation in read_program(hlo_text)[1].values() for one in computation):
+    found, computations = executions(hlo_text)
+    for times, one in ((found.times.get(name, 1), one) for name, inside in computations.items() for one in inside):
         if one.operation not in _EXCHANGES:
             continue
         # An exchange in the background is written once for its start, each of its steps and its end.
@@ -99,29 +64,91 @@ def exchanged_bytes(hlo_text: str, devices: int) -> float:
         names_both = one.operation in {"all-gather-start", "collective-permute-start"}
         size = max(sizes, default=0.0) if names_both else sum(sizes)
         whole = size * devices if one.operation == "reduce-scatter" else size
-        total += _EXCHANGES[one.operation] * whole * (devices - 1) / devices
+        total += times * _EXCHANGES[one.operation] * whole * (devices - 1) / devices
     return total
 
 
 def hbm_bytes(hlo_text: str) -> float:
-    """Return the bytes that the entry of a program reads from HBM and writes to it, if each array is moved once.
+    """Return the bytes that a program reads from HBM and writes to it, if each operation moves its arrays once.
 
     The compiler's own "bytes accessed" also counts what stays in the chip's fast memory, which is most of a small
-    model; loops are counted as if they went round once.
+    model, and counts loops as if they went round once.
     """
-    known: dict[str, float] = {}
+    return sum(move.size for move in moves(hlo_text))
+
+
+def moves(hlo_text: str) -> Iterator[Move]:
+    """Yield what each instruction moves, outside of fusions: what happens inside of them stays in the chip."""
+    found, computations = executions(hlo_text)
+    for name in found.control:
+        times, known = found.times.get(name, 1), dict[str, float]()
+        for one in computations.get(name, ()):
+            known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
+            if one.operation in STILL | _CONTROL or one.operation.endswith("-done"):
+                continue
+            inside = [part for called in called_computations(one) for part in computations.get(called, ())]
+            inside = inside if one.operation == "fusion" else [one]
+            places = {of: at for at, of in enumerate(one.ordered_operands) if known.get(of)}
+            read = sum(_read(at, one, known[of], inside) for of, at in places.items())
+            written = known[one.name]
+            if one.operation in {"slice-start", "dynamic-slice-start"}:
+                # Its result repeats the array that it reads a part of, before that part.
+                part = arrays_in(one.result)[-2]
+                read, written = min(read, part.size), part.size * part.is_in_hbm
+            elif one.operation.endswith("-start"):
+                # Its result repeats what it was given: what it writes is the rest.
+                written = max(0.0, written - read)
+            elif updates := [part for part in inside if part.operation == "dynamic-update-slice"]:
+                written = min(written, sum(_update_bytes(part, inside) for part in updates))
+            yield Move(one, times * (read + written), times * sum(map(_single_numbers, inside)))
+
+
+def _read(at: int, one: Instruction, size: float, inside: Sequence[Instruction]) -> float:
+    """Return the bytes read of an operand: less than all of it if only parts are sliced, gathered or replaced."""
+    names = {part.name for part in inside if part.operation == "parameter" and part.rest.startswith(f"{at})")}
+    if one.operation != "fusion":
+        names = {one.ordered_operands[at]}
     total = 0.0
-    entry, computations = read_program(hlo_text)
-    for one in computations.get(entry, ()):
-        known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
-        if one.operation in STILL or one.operation.endswith("-done"):
+    for part in inside:
+        operands = part.ordered_operands
+        if part.operation == "parameter" or not names & set(operands):
             continue
-        read = sum(known.get(operand, 0.0) for operand in one.operands)
-        if one.operation in {"while", "conditional", "call"}:
-            total += read
-        elif one.operation.endswith("-start"):
-            # Its result repeats what it was given: what it writes is the rest.
-            total += read + max(0.0, known[one.name] - read)
-        else:
-            total += read + known[one.name]
-    return total
+        if part.operation == "bitcast":
+            names.add(part.name)
+            continue
+        is_part = operands[0] in names and not names & set(operands[1:])
+        if is_part and part.operation in _SLICING:
+            total += sum(array.size for array in arrays_in(part.result))
+        elif is_part and part.operation == "gather":
+            total += _gathered_bytes(part)
+        elif not (is_part and part.operation == "dynamic-update-slice"):
+            return size
+    return min(size, total)
+
+
+def _update_bytes(update: Instruction, inside: Sequence[Instruction]) -> float:
+    """Return the bytes that replace a part of an array."""
+    new = next((part for part in inside if part.name == update.ordered_operands[1]), update)
+    return sum(array.size for array in arrays_in(new.result))
+
+
+def _slices(gather: Instruction) -> tuple[float, list[int]]:
+    """Return how many slices a gather reads, and the sides of each."""
+    found = _SLICES.search(gather.rest)
+    sides = [int(side) for side in found[1].split(",") if side] if found else []
+    return math.prod(dimensions_in(gather.result)) / max(1, math.prod(sides)), sides
+
+
+def _gathered_bytes(gather: Instruction) -> float:
+    """Return the bytes that a gather reads: whole rows of 128 numbers, the width of a tile."""
+    count, sides = _slices(gather)
+    array = next(iter(arrays_in(gather.result)), None)
+    if array is None or not sides or not count:
+        return 0.0
+    item = array.size / (count * math.prod(sides))
+    return count * math.prod(sides[:-1]) * padded(sides[-1], LANES) * item
+
+
+def _single_numbers(one: Instruction) -> float:
+    count, sides = _slices(one) if one.operation == "gather" else (0.0, [])
+    return count if sides and math.prod(sides) == 1 else 0.0

@@ -13,7 +13,7 @@ from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
 from ..planning.example_count import train_examples_of
 from .bound import bound_of, host_pace
-from .build import build
+from .build import augmentation_names, build
 from .cache import versions
 from .compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
 from .compile_memory import shortage
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _INTERNAL_ERROR = "RET_CHECK failure"
 """How XLA reports a failed check of its own, such as jaxlib's when it reads a program from libtpu."""
 
+_COMPILER_ERRORS = ("JaxRuntimeError", "XlaRuntimeError", "InvalidArgumentError")
+
 
 @dataclass(frozen=True, slots=True)
 class _Subject:
@@ -51,7 +53,7 @@ class _Subject:
 
 
 class _RefusedError(Exception):
-    """The model, as far as it was built, cannot be built, traced or compiled."""
+    """The model cannot be built, traced or compiled; `model` is None if it could not even be built."""
 
     def __init__(self, step: str, cause: Exception, model: Any = None) -> None:
         super().__init__(step)
@@ -97,7 +99,7 @@ def _started(config: RunConfig, topology: Topology) -> Compiler:
         raise ConsoleError(
             f"The TPU compiler does not know {topology.name} or cannot be started.",
             why=one_line(error, 300),
-            remedy="Install newer versions: pip install -U 'jax[tpu]'",
+            remedy="A newer JAX may know it. Try one in a separate environment: pip install 'jax[tpu]'",
         ) from error
 
 
@@ -132,8 +134,14 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         program.hlo_text,
         subject.compiler.exchanged(subject.model),
     )
-    findings = [*_assumptions(subject), *program_findings(program.hlo_text, subject.model)]
-    if not config.takes_tensorflow:
+    given = augmentation_names(subject.model, config)
+    findings = [*_assumptions(subject), *program_findings(program.hlo_text, subject.model, given)]
+    if bound.is_partial:
+        text = (
+            "A loop of the model ends at a value, so it counts once: the operations and times are the least possible."
+        )
+        findings.append(Finding(Severity.INFO, text))
+    if not config.takes_tensorflow and not any(one.severity is Severity.WARNING for one in findings):
         findings += host_pace(bound)
     verdict = replace(
         empty,
@@ -200,11 +208,6 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
     cause = refusal.cause
     traceback.print_exception(cause, file=sys.stderr)
     says = one_line(cause, 2000)
-    if isinstance(cause, ConsoleError):
-        finding = Finding(Severity.ERROR, cause.what, remedy=cause.remedy)
-        return replace(
-            empty, outcome=Outcome.DOES_NOT_COMPILE, reason=f"{cause.what} {cause.why}".strip(), findings=(finding,)
-        )
     if _INTERNAL_ERROR in says:
         of = " and ".join(f"{name} {versions()[name]}" for name in ("jaxlib", "libtpu") if name in versions())
         reason = f"Internal error in the compiler ({of}); it says nothing about the model."
@@ -212,7 +215,9 @@ def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
         return replace(empty, reason=reason, findings=(finding,), compiler_says=says)
     reason, findings = explain_refusal(cause, refusal.model)
     text = reason or f"{refusal.step} cannot be compiled: {one_line(cause, 300)}"
-    return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=text, findings=tuple(findings), compiler_says=says)
+    # What Python code raised while it was traced is explained above: only the compiler's own words say more.
+    words = says if type(cause).__name__.endswith(_COMPILER_ERRORS) else ""
+    return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=text, findings=tuple(findings), compiler_says=words)
 
 
 def _assumptions(subject: _Subject) -> list[Finding]:

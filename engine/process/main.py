@@ -73,7 +73,7 @@ def main(arguments: list[str]) -> int:
     if engine.is_alive() and not journal.has_ended:
         what = f"{ended_by[0]} ended the run before it could be saved."
         remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
-        journal.write(RunFailed(what, "", remedy, run.log.name))
+        journal.write(engine.stop_token.ending or RunFailed(what, "", remedy, run.log.name))
     journal.close()
     return OK if engine.succeeded else FAILED
 

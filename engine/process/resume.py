@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from ..config.reading import load_config, with_changes
 from ..config.run_config import flat_values, to_toml
 from ..errors import ConsoleError
+from ..machine.process_identity import session
 from ..runs.checkpoint import newest_checkpoint
+from ..runs.deadline import continued, is_used_up
 from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, liveness_of
@@ -105,6 +107,8 @@ def prepare_resumption(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (
         found = newest_checkpoint(run)
         at = found[1] if found is not None else None
         _check_unfinished(run, state, at, config)
+        if "budget" not in dict(changes):
+            _check_budget(run, state, config)
         return Resumption(
             run,
             config,
@@ -159,6 +163,17 @@ def _check_unfinished(run: RunDirectory, state: RunState, at: Header | None, con
         )
     if at is None:
         raise ConsoleError(f"{run.run_id} has finished and has no checkpoint.", remedy="Start a new run.")
+
+
+def _check_budget(run: RunDirectory, state: RunState, config: RunConfig) -> None:
+    """Refuse to go on with a budget that was used up in this session."""
+    budget = continued(state.budget, config.budget, session())
+    if budget is not None and is_used_up(budget, time.time()):
+        at = time.strftime("%H:%M", time.localtime(budget.ends_at))
+        raise ConsoleError(
+            f"The time budget of {run.run_id} ({budget.limit}) is used up: it ends at {at}.",
+            remedy=f"Give it a new one: tpu-console resume {run.run_id} --budget {budget.limit}",
+        )
 
 
 def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from ..storage.files import open_private, open_regular, whole_file
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 KEPT = 2
 """Checkpoints that are kept: the newest, and the one before it in case the newest is damaged."""
 
-_NAME = re.compile(r"state-(\d{6,12})\.ckpt")
+_NAME = re.compile(r"state-(\d{6,12})\.ckpt", re.ASCII)
 _MAGIC = b"tpu-console checkpoint 1 "
 _LARGEST_HEADER = 64 << 20
 _PART = 1 << 22
@@ -126,6 +126,16 @@ def _bytes_of(array: NDArray[Any]) -> memoryview:
     return array.reshape(-1).view(np.uint8).data
 
 
+def promised_size(file: IO[bytes]) -> int:
+    """Return how many bytes a checkpoint has by its header, which is all that is read of the open file.
+
+    Raises:
+        DamagedCheckpointError: It has no header.
+    """
+    head = file.readline(len(_MAGIC) + 65), file.readline(_LARGEST_HEADER)
+    return sum(map(len, head)) + sum(map(_size, _header(head[1]).arrays))
+
+
 def newest_checkpoint(run: RunDirectory) -> tuple[Path, Header] | None:
     """Return the newest whole checkpoint of a run, and where it was taken; None if there is none."""
     for _, path in _files(run):
@@ -148,13 +158,18 @@ def read_checkpoint(path: Path) -> tuple[Header, dict[str, list[NDArray[Any]]]]:
     return header, groups
 
 
+def newest_first(names: Iterable[str]) -> list[tuple[int, str]]:
+    """Return the checkpoints among some file names, with their numbers."""
+    return sorted(((int(match[1]), name) for name in names if (match := _NAME.fullmatch(name))), reverse=True)
+
+
 def _files(run: RunDirectory) -> list[tuple[int, Path]]:
     """Return the checkpoints by their number, newest first."""
     try:
-        found = [(match[1], entry) for entry in run.checkpoints.iterdir() if (match := _NAME.fullmatch(entry.name))]
+        found = newest_first(entry.name for entry in run.checkpoints.iterdir())
     except OSError:
         return []
-    return sorted(((int(number), path) for number, path in found), reverse=True)
+    return [(number, run.checkpoints / name) for number, name in found]
 
 
 def _read(path: Path, *, wants_arrays: bool) -> tuple[Header, list[NDArray[Any]]]:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..config.budget import LIMITS
+from ..machine.place import find_place
+from ..machine.process_identity import session, session_began
+from ..machine.sources import this_machine
 from .events import BudgetSet, EpochEnded, Phase, PhaseStarted
 
 if TYPE_CHECKING:
@@ -28,6 +33,55 @@ def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float)
     return max(min(_LEAST_S, _LEAST_SHARE * budget_s), _SAFETY * save_s) + validation_s + 2 * step_s
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A boot of a machine or container, which ends a budget that was begun in an earlier one.
+
+    Args:
+        name: Names it; empty if unknown.
+        began: Unix time at which it began, in a notebook service with a limit; None elsewhere.
+    """
+
+    name: str = ""
+    began: float | None = None
+
+
+def this_session() -> Session:
+    """Return the session of this process."""
+    return Session(session(), session_began() if find_place(this_machine(), {}).is_notebook else None)
+
+
+def continued(earlier: BudgetSet | None, limit: str, session_name: str) -> BudgetSet | None:
+    """Return the earlier budget if it counts on in a resumed run: the same limit, in the same session."""
+    if earlier is None or not session_name or (earlier.limit, earlier.session) != (limit, session_name):
+        return None
+    return earlier
+
+
+def is_used_up(budget: BudgetSet, now: float) -> bool:
+    """Return whether a budget has too little time left to train."""
+    return now >= budget.ends_at - 2 * margin_s(budget.seconds, 0.0, 0.0, 0.0)
+
+
+def counts_from(limit: str, seconds: float, earlier: BudgetSet | None, current: Session, now: float) -> float:
+    """Return the Unix time from which a budget counts.
+
+    A limit of a service counts from the start of its session. Any other counts from the run's start, also if the run is
+    resumed in the same session; one that is used up begins again.
+
+    Args:
+        limit: The configuration's budget.
+        seconds: The same in seconds.
+        earlier: The budget before the run was resumed; None if it begins, or had none.
+        current: The session of this process.
+        now: When this process started.
+    """
+    if limit in LIMITS and current.began is not None:
+        return current.began
+    same = continued(earlier, limit, current.name)
+    return now if same is None or is_used_up(same, now) else same.ends_at - seconds
+
+
 class Deadline:
     """Measures how long a run takes to save and validate, from its events, and says when it has to stop.
 
@@ -36,13 +90,16 @@ class Deadline:
         seconds: The same in seconds.
         began: Unix time from which it counts, such as the start of the run.
         clock: Unix time in seconds.
+        session: Names the session in which it counts.
 
     Attributes:
         event: What the journal says about the budget.
     """
 
-    def __init__(self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time) -> None:
-        self.event = BudgetSet(seconds, began + seconds, budget)
+    def __init__(
+        self, budget: str, seconds: float, began: float, clock: Callable[[], float] = time.time, session: str = ""
+    ) -> None:
+        self.event = BudgetSet(seconds, began + seconds, budget, session)
         self._clock = clock
         self._phase, self._since = "", 0.0
         self._longest: dict[str, float] = {}
@@ -64,13 +121,17 @@ class Deadline:
         """Take in how long it took to save the best model or a checkpoint."""
         self._keep(Phase.CHECKPOINTING, seconds)
 
-    def _keep(self, phase: Phase, seconds: float) -> None:
+    def note_mirror(self, seconds: float) -> None:
+        """Take in how long it took to copy a checkpoint to the mirror."""
+        self._keep("mirror", seconds)
+
+    def _keep(self, phase: str, seconds: float) -> None:
         self._longest[phase] = max(self._longest.get(phase, 0.0), seconds)
 
     @property
     def save_s(self) -> float:
-        """Seconds of the slowest save so far; 0 before the first."""
-        return self._longest.get(Phase.CHECKPOINTING, 0.0)
+        """Seconds of the slowest save so far, its copy to the mirror included; 0 before the first."""
+        return self._longest.get(Phase.CHECKPOINTING, 0.0) + self._longest.get("mirror", 0.0)
 
     def is_reached(self) -> bool:
         """Return whether the run has to stop now; called between two executions."""

@@ -165,7 +165,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run goes on from a checkpoint, in a new process; what it did after that checkpoint is repeated.
+    """The run goes on from a checkpoint, mostly in a new process; what it did after that checkpoint is repeated.
 
     Args:
         epoch: Epochs that had ended.
@@ -175,6 +175,7 @@ class RunResumed:
         pid: Process that trains.
         host: Machine it trains on.
         config: The run's configuration as plain values.
+        why: Why the run went back by itself, in the same process; empty if it was resumed.
     """
 
     epoch: int
@@ -184,6 +185,7 @@ class RunResumed:
     pid: int
     host: str
     config: dict[str, Any] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,17 +534,38 @@ class Alerted:
 
 @dataclass(frozen=True, slots=True)
 class BudgetSet:
-    """The run has a time budget, counted from its start; it stops and saves before the budget ends.
+    """The run has a time budget; it stops and saves before the budget ends.
 
     Args:
         seconds: The budget.
         ends_at: Unix time at which it ends.
         limit: The configuration's `budget`, such as ``8h30m`` or ``kaggle``.
+        session: Names the boot of the machine on which it counts; empty if unknown.
     """
 
     seconds: float
     ends_at: float
     limit: str
+    session: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorReported:
+    """How much of the run its mirror holds.
+
+    Args:
+        place: The run's folder at the mirror.
+        epoch: Epochs that had ended at the newest checkpoint there; 0 without one.
+        problem: Why the mirror could not be written; empty if it was.
+        left: Files that are not copied yet, once the run has ended.
+        is_given_up: Whether nothing more is copied.
+    """
+
+    place: str
+    epoch: int
+    problem: str = ""
+    left: tuple[str, ...] = ()
+    is_given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -599,6 +622,7 @@ Event = (
     | Steered
     | Alerted
     | BudgetSet
+    | MirrorReported
     | RunFinished
     | RunFailed
 )

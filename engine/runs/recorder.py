@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .deadline import Deadline
-    from .events import Event, Phase, RunFailed
+    from .events import Event, Phase, RunFailed, RunFinished
     from .journal import JournalWriter
     from .run_directory import RunDirectory
 
@@ -37,6 +37,16 @@ class Team(Protocol):
         """Report to the others why this host failed, and end this process."""
 
 
+class Mirroring(Protocol):
+    """What copies a run to its mirror: see `mirror.background.Mirror`."""
+
+    def close(self, end: RunFinished | RunFailed) -> None:
+        """Wait until everything but the last event is copied, or say what is not."""
+
+    def finish(self) -> None:
+        """Copy the last event, which is in the journal now, and stop."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Writes the events of a run and knows its phase; safe to use from any thread.
@@ -48,6 +58,7 @@ class Recorder:
         leaves_out: Events that only listeners get: of several hosts, one writes the progress of training.
         team: The hosts of the run, once they have joined; None for a single host.
         deadline: When the run has to stop; None without a time budget.
+        mirror: What copies the run to its mirror; None without one.
     """
 
     run: RunDirectory
@@ -56,6 +67,7 @@ class Recorder:
     leaves_out: tuple[type[Event], ...] = ()
     team: Team | None = None
     deadline: Deadline | None = None
+    mirror: Mirroring | None = None
     _phase: Phase | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _listeners: tuple[Callable[[Event], object], ...] = ()

@@ -34,6 +34,7 @@ class Action(StrEnum):
 
     STOP_AFTER_EPOCH = "stop_after_epoch"
     END_NOW = "end_now"
+    ROLL_BACK = "roll_back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,7 +253,7 @@ def is_run(path: Path) -> bool:
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
-    """Find a run by its path, its name or a unique part of its name; the newest by default.
+    """Find a run by its path, its name, a unique part of its name or of its title; the newest by default.
 
     Raises:
         RunNotFoundError: None or several match.
@@ -277,7 +277,7 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         return exact[0]
     if (folder / name).is_dir():
         raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
-    matching = [run for run in runs if name in run.run_id]
+    matching = [run for run in runs if name in run.run_id] or _titled(runs, name)
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -287,3 +287,12 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
         remedy="`tpu-console runs` lists your runs.",
     )
+
+
+def _titled(runs: list[RunDirectory], text: str) -> list[RunDirectory]:
+    """Return the runs whose title contains a text, or only those that have it as their title."""
+    from .annotations import read_annotations
+
+    titles = {run: read_annotations(run).title for run in runs}
+    exact = [run for run, title in titles.items() if title == text]
+    return exact or [run for run, title in titles.items() if text in title]

@@ -115,7 +115,7 @@ def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | No
 
 
 def usual_phases(config: Mapping[str, Any]) -> dict[str, float]:
-    """Return the seconds that each phase before training took in the last similar run on this machine, as far as known.
+    """Return the seconds that each phase before training took in the last similar run on this machine.
 
     Importing and connecting take about as long in any run.
 

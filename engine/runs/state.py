@@ -27,6 +27,7 @@ from .events import (
     HostSampled,
     InputMeasured,
     MemorySampled,
+    MirrorReported,
     ModelBuilt,
     Noticed,
     PhaseStarted,
@@ -94,6 +95,8 @@ class RunState:
         steered: The answers to requests to steer the run, oldest first; the newest 2000.
         alerts: What needs attention, oldest first; the newest 2000.
         budget: The run's time budget, if it has one.
+        mirror: How much of the run its mirror holds, if it has one.
+        mirror_at: Unix time of that.
         end: The last event of a run that ended.
         last_at: Unix time of the newest event.
         skipped: Journal records that were not understood.
@@ -131,6 +134,8 @@ class RunState:
     steered: tuple[Steered, ...] = ()
     alerts: tuple[Alerted, ...] = ()
     budget: BudgetSet | None = None
+    mirror: MirrorReported | None = None
+    mirror_at: float = 0.0
     end: RunFinished | RunFailed | None = None
     last_at: float = 0.0
     skipped: int = 0
@@ -179,6 +184,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
     """
     if isinstance(event, RunResumed):
         return _resumed(state, event, at)
+    if isinstance(event, MirrorReported):
+        return replace(state, mirror=event, mirror_at=at)  # also of a run that is over, and then takes no longer
     state = replace(state, last_at=at)
     match event:
         case Progress():

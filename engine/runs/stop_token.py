@@ -12,6 +12,7 @@ from .requests import Action
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .events import RunFailed, RunFinished
     from .requests import Request
 
 
@@ -54,6 +55,7 @@ class StopToken:
     Attributes:
         inbox: The same.
         after_epoch: Why to stop when the current epoch ends; empty if nobody asked for that.
+        ending: How the run ended, while only its mirror is waited for; None before.
     """
 
     def __init__(self, inbox: Inbox | None = None) -> None:
@@ -64,6 +66,7 @@ class StopToken:
         self._news: deque[StopRequested] = deque()
         self.inbox = inbox or Inbox()
         self.after_epoch = ""
+        self.ending: RunFinished | RunFailed | None = None
 
     def request(self, reason: str) -> bool:
         """Ask to stop after the current execution; return whether this was the first such request."""

@@ -131,22 +131,25 @@ def make_private_folder(path: Path) -> None:
 
 
 @contextmanager
-def whole_file(path: Path, *, private: bool = True) -> Iterator[Path]:
+def whole_file(path: Path, *, private: bool = True, is_synced: bool = True) -> Iterator[Path]:
     """Write a file whole or not at all: the body writes a draft, which then replaces the file.
 
-    The draft is synced before it is renamed, so that after a power failure the file is the old or the new one. It has
-    the file's extension, because Keras requires it. A private file is readable by the user only (0600), whatever the
-    umask is. Raises an `OSError` if it cannot be written; what was there before is untouched.
+    The draft is synced before it is renamed, so that after a power failure the file is the old or the new one; a cache
+    that detects damage can do without. The draft has the file's extension, because Keras requires it. A private file
+    is readable by the user only (0600), whatever the umask is. Raises an `OSError` if it cannot be written; what was
+    there before is untouched.
     """
     draft = path.with_name(f"{_DRAFT}{os.getpid()}-{path.name}")
     try:
         yield draft
         if private:
             draft.chmod(0o600)
-        sync(draft)
+        if is_synced:
+            sync(draft)
         draft.replace(path)
         with suppress(OSError):  # some network file systems cannot sync a folder
-            sync(path.parent)
+            if is_synced:
+                sync(path.parent)
     finally:
         with suppress(OSError):
             draft.unlink()

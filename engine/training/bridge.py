@@ -99,6 +99,10 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         with self._lock:
             return self._epoch, self._step + self._epoch_step, self._clock() - self._began
 
+    def go_on_from(self, resumed: Header) -> None:
+        """Go back to a checkpoint when the next `fit` begins."""
+        self._resumed, self._goes_on = resumed, False
+
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Leave the time of the block, in which training is paused, out of every time."""

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 from ..errors import DataError
-from ..runs.checkpoint import Header, SavedArray, write_checkpoint
+from ..runs.checkpoint import Header, SavedArray, newest_checkpoint, read_checkpoint, write_checkpoint
 from ..storage.disk_space import disk_full
 from ..storage.files import is_disk_full
 
@@ -61,6 +61,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         stopping: Early stopping; None without it.
         saved: The checkpoint that is resumed; None if the run begins.
         clock: Monotonic seconds.
+
+    Attributes:
+        is_void: Whether the current state is not worth saving or validating, because training will go back.
     """
 
     async_safe = True
@@ -81,12 +84,9 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._bridge = bridge
         self._clock = clock
         self._steps_per_epoch, self._global_batch = data.steps_per_epoch, data.global_batch
-        self._saved = saved
-        at = saved[0] if saved else None
-        self.epoch = at.epoch if at else 0  # epochs that ended
-        self._epoch_step = at.epoch_step if at else 0
-        self._step = at.step if at else 0
-        self.batches = at.batches if at else 0
+        self.epoch = self._epoch_step = self._step = self.batches = 0  # `epoch` counts those that ended
+        self._saved: tuple[Header, Arrays] | None = None
+        self.is_void = False
         self._phase = 0
         self._metrics: Sequence[NDArray[Any]] = ()
         self._trained: Any = None
@@ -97,9 +97,32 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self.best: BestCheckpoint | None = None
         self._writer: threading.Thread | None = None
         self._saved_at, self._pause_s, self._cost_s = clock(), 0.0, 0.0
-        self._newest = (self._step, 0)
+        if saved is not None:
+            self.go_on_from(saved)
+        # A run that can go back saves the state before its first step, too.
+        self._newest = (self._step - (config.alerts.nan == "rollback"), 0)
         self._failure = ""  # of the newest checkpoint
         self._learning_rate: float | None = None
+
+    def go_on_from(self, saved: tuple[Header, Arrays]) -> None:
+        """Go on from a checkpoint; `attach` restores its state."""
+        self._saved, at = saved, saved[0]
+        self.epoch, self._epoch_step, self._step, self.batches = at.epoch, at.epoch_step, at.step, at.batches
+        self.is_void = False
+
+    def last_good(self) -> tuple[Header, Arrays] | None:
+        """Return the newest checkpoint to which the model, in its phase of training, can go back; None without one."""
+        if self._writer is not None:
+            self._writer.join()
+        found = newest_checkpoint(self._recorder.run)
+        if found is None or found[1].phase != self._phase:
+            return None
+        return read_checkpoint(found[0])
+
+    def rate_change(self) -> float:
+        """Return how many times as large a constant learning rate is as the configuration has it."""
+        rate = _constant_rate(self._trained)
+        return 1.0 if rate is None else float(keras.ops.convert_to_numpy(rate)) / (self._learning_rate or 1.0)
 
     def attach(self, model: Any, phase: int) -> None:
         """Count the steps of a compiled model, before `fit` is called; restore its state if the run is resumed."""
@@ -191,7 +214,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         Args:
             state: On JAX within an epoch: the variables' values, which the model does not have then.
         """
-        if not self._every_s:
+        if not self._every_s or self.is_void:
             return
         if self._writer is not None:
             self._writer.join()
@@ -238,6 +261,8 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         weights = [array for saved, array in zip(header.arrays, arrays, strict=True) if saved.group == "trainable"]
         try:
             if all(np.isfinite(array).all() for array in weights):
+                # After a power loss, the journal must not lack an epoch that the checkpoint has.
+                self._recorder.journal.flush()
                 write_checkpoint(self._recorder.run, header, arrays)
             else:
                 failure = f"No checkpoint is saved, because weights are NaN or infinite. {_KEPT}"
@@ -289,7 +314,9 @@ class _ValidatedEpochs(list[int]):
         self._checkpoints, self._every = checkpoints, every
 
     def __contains__(self, epoch: object) -> bool:
-        return int(str(epoch)) % self._every == 0 and not self._checkpoints.is_stopped_within_epoch()
+        return int(str(epoch)) % self._every == 0 and not (
+            self._checkpoints.is_void or self._checkpoints.is_stopped_within_epoch()
+        )
 
 
 def check_same(header: Header, group: str, variables: Sequence[Any]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data.examples import Task
 from ..errors import one_line
+from ..models.outputs import apply_activation
 from ..runs.class_report import ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
 from ..storage.files import write_whole
@@ -39,7 +40,7 @@ _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", 
 
 
 def report_classes(
-    recorder: Recorder, model: Any, validation: Any, examples: Examples, config: RunConfig
+    recorder: Recorder, model: Any, validation: Any, examples: Examples, config: RunConfig, activation: str = ""
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
@@ -51,6 +52,7 @@ def report_classes(
         validation: Batches of (inputs, labels), or None.
         examples: Where they come from.
         config: The configuration.
+        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
 
     Returns:
         The report; None if the labels are not classes, without validation data, or if it was given up.
@@ -60,23 +62,25 @@ def report_classes(
     recorder.enter(Phase.VALIDATING, "scores per class")
     began_at = time.monotonic()
     try:
-        report = _evaluated(recorder, model, validation, examples)
+        report = _evaluated(recorder, model, validation, examples, activation)
         if report is not None:
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
             if recorder.team is None and time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S:
-                _save_pictures(recorder, model, validation, examples, report)
+                _save_pictures(recorder, model, validation, examples, report, activation)
     except Exception as error:  # noqa: BLE001  a trained and saved run must not fail because of its report
         recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
         return None
     return report
 
 
-def _save_pictures(recorder: Recorder, model: Any, validation: Any, examples: Examples, report: ClassReport) -> None:
+def _save_pictures(
+    recorder: Recorder, model: Any, validation: Any, examples: Examples, report: ClassReport, activation: str
+) -> None:
     """Write pictures of mistakes to the run's ``mistakes.json``; an error here is reported."""
     if recorder.stop_token.reason is not None:
         return
     try:
-        pictures = mistake_pictures(model, validation, examples, [one.name for one in report.classes])
+        pictures = mistake_pictures(model, validation, examples, [one.name for one in report.classes], activation)
         if pictures:
             write_whole(recorder.run.mistakes, json.dumps(pictures) + "\n")
     except Exception as error:  # noqa: BLE001  a run must not fail because of a picture
@@ -106,11 +110,13 @@ def _is_in_a_hurry(recorder: Recorder) -> bool:
     return not measured or measured[-1] > _LONGEST_AFTER_STOP_S
 
 
-def _evaluated(recorder: Recorder, model: Any, validation: Any, examples: Examples) -> ClassReport | None:
+def _evaluated(
+    recorder: Recorder, model: Any, validation: Any, examples: Examples, activation: str
+) -> ClassReport | None:
     classes = _count_classes(model, validation.element_spec[1].shape, examples.signature.classes)
     if classes is None:
         return None
-    confusion = Confusion(classes)
+    confusion = Confusion(classes, activation)
     model.compile(loss=_no_loss, metrics=[confusion], jit_compile=model.jit_compile)
     seen, most = _limited(validation, examples.validation_count)
     watch = _Watch(recorder)
@@ -178,18 +184,20 @@ class Confusion(keras.metrics.Metric):  # type: ignore[misc]  # Keras is untyped
 
     Args:
         classes: Number of classes.
+        activation: What makes probabilities of the outputs; empty if they are probabilities.
     """
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, activation: str = "") -> None:
         super().__init__(name="confusion", dtype="float32")
         self._classes = classes
+        self._activation = activation
         # The last column counts outputs that are not numbers.
         self.table = self.add_weight(shape=(classes, classes + 1), initializer="zeros", name="table")
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:  # noqa: ARG002  each counts once
         """Count a batch."""
         ops, classes = keras.ops, self._classes
-        outputs = ops.cast(y_pred, "float32")
+        outputs = ops.cast(apply_activation(self._activation, y_pred), "float32")
         is_number = ops.all(ops.isfinite(outputs), axis=-1)
         single = ops.shape(outputs)[-1] == 1
         guess = ops.cast(outputs[:, 0] > 0.5, "int32") if single else ops.cast(ops.argmax(outputs, axis=-1), "int32")

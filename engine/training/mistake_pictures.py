@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.small_pictures import small_picture
+from ..models.outputs import apply_activation
 from ..runs.class_report import MOST_PICTURES
 
 if TYPE_CHECKING:
@@ -20,7 +21,9 @@ _MOST_EXAMPLES = 2_000
 _MOST_BYTES = 64 << 20
 
 
-def mistake_pictures(model: Any, validation: Any, examples: Examples, names: Sequence[str]) -> list[dict[str, Any]]:
+def mistake_pictures(
+    model: Any, validation: Any, examples: Examples, names: Sequence[str], activation: str = ""
+) -> list[dict[str, Any]]:
     """Return the mistakes among the first examples that the model was most sure of; empty if they are not images.
 
     Args:
@@ -28,12 +31,14 @@ def mistake_pictures(model: Any, validation: Any, examples: Examples, names: Seq
         validation: Batches of (inputs, labels).
         examples: Where they come from.
         names: The classes' names.
+        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
     """
     shape = examples.signature.shape
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []
     images, labels = _first(validation)
-    outputs = np.asarray(model.predict(images, batch_size=_batch_size(validation), verbose=0), np.float32)
+    given = model.predict(images, batch_size=_batch_size(validation), verbose=0)
+    outputs = np.asarray(apply_activation(activation, given), np.float32)
     if outputs.shape[1] == 1:
         outputs = np.hstack([1 - outputs, outputs])
     guesses, sure = outputs.argmax(axis=1), outputs.max(axis=1)

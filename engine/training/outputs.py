@@ -33,17 +33,18 @@ if TYPE_CHECKING:
 _NODE = re.compile(r"^\{\{.*?\}\} ")  # the operation that TensorFlow names first
 
 
-def save_model(model: Any, path: Path) -> None:
+def save_model(model: Any, path: Path) -> str:
     """Save a model whole or not at all, and mark code in it as the user's own.
+
+    Returns:
+        Why only its weights were saved, into a file ``.weights.h5`` beside `path`; empty if all of it was.
 
     Raises:
         ConsoleError: The disk is full or the folder cannot be written; an earlier file there is untouched.
     """
     try:
         make_private_folder(path.parent)
-        with whole_file(path) as draft, _undistributed():
-            model.save(draft)
-            remember_own(draft)
+        return _write_model(model, path)
     except Exception as error:
         if is_disk_full(error):
             raise disk_full(path.parent, path.name, _bytes_of(model), "Free space on that disk.") from error
@@ -53,6 +54,23 @@ def save_model(model: Any, path: Path) -> None:
             f"{user_path(path)} cannot be written: {error.strerror or error}.",
             remedy="Check the folder's permissions.",
         ) from error
+
+
+def _write_model(model: Any, path: Path) -> str:
+    try:
+        with whole_file(path) as draft, _undistributed():
+            model.save(draft)
+            remember_own(draft)
+    except (NotImplementedError, TypeError, ValueError) as error:  # as Keras refuses what it cannot describe
+        weights = path.with_suffix(".weights.h5")
+        with whole_file(weights) as draft, _undistributed():
+            model.save_weights(draft)
+        why = one_line(error, 200)
+        return (
+            f"Only the weights of the model are saved, in {weights.name}, because Keras cannot save its code: {why} "
+            "For the whole model, write get_config as in Keras's guide on saving."
+        )
+    return ""
 
 
 def _bytes_of(model: Any) -> int:
@@ -90,14 +108,17 @@ class BestCheckpoint(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._sign = 1.0 if lower_is_better(monitor) else -1.0
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Save the model if its metric is the best so far."""
+        """Save the model if its metric is the best so far and its loss is a number."""
         value = (logs or {}).get(self._monitor, math.nan)
+        if not math.isfinite((logs or {}).get("loss", 0.0)):
+            return
         if not self._sign * value < (math.inf if self.value is None else self._sign * self.value):
             return  # also if it is NaN, or was not measured in this epoch
         path = self._recorder.run.checkpoints / "best.keras"
         self._recorder.enter(Phase.CHECKPOINTING)
         try:
-            save_model(self.model, path)
+            if save_model(self.model, path):
+                path = path.with_suffix(".weights.h5")
         except ConsoleError as error:
             if not self._is_failing:  # on a full disk this repeats after every better epoch
                 self._recorder.notice(f"The best model so far (epoch {epoch + 1}) was not saved. {error}")

@@ -10,6 +10,7 @@ import keras
 
 from ..config.values import LARGEST_NUMBER
 from ..runs.events import Phase, Steered, Steering
+from ..runs.requests import Action
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,6 +47,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
 
     Attributes:
         epochs: Epochs of the run.
+        goes_back: Why training ends to go back to a checkpoint; empty if it does not.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
     ) -> None:
         super().__init__()
         self.epochs = config.epochs
+        self.goes_back = ""
         self._first_phase = config.fine_tuning.after_epochs
         self._schedule = config.optimizer
         self._recorder = recorder
@@ -101,7 +104,11 @@ class SteeringCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras
         if not inbox:
             return
         for request in inbox.take():
-            self._carry_out(request)
+            if request.action == Action.ROLL_BACK:
+                self.goes_back = request.by
+                self._checkpoints.is_void = self._model.stop_training = True
+            else:
+                self._carry_out(request)
         if self._is_paused and self._recorder.phase is not Phase.PAUSED:
             self._pause()
 

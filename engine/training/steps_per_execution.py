@@ -132,7 +132,9 @@ def _time_step(model: Any, batches: Any) -> float:
     return seconds
 
 
-def _wait_for(logs: dict[str, Any]) -> None:
-    """Wait until the device has computed the metrics of a step."""
-    for value in logs.values():
-        float(value)
+def _wait_for(logs: Any) -> None:
+    """Wait until the device has computed what a step returned, whatever that is."""
+    import keras
+
+    for value in keras.tree.flatten(logs):
+        keras.ops.convert_to_numpy(value)

@@ -13,24 +13,27 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, prepare
+from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import without
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
+from ..config.catalog import is_user_reference
 from ..config.run_config import journal_values
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
+from ..machine.install import install_line
 from ..machine.sources import this_machine
 from ..planning.plan import devices_of
 from ..runs.checkpoint import read_checkpoint
-from ..runs.deadline import Deadline
+from ..runs.deadline import Deadline, counts_from, this_session
 from ..runs.events import (
     DataReady,
     EpochEnded,
     InputMeasured,
     Phase,
     Progress,
+    RunFailed,
     RunFinished,
     RunOutcome,
     RunResumed,
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
+    from ..mirror.background import Mirror
     from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
@@ -90,23 +94,28 @@ def train_and_report(
     recorder = Recorder(run, journal, stop_token)
     values = journal_values(config)
     started = RunStarted(config.name, source, os.getpid(), socket.gethostname(), values)
+    end: RunFinished | RunFailed
     try:
         saved = _begin(recorder, started, resumes)
-        recorder.emit(_train(recorder, config, source, saved))
+        end = _train(recorder, config, source, saved)
     except StoppedError as stopped:
         reason = stop_token.reason or str(stopped)
-        recorder.emit(RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {}))
+        end = RunFinished(RunOutcome.STOPPED, f"{reason}, before training began", {})
     except (Exception, SystemExit) as error:  # noqa: BLE001  every failure becomes the run's last event
         _log_traceback(run, error)
-        failed = explain(error, run.log.name)
+        end = explain(error, run.log.name)
         if recorder.team is not None:
-            recorder.team.fail(error, failed)
-        recorder.emit(failed)
-        return False
+            recorder.team.fail(error, end)
+    try:
+        if recorder.mirror is not None:
+            recorder.mirror.close(end)
+        recorder.emit(end)
     finally:
         discard_cache(run)
         journal.flush()
-    return True
+    if recorder.mirror is not None:
+        recorder.mirror.finish()
+    return isinstance(end, RunFinished)
 
 
 def _begin(recorder: Recorder, started: RunStarted, resumes: str | None) -> tuple[Header, Arrays] | None:
@@ -143,7 +152,9 @@ def _train(
     backend_choice = choose_backend(config, hardware)
     stopwatch = Stopwatch(config, backend_choice.backend, devices_of(config, hardware, backend_choice))
     if seconds := budget_seconds(config.budget, on_tpu=parse_accelerator(backend_choice.accelerator).is_tpu):
-        recorder.keep_to(Deadline(config.budget, seconds, time.time()))
+        session = this_session()
+        began = counts_from(config.budget, seconds, state_of(recorder).budget, session, time.time())
+        recorder.keep_to(Deadline(config.budget, seconds, began, session=session.name))
     if (membership := find_membership(config, this_machine())) is not None:
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
@@ -158,11 +169,22 @@ def _train(
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
     data = _load(recorder, config, accelerator)
+    if config.mirror:
+        recorder.mirror = _mirror(recorder, config, membership)
     with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
     return finished
+
+
+def _mirror(recorder: Recorder, config: RunConfig, membership: Membership | None) -> Mirror:
+    """Copy the run to its mirror from now on; each of several hosts has its own folder there."""
+    from ..mirror.background import Mirror
+
+    name = recorder.run.path.name
+    host = f"-host{membership.index}" if membership is not None and membership.index else ""
+    return Mirror(recorder, f"{config.mirror.rstrip('/')}/{name.removesuffix(host)}{host}")
 
 
 def _alerts(recorder: Recorder, config: RunConfig) -> AbstractContextManager[object]:
@@ -261,14 +283,16 @@ def _fit_and_save(
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
+    activation = _check_model(recorder, config, data, model)
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping, saved)
+    _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
     outcome, reason = _how_it_ended(recorder, stopping)
     if recorder.team is not None and not recorder.team.is_leader:
-        report_classes(recorder, model, data.validation, data.examples, config)  # a pass that all hosts make together
+        # A pass that all hosts make together.
+        report_classes(recorder, model, data.validation, data.examples, config, activation)
         return RunFinished(outcome, f"{reason}; host 0 has the run", {})
     _save_model(recorder, model)
-    scores = report_classes(recorder, model, data.validation, data.examples, config)
+    scores = report_classes(recorder, model, data.validation, data.examples, config, activation)
     return _finish(recorder, stopwatch, outcome, reason, scores)
 
 
@@ -280,20 +304,19 @@ def _fit(
     model: Any,
     stopping: Any,
     saved: tuple[Header, Arrays] | None,
+    activation: str,
 ) -> None:
     """Train the model, in two phases if it is fine-tuned."""
     from ..models.fine_tuning import training_phases, unfreeze
-    from ..monitoring.input_rate import InputRate, metered
-    from ..monitoring.input_remedy import input_facts, input_remedy
+    from ..monitoring.input_rate import metered
     from .checkpoints import placed
+    from .rollback import Rollback
 
     if saved is not None:
         saved = placed(saved[0], data), saved[1]
     bridge, checkpoints, steering, callbacks = _callbacks(recorder, config, data, stopping, saved)
-    _, meter = metered(data.train)
-    if meter is not None:
-        remedy = partial(input_remedy, input_facts(config, data, accelerator))
-        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    rollback = Rollback(recorder, bridge, checkpoints, steering)
+    meter = _input_meter(recorder, config, accelerator, data)
     begun_phase = saved[0].phase if saved is not None else 0
     phases = training_phases(config)
     for number, phase in enumerate(phases):
@@ -303,16 +326,19 @@ def _fit(
             recorder.notice(unfreeze(model, config))
         if number < begun_phase:
             continue
-        bridge.execution_reason = _compile(recorder, model, phase.config, accelerator, data, saved and saved[0])
+        bridge.execution_reason = _compile(
+            recorder, model, phase.config, accelerator, data, saved and saved[0], activation
+        )
         if recorder.should_stop() and not phase.is_fine_tuning:
             raise StoppedError
         checkpoints.attach(model, number)
         if recorder.team is not None:
             recorder.team.attach(model)
+        is_last = phase is phases[-1]
         is_over = stopping is not None and stopping.stopped_epoch and number == begun_phase and saved is not None
         goes_on = True
         while goes_on:
-            last_epoch = steering.epochs if phase is phases[-1] else phase.last_epoch
+            last_epoch = steering.epochs if is_last else phase.last_epoch
             train = data.train_from(checkpoints.batches)
             model.fit(
                 train if meter is None else metered(train, meter)[0],
@@ -325,8 +351,25 @@ def _fit(
                 shuffle=False,
                 verbose=0,
             )
-            goes_on = not is_over and phase is phases[-1] and steering.goes_on(checkpoints.epoch)
+            goes_on = steering.goes_on(checkpoints.epoch) and is_last and not is_over
+            if steering.goes_back and (back := rollback.go_back(config, is_fine_tuning=phase.is_fine_tuning)):
+                (config, at), goes_on = back, True
+                lowered = training_phases(config)[number]
+                bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at, activation)
+                checkpoints.attach(model, number)
     steering.close()
+
+
+def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
+    """Begin to measure how long training waits for its input; None if that cannot be measured."""
+    from ..monitoring.input_rate import InputRate, metered
+    from ..monitoring.input_remedy import input_facts, input_remedy
+
+    _, meter = metered(data.train)
+    if meter is not None:
+        remedy = partial(input_remedy, input_facts(config, data, accelerator))
+        InputRate(recorder, meter, remedy, alerts=config.alerts.input)
+    return meter
 
 
 def _callbacks(
@@ -367,8 +410,33 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
     return model
 
 
+def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> str:
+    """Check that a custom model, its labels and the loss fit; return what makes probabilities of its logits."""
+    from ..models.label_checks import check_labels
+    from ..models.outputs import logits_activation
+
+    if not (is_user_reference(config.model) or is_user_reference(config.dataset)) or recorder.team is not None:
+        return logits_activation(model, config)
+    inputs, labels, *_ = next(iter(data.calibration()))
+    check_labels(config, model, inputs, labels)
+    activation = logits_activation(model, config, inputs)
+    if activation:
+        write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
+        recorder.notice(
+            f"The model gives logits, not probabilities: {config.loss} is computed with from_logits=True, and the "
+            f"class report and `predict` apply the {activation}. To change that, set outputs=probabilities."
+        )
+    return activation
+
+
 def _compile(
-    recorder: Recorder, model: Any, config: RunConfig, accelerator: Accelerator, data: Pipeline, saved: Header | None
+    recorder: Recorder,
+    model: Any,
+    config: RunConfig,
+    accelerator: Accelerator,
+    data: Pipeline,
+    saved: Header | None,
+    activation: str,
 ) -> str:
     """Compile the model and choose `steps_per_execution`; return the reason for it.
 
@@ -379,6 +447,7 @@ def _compile(
         accelerator: Where it trains.
         data: Its input.
         saved: The checkpoint that is resumed; None if the run begins.
+        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
     """
     from ..models.compile import build_ahead, compile_model
     from . import steps_per_execution as execution
@@ -391,6 +460,7 @@ def _compile(
         len(accelerator.replicas),
         data.steps_per_epoch,
         uses_strategy=accelerator.uses_strategy,
+        activation=activation,
     )
     if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
         build_ahead(model, data.train.element_spec, config.batch_size)
@@ -415,8 +485,10 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     if recorder.team is not None and not recorder.team.is_leader:
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
-    if config.tensorboard.enabled:
+    if config.tensorboard.enabled and is_installed("tensorboard"):
         callbacks.append(outputs.EpochSummaries(recorder))
+    elif config.tensorboard.enabled:
+        recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:
         callbacks.append(outputs.NewestCheckpoint(recorder))
     if "samples" in examples.record and recorder.team is not None:
@@ -440,7 +512,8 @@ def _save_model(recorder: Recorder, model: Any) -> None:
 
     recorder.enter(Phase.SAVING)
     try:
-        outputs.save_model(model, recorder.run.model)
+        if partly := outputs.save_model(model, recorder.run.model):
+            recorder.notice(partly)
     except DiskFullError as error:
         raise _not_saved(recorder, error) from error
 

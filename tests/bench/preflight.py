@@ -37,7 +37,7 @@ print(time.perf_counter() - began)
 def measure(bench: Bench) -> Section:
     """Ask the compiler about a small and a large model, then what it said before."""
     if not is_installed("libtpu"):
-        row = Row("TPU compiler", "not installed: pip install 'tpu-console[tpu]'")
+        row = Row("TPU compiler", "not installed: pip install 'jax[tpu]'")
         return Section("Preflight", "Left out where there is no TPU compiler.", (row,))
     one = _seconds(bench, *_SMALL, "--on", "v5e-8")
     three = _seconds(bench, *_SMALL, "--on", _THREE, "--no-cache")

@@ -128,7 +128,7 @@ class FakeEngine:
 
 
 def _beat(run: RunDirectory, stops: threading.Event) -> None:
-    """Beat as a run does, until told to stop or the folder is gone."""
+    """Beat as a run does, until it is stopped or the folder is gone."""
     with suppress(OSError):
         while not stops.wait(1.0):
             os.utime(run.heartbeat)

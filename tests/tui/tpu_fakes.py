@@ -97,9 +97,9 @@ class FakeTpu(FakeEngine):
             rates: Images a second of each host; 12,000 where there is none.
             wait: Share of the second that training waited.
             limit: What limits the run.
-            memory: What each replica tells; all of it by default.
+            memory: What each replica reports; all of it by default.
             without: Hosts that say nothing.
-            disk: Whether the hosts can tell what they read.
+            disk: Whether the hosts can report what they read.
         """
         self._second += 1
         self.clock += 1
@@ -111,8 +111,8 @@ class FakeTpu(FakeEngine):
             if process not in without:
                 rate = rates[process] if process < len(rates) else 12_000.0
                 self.write(self._host(process, now, rate, disk=disk))
-                told = memory or [self._memory(i) for i in range(self.replicas)]
-                mine = tuple(one for one in told if one.index // self.chips == process)
+                reported = memory or [self._memory(i) for i in range(self.replicas)]
+                mine = tuple(one for one in reported if one.index // self.chips == process)
                 self.write(MemorySampled(mine))
         self.write(InputMeasured(epoch, step, now, 10, wait, 1.0, limit, REMEDY if limit == "input" else ""))
 

@@ -108,7 +108,7 @@ def sources_of(state: RunState) -> tuple[object, ...]:
 
 def _moments(state: RunState) -> Iterator[Mark]:
     for resumed in state.resumed:
-        yield _moment(MarkKind.RESUME, _at_step(state, resumed.step), "resumed")
+        yield _moment(MarkKind.RESUME, _at_step(state, resumed.step), "rolled back" if resumed.why else "resumed")
     for steered in state.steered:
         place = replace(_at_step(state, steered.step), elapsed_s=steered.elapsed_s)
         if steered.action == Steering.PAUSE and not steered.refused:

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.machine.install import install_line
 
 from ..charts.curve import Axis
 from ..charts.series import Series
@@ -80,7 +81,7 @@ def _plots(comparison: Comparison) -> str:
         from plotly.subplots import make_subplots
     except ImportError:
         raise ConsoleError(
-            "Plots in HTML need Plotly, which is not installed.", remedy="pip install 'tpu-console[html]'"
+            "Plots in HTML need Plotly, which is not installed.", remedy=install_line("plotly")
         ) from None
     curves = compared_curves(comparison.runs, comparison.metric)
     if not curves:

@@ -14,7 +14,7 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_yo
 from tpu_console.engine.sanitize import printable_values
 
 from ..terminal.output import complain, complain_about, say, speaks_utf8, width_of_output
-from .options import complete_key, examples, json_option, preset_file_option
+from .options import examples, json_option, preset_file_option, set_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
@@ -53,14 +53,7 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
     )
 )
 @click.argument("dataset", shell_complete=_complete_dataset)
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    shell_complete=complete_key,
-    help="Change a setting, such as data.options.image_size=[64,64]; repeatable.",
-)
+@set_option
 @click.option("--speed", is_flag=True, help="Measure the input pipeline: read, decode, augment, total.")
 @preset_file_option
 @json_option("Print a JSON object.")

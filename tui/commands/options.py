@@ -50,7 +50,7 @@ def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
     return [CompletionItem(run.run_id) for run in list_runs() if incomplete in run.run_id]
 
 
-def complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def _complete_key(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Offer the keys of a configuration, each with its equals sign."""
     from tpu_console.engine.config.reading import valid_keys
 
@@ -82,6 +82,18 @@ def preset_file_option(command: Decorated) -> Decorated:
         multiple=True,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Add this preset file; repeatable.",
+    )(command)
+
+
+def set_option(command: Decorated) -> Decorated:
+    """Add ``--set``, which may be given several times."""
+    return click.option(
+        "--set",
+        "assignments",
+        metavar="KEY=VALUE",
+        multiple=True,
+        shell_complete=_complete_key,
+        help="Change a setting, such as data.options.image_size=[64,64]; repeatable. VALUE is TOML or plain text.",
     )(command)
 
 

@@ -63,6 +63,8 @@ def predict(
 ) -> int:
     """Predict new data with the model of RUN, the newest by default.
 
+    Without RUN, the newest run that has a model is used, and the output says which.
+
     The data must be of the kind the run was trained on; it is read and scaled in the same way, and rows keep their
     order. A run on an image table with one column per class writes those columns, as competitions want them.
 
@@ -118,6 +120,7 @@ def _summary(result: Mapping[str, Any], *, is_shown: bool) -> list[str]:
     rows = f"{plural(result['rows'], 'row')}: {named}"
     skipped = result["skipped"]
     return [
+        labelled("run", result["run"]),
         labelled("model", user_path(Path(result["model"]))),
         *([labelled("predictions", f"{rows}, in {user_path(Path(result['out']))}")] if is_shown else []),
         *([labelled("unpredicted", f"{plural(skipped, 'unreadable image')}")] if skipped else []),

@@ -11,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain_about, say, width_of_output
-from .options import complete_key, complete_preset, examples, json_option, preset_file_option
+from .options import complete_preset, examples, json_option, preset_file_option, set_option
 from .preset_choice import chosen_preset, parsed
 
 if TYPE_CHECKING:
@@ -85,14 +85,7 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     type=click.FloatRange(min=0, min_open=True),
     help="Time limit. [default: 600 per choice, 2400 with --search]",
 )
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    shell_complete=complete_key,
-    help="Change a setting; repeatable.",
-)
+@set_option
 @preset_file_option
 @json_option("Print a JSON object; see docs/preflight.md.")
 def preflight(
@@ -117,7 +110,7 @@ def preflight(
     Several TPUs, batch sizes and precisions are compared. The worst result sets the exit code: does not compile,
     does not fit, could not be judged.
 
-    This needs the extra `tpu`: pip install 'tpu-console[tpu]', on x86-64 Linux.
+    This needs the TPU compiler: pip install 'jax[tpu]', on x86-64 Linux.
     """
     from ..jobs.preflights import GRACE_S, Choices, known_tpus, missing_compiler, remembered
 

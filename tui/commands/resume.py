@@ -1,14 +1,15 @@
-"""`tpu-console resume`."""
+"""`tpu-console resume` and `tpu-console mirror`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..terminal.output import say
 from ..text.tables import labelled
-from .options import backend_option, complete_accelerator, complete_key, examples, json_option, run_argument
+from .options import backend_option, complete_accelerator, examples, json_option, run_argument, set_option
 from .preset_choice import parsed
 from .training import detached
 
@@ -22,22 +23,17 @@ if TYPE_CHECKING:
         "tpu-console resume",
         "tpu-console resume 20261120-133100-digits-cnn",
         "tpu-console resume digits --epochs 40",
+        "tpu-console resume gs://bucket/runs/20261120-133100-digits-cnn",
         "tpu-console resume digits --accelerator cpu --set optimizer.learning_rate=0.0005",
     )
 )
 @run_argument
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    shell_complete=complete_key,
-    help="Change a setting; repeatable. VALUE is TOML or plain text.",
-)
+@set_option
 @click.option("--epochs", type=int, metavar="N", help="Number of epochs, those already done included.")
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option("--accelerator", metavar="A", shell_complete=complete_accelerator, help="Where to train from now on.")
 @backend_option
+@click.option("--budget", metavar="T", help="A new time budget from now on, such as 8h30m.")
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
 def resume(
@@ -47,6 +43,7 @@ def resume(
     batch_size: int | None,
     accelerator: str | None,
     backend: str | None,
+    budget: str | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -54,13 +51,59 @@ def resume(
 
     It goes on from its newest whole checkpoint, in the same folder and with the same curves, and ends as if it had
     never been interrupted. Settings can change, except the model and the optimizer.
+
+    RUN may be the run's folder at its mirror, such as gs://bucket/runs/RUN. It is copied here first.
     """
+    from tpu_console.engine.mirror.check import is_at_mirror
     from tpu_console.engine.process.resume import prepare_resumption
     from tpu_console.engine.runs.run_directory import find_run
 
-    options = {"epochs": epochs, "batch_size": batch_size, "accelerator": accelerator, "backend": backend}
+    options = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "accelerator": accelerator,
+        "backend": backend,
+        "budget": budget,
+    }
     changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
-    return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
+    if name is None or not is_at_mirror(name):
+        return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
+    place = name if "://" in name else str(Path(name).expanduser().absolute())
+    run = _fetched(place, as_json=as_json)
+    changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
+    return _resume(prepare_resumption(run, changes), detach=detach, as_json=as_json)
+
+
+def _fetched(place: str, *, as_json: bool) -> RunDirectory:
+    """Copy a run from its mirror, unless it is here."""
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..jobs.command_job import run_job
+
+    run = RunDirectory(Path(run_job("fetch", {"place": place}, "Nothing was copied.")["run"]))
+    if not as_json:
+        say([labelled("mirror", place), labelled("", f"copied to {user_path(run.path)}")])
+    return run
+
+
+@click.command(
+    epilog=examples("tpu-console mirror", "tpu-console mirror digits", done="everything is copied", failed="it is not")
+)
+@run_argument
+def mirror(name: str | None) -> int:
+    """Copy RUN to its mirror, if it ended while the mirror was away; by default the newest.
+
+    While a run trains, it is copied by itself: set `mirror` to a folder or bucket.
+    """
+    from tpu_console.engine.runs.run_directory import find_run
+
+    from ..jobs.command_job import run_job
+
+    run = find_run(name)
+    copied = run_job("mirror", {"run": str(run.path)}, "Not everything was copied.")
+    say([f"{run.run_id} is complete at {copied['place']}"])
+    return 0
 
 
 def resume_or_watch(run: RunDirectory, *, detach: bool, as_json: bool) -> int:

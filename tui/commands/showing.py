@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -79,25 +80,38 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
 def _headline(overview: Details) -> list[str]:
     from tpu_console.engine.runs.events import RunFinished
 
+    from ..text.mirror import mirror_text
     from ..text.numbers import duration, waiting_text
     from ..text.outcome import best_text
     from ..text.run_lines import efficiency_line
+    from ..text.steering import budget_text
     from ..text.tables import fields
 
     state, seconds = overview.state, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
     pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    written = overview.annotations
+    archived = " (archived)" if written.archived else ""
+    pairs += [
+        (name, text)
+        for name, text in (("title", written.title), ("tags", " ".join(written.tags)), ("note", written.note))
+        if text
+    ]
     if overview.status.is_live and (waiting := overview.life.waiting) is not None:
         pairs.append(("disk", waiting_text(waiting)))
     if overview.started is not None and seconds is not None:
         pairs.append(("started", f"{overview.started:%Y-%m-%d %H:%M:%S}, {duration(seconds)}"))
     if state.fit is not None:
         pairs.append(("epochs", f"{overview.epochs_done} of {state.fit.epochs}"))
+    if state.budget is not None and overview.status.is_live:
+        pairs.append(("budget", budget_text(state.budget, time.time())))
+    if mirror := mirror_text(state):
+        pairs.append(("mirror", f"{mirror}\n{state.mirror.place}" if state.mirror is not None else ""))
     if best := best_text(state):
         pairs.append(("best", best))
     if efficiency := efficiency_line(state):
         pairs.append(("efficiency", efficiency))
-    return [overview.run.run_id, *fields(pairs)]
+    return [f"{overview.run.run_id}{archived}", *fields(pairs)]
 
 
 def _settings(config: RunConfig | None) -> list[str]:
@@ -180,12 +194,12 @@ def _hosts(state: RunState) -> list[tuple[str, str]]:
     hosts = hosts_of(state)
     pairs = [("lost", lost_text(event)) for event in state.lost]
     pairs += [("slow", slow_text(host)) for host in hosts.values() if host.behind]
-    told = []
+    lines = []
     for process in state.hosts:
         figures = [gauge for gauge in gauges_of(state, process) if gauge.metric != "wait_percent"]
         text = ", ".join(f"{gauge.name} {gauge.value or f'n/a ({gauge.why_not})'}" for gauge in figures)
-        told.append(f"{hosts[process].name}: {text}")
-    return [*pairs, *([("hosts", "\n".join(told))] if told else [])]
+        lines.append(f"{hosts[process].name}: {text}")
+    return [*pairs, *([("hosts", "\n".join(lines))] if lines else [])]
 
 
 def _times(overview: Details) -> list[str]:
@@ -302,6 +316,7 @@ def _as_dict(overview: Details, config: RunConfig | None) -> dict[str, Any]:
         "fit": state.fit,
         "input": state.input,
         "budget": state.budget,
+        "mirror": state.mirror,
         "end": state.end,
     }
     return {

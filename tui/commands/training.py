@@ -13,12 +13,12 @@ from ..terminal.output import complain, say
 from .options import (
     backend_option,
     complete_accelerator,
-    complete_key,
     examples,
     hosts_options,
     json_option,
     preset_argument,
     preset_file_option,
+    set_option,
 )
 from .preset_choice import chosen_preset, parsed
 
@@ -51,14 +51,7 @@ _LIFE_S = 15.0
     )
 )
 @preset_argument
-@click.option(
-    "--set",
-    "assignments",
-    metavar="KEY=VALUE",
-    multiple=True,
-    shell_complete=complete_key,
-    help="Change a setting; repeatable. VALUE is TOML or plain text.",
-)
+@set_option
 @click.option("--epochs", type=int, metavar="N", help="Number of epochs.")
 @click.option("--batch-size", type=int, metavar="N", help="Batch size per replica.")
 @click.option(

@@ -24,7 +24,7 @@ from .run_facts import Facts
 from .run_index import RunIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.liveness import HeartbeatWatch
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from .run_index import Stamp
 
 _NO_LIFE = Life(Liveness.DEAD)
-
-_FREQUENT = {"Progress", "ValidationProgress", "InputMeasured", "HostSampled", "MemorySampled"}
-"""Records written about once per second: only the newest of each kind and host is needed to show a run."""
 
 
 class Status(StrEnum):
@@ -200,7 +197,7 @@ class Details(Overview):
     """A run with everything in its journal.
 
     Args:
-        state: Folded from its journal; of progress, memory, input and each host only the newest record.
+        state: Folded from its journal.
     """
 
     state: RunState
@@ -239,13 +236,12 @@ class OverviewReader:
         annotations = read_annotations(run)
         try:
             stamp = _stamp(run)
-            facts = self._index.find(run, stamp)
-            is_known = facts is not None
-            facts = facts or replace(_facts(run), size_bytes=folder_size(run.path))
+            known = self._index.find(run, stamp)
+            facts = known or replace(_facts(watch), size_bytes=folder_size(run.path))
             overview = _overview(watch, facts, annotations=annotations)
         except ConsoleError as error:
             return Overview(run, Facts(), Status.UNREADABLE, problem=error.what, annotations=annotations)
-        if not is_known and stamp is not None and not overview.status.is_live:
+        if known is None and stamp is not None and not overview.status.is_live:
             self._index.put(run, stamp, overview.facts)
         return overview
 
@@ -308,7 +304,10 @@ def read_details(run: RunDirectory) -> Details:
     if not seen.is_settled:
         time.sleep(WATCH_S)
         seen = overview_of(watch, state)
-    return Details(run, seen.facts, seen.status, seen.last_beat_at, seen.life, seen.stall, state=state)
+    facts = replace(seen.facts, size_bytes=folder_size(run.path))
+    return Details(
+        run, facts, seen.status, seen.last_beat_at, seen.life, seen.stall, annotations=seen.annotations, state=state
+    )
 
 
 def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
@@ -324,11 +323,11 @@ def unreadable(run: RunDirectory, error: OSError) -> Overview:
 
 
 def _state(run: RunDirectory) -> RunState:
-    from tpu_console.engine.runs.state import RunState, fold
+    from tpu_console.engine.runs.follower import StateReader
 
     _stamp(run)
     try:
-        return fold(RunState(), _records(run))
+        return StateReader(run).catch_up()
     except OSError as error:
         raise _unreadable(run, error) from error
 
@@ -350,9 +349,12 @@ def _stamp(run: RunDirectory) -> Stamp | None:
     return facts.st_size, facts.st_mtime_ns, facts.st_ino
 
 
-def _facts(run: RunDirectory) -> Facts:
-    from .facts_reading import read_facts
+def _facts(watch: HeartbeatWatch) -> Facts:
+    from .facts_reading import facts_of, read_facts
 
+    run = watch.run
+    if watch.look().liveness is Liveness.ALIVE:
+        return facts_of(_state(run))  # read again and again, of a long journal only what is new
     try:
         return read_facts(run.journal)
     except OSError as error:
@@ -395,35 +397,6 @@ def _last_beat(run: RunDirectory) -> float:
         return run.heartbeat.stat().st_mtime
     except OSError:
         return 0.0
-
-
-def _records(run: RunDirectory) -> list[Mapping[str, Any]]:
-    """Read the journal; keep only the newest of the frequent records of each kind and host."""
-    from tpu_console.engine.runs.journal import JournalReader
-
-    kept: dict[object, Mapping[str, Any]] = {}
-    reader, place = JournalReader(run.journal), 0
-    while records := reader.read():
-        for record in records:
-            place += 1
-            kind = _frequent_kind(record)
-            kept.pop(kind, None)  # keep the order in which the newest records were written
-            kept[place if kind is None else kind] = record
-    return [*kept.values()]
-
-
-def _frequent_kind(record: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """Return a key that a later record with the same key replaces; None if the record is always kept."""
-    kind = record.get("type")
-    if kind not in _FREQUENT:
-        return None
-    if kind == "HostSampled":
-        return kind, repr(record.get("process"))
-    if kind == "MemorySampled":  # each host writes those of its own replicas
-        replicas = record.get("replicas")
-        first = replicas[0] if isinstance(replicas, list) and replicas else None
-        return kind, repr(first.get("index") if isinstance(first, dict) else None)
-    return (kind,)
 
 
 def _status(facts: Facts, liveness: Liveness, last_beat_at: float) -> Status:

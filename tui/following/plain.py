@@ -18,6 +18,7 @@ from tpu_console.engine.runs.events import (
     EpochEnded,
     HostLost,
     InputMeasured,
+    MirrorReported,
     Noticed,
     Phase,
     PhaseStarted,
@@ -35,6 +36,7 @@ from tpu_console.engine.runs.state import RunState, best_epoch, fold
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import hosts_of, input_verdict, lost_text, slow_text
+from ..text.mirror import mirror_text
 from ..text.numbers import duration, waiting_text
 from ..text.run_lines import (
     backend_lines,
@@ -200,7 +202,11 @@ class PlainPrinter:
             case Alerted():
                 return [labelled("alert", event.message)]
             case BudgetSet():
-                return [labelled("budget", budget_text(event))]
+                return [labelled("budget", budget_text(event, self._clock()))]
+            case MirrorReported():
+                known = before.mirror
+                is_news = known is None or known.problem != event.problem or event.left != known.left
+                return [labelled("mirror", mirror_text(self.state))] if is_news else []
             case RunFinished():
                 ended = self._phase_ended(before)
                 return [*ended, *finished_lines(self.state, self._run, event.outcome, event.reason)]

@@ -10,6 +10,7 @@ from textual.content import Content
 from tpu_console.engine.storage.paths import user_path
 
 from ..text.hosts import topology_text
+from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
 from ..text.run_lines import source_in_words
 from .dialogs import COLUMNS, TextDialog
@@ -90,6 +91,8 @@ def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
         facts.append(("monitored metric", state.monitor))
     if (kept := state.checkpoint) is not None:
         facts.append(("best model", f"{kept.path} (epoch {kept.epoch}, {kept.monitor} {kept.value:.4f})"))
+    if state.mirror is not None:
+        facts.append(("mirror", f"{state.mirror.place}: {mirror_text(state)}"))
     return [(label, text) for label, text in facts if text]
 
 

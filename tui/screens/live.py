@@ -384,8 +384,11 @@ class LiveScreen(PanedScreen):
         self.app.push_screen(question, self.stop_if)
 
     def stop_if(self, is_sure: bool | None) -> None:
-        """Ask the run to stop if the user confirmed."""
-        if not is_sure or self.is_over:
+        """Ask the run to stop if the user confirmed.
+
+        The journal may say for a moment that the run is over while it is being resumed: it is asked all the same.
+        """
+        if not is_sure:
             return
         try:
             request_stop(self.run_directory, "requested in the console")

@@ -12,6 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import read_messages
+from .mirror import mirror_lines
 from .numbers import duration, metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
@@ -122,6 +123,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
         ("model", _model_path(run, state)),
+        ("mirror", ". To copy the rest: ".join(mirror_lines(state, run.run_id))),
         ("to continue", resume_command(run) if end.outcome == "stopped" else ""),
     )
     return RunOutcome("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))
@@ -174,7 +176,8 @@ def best_text(state: RunState) -> str:
 
 def _model_path(run: RunDirectory, state: RunState) -> str:
     """Return where the saved model is, or else the best checkpoint."""
-    if run.model.exists():
-        return user_path(run.model)
+    for path in (run.model, run.model.with_suffix(".weights.h5")):
+        if path.exists():
+            return user_path(path)
     kept = run.path / state.checkpoint.path if state.checkpoint is not None else None
     return user_path(kept) if kept is not None and kept.exists() else ""

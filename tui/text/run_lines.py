@@ -15,6 +15,7 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
+from .mirror import mirror_lines
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text, resume_command
 from .tables import labelled
@@ -67,7 +68,9 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
+        *(labelled("", item.text) for item in plan.advice if item.key == "outputs"),
         *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
+        *([labelled("mirror", config.mirror)] if config.mirror else []),
         *(
             labelled(item.severity, item.text)
             for item in plan.advice
@@ -231,6 +234,8 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
     places = {
         "model": run.model,
         "best model": run.checkpoints / "best.keras",
+        "weights": run.model.with_suffix(".weights.h5"),
+        "best weights": run.checkpoints / "best.weights.h5",
         "history": run.history,
         "summary": run.summary,
         "class report": run.report,
@@ -246,7 +251,9 @@ def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
 
 
 def resumed_text(event: RunResumed) -> str:
-    """Say where a run goes on."""
+    """Say where a run goes on, and why it went back if nobody resumed it."""
+    if event.why:
+        return f"from step {event.step:,}: {event.why}"
     if not event.step:
         return "from the beginning: it had no checkpoint"
     where = f"after epoch {event.epoch}" if event.epoch else "in epoch 1"
@@ -265,6 +272,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         labelled("time", phases_text(state)),
         *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
+        *(labelled("" if number else "mirror", line) for number, line in enumerate(mirror_lines(state, run.run_id))),
         labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
         labelled("", f"tpu-console show {run.run_id}  (all details)"),
         *([labelled("", f"{resume_command(run)}  (continue)")] if outcome == RunOutcome.STOPPED else []),

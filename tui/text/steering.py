@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.runs.events import Steering, StopAfter
 
-from .numbers import duration, learning_rate
+from .numbers import duration, learning_rate, whole_duration
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.events import BudgetSet, Steered, StopRequested
     from tpu_console.engine.runs.state import RunState
 
 _LATEST = 2e11  # the latest Unix time that a clock can show
+_DAY_S = 86_400.0
 _NAMES: dict[str, str] = {Steering.LEARNING_RATE: "learning rate"}
 _DONE: dict[str, str] = {
     Steering.PAUSE: "paused",
@@ -59,7 +60,19 @@ def busy_text(state: RunState, now: float) -> str:
     return f"it is {doing} ({duration(now - state.phase_since)} so far)"
 
 
-def budget_text(event: BudgetSet) -> str:
-    """Say how much time the run has, and when it ends."""
-    ends = datetime.fromtimestamp(min(max(0.0, event.ends_at), _LATEST), UTC).astimezone()
-    return f"{duration(event.seconds)}, until {ends:%a %H:%M}"
+def budget_text(event: BudgetSet, now: float) -> str:
+    """Say how much time the run has, when it ends and how much of it is left."""
+    left = f", {whole_duration(event.ends_at - now)} left" if event.ends_at > now else ""
+    return f"{duration(event.seconds)}, until {_clock(event, '%a %H:%M')}{left}"
+
+
+def budget_clock(event: BudgetSet, now: float) -> str:
+    """Say how much of a budget is left, such as ``budget 2h 10m left, stops by 17:42``."""
+    if event.ends_at <= now:
+        return "budget used up"
+    form = "%H:%M" if event.ends_at - now < _DAY_S else "%a %H:%M"
+    return f"budget {whole_duration(event.ends_at - now)} left, stops by {_clock(event, form)}"
+
+
+def _clock(event: BudgetSet, form: str) -> str:
+    return datetime.fromtimestamp(min(max(0.0, event.ends_at), _LATEST), UTC).astimezone().strftime(form)

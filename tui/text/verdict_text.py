@@ -73,8 +73,9 @@ def memory_text(memory: Memory) -> str:
 
 def bound_text(bound: Bound) -> str:
     """Say how much a step computes, moves in memory and exchanges, and what limits it."""
+    least = "at least " if bound.is_partial else ""
     return (
-        f"{flop(bound.flops)}, {size(round(bound.hbm_bytes))} moved in memory and "
+        f"{least}{flop(bound.flops)}, {size(round(bound.hbm_bytes))} moved in memory and "
         f"{size(round(bound.all_reduce_bytes))} exchanged per device and step; "
         f"at best {milliseconds(1e3 * bound.step_s)} ms, limited by {_LIMITS.get(bound.limited_by, bound.limited_by)}"
     )

@@ -41,9 +41,7 @@ _PIPE_CELLS = 100
 _MOST_WASTES = 8
 _MOST_SAID = 6  # lines of the compiler's message
 _NAMED = 4  # most choices that a sentence lists
-_LOWER_BOUND = (
-    "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install tpu-console[tpu]."
-)
+_LOWER_BOUND = "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install jax[tpu]."
 _LABELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 
 

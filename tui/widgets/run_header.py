@@ -17,6 +17,7 @@ from ..text.hosts import input_verdict
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.silence import silent_text, stall_text
+from ..text.steering import budget_clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -105,7 +106,18 @@ def _title_row(view: HeaderView, width: int) -> Content:
     if started is not None and started.source != RunSource.PROCESS:
         origin = _ORIGINS.get(started.source, started.source)
         parts.append((f"  {origin}", _FAINT))
-    return _spread(Content.assemble(*parts), _fit(status(view), width), width)
+    name, doing = Content.assemble(*parts), _fit(status(view), width)
+    return _spread(_with_budget(view, name, width - doing.cell_length - 2), doing, width)
+
+
+def _with_budget(view: HeaderView, name: Content, width: int) -> Content:
+    """Add how much of the time budget is left, in as many words as there is room for."""
+    if view.state.budget is None or view.snapshot.is_over or view.is_reading:
+        return name
+    text = budget_clock(view.state.budget, view.now)
+    room = width - name.cell_length - 2
+    shown = next((part for part in (text, text.partition(",")[0]) if len(part) <= room), "")
+    return Content.assemble(name, (f"  {shown}", _FAINT)) if shown else name
 
 
 def status(view: HeaderView) -> Content:

@@ -16,6 +16,7 @@ from ..charts.window import Mode, Window, resolved
 from ..text.gauges import WAITS, Gauge, gauges_of
 from ..text.hosts import behind_text, hosts_of, input_verdict
 from ..text.marks import FAILED, LEVELS, WARNING
+from ..text.mirror import mirror_text
 from .rows_pane import Row, RowsPane
 
 if TYPE_CHECKING:
@@ -136,8 +137,10 @@ class SystemPane(RowsPane):
         return [[(text, look), ("  (h: next)", "faint")]]
 
     def _remarks(self, state: RunState, gauges: Sequence[Gauge]) -> list[tuple[str, str]]:
-        """Return what limits the run, and the reason for every missing figure."""
+        """Return what limits the run, how far its mirror is, and the reason for every missing figure."""
         said = [(input_verdict(state.input), "now")] if state.input is not None else []
+        if state.mirror is not None:
+            said.append((f"mirror: {mirror_text(state)}", "bad" if state.mirror.problem else "now"))
         reasons: dict[str, list[str]] = {}
         for gauge in gauges:
             if gauge.why_not:
@@ -189,4 +192,4 @@ def _along(curves: Curves, axis: Axis) -> FloatArray:
 
 def _seen(state: RunState) -> tuple[object, ...]:
     """Return the parts of a state that the pane shows; compared by identity, because they may be large."""
-    return (state.accelerator, state.hosts, state.input, state.lost, state.train, state.end)
+    return (state.accelerator, state.hosts, state.input, state.mirror, state.lost, state.train, state.end)

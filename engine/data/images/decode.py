@@ -242,8 +242,10 @@ def _naming_failures(images: Any, paths: Any, decoding: Decoding) -> Any:
 
     def check(expected: Any, index: Any, image: Any) -> Any:
         path = paths[tf.minimum(expected, count - 1)]
-        told = tf.strings.join(["The image file ", path, " is damaged: its header is valid, but it cannot be decoded."])
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, index), [told])]):
+        message = tf.strings.join(
+            ["The image file ", path, " is damaged: its header is valid, but it cannot be decoded."]
+        )
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, index), [message])]):
             return expected + 1, tf.identity(image)
 
     checked = images.concatenate(beyond).scan(np.int64(0), lambda expected, pair: check(expected, *pair)).take(count)

@@ -101,12 +101,14 @@ def _raise_for_load(info: DatasetInfo, error: Exception) -> None:
     if not missing:
         what = f"The files of {info.name} do not match each other."
         raise DataError(what, why=one_line(error), remedy=_fetch_again(info)) from error
+    places = ", ".join(f"{file.url} as {file.location}" for file in missing)
     raise DataError(
         f"{info.name} could not be downloaded from {missing[0].url}.",
         why=one_line(error),
         remedy=(
-            f"Check the connection (on Kaggle: turn on the notebook's internet), or save the file yourself as "
-            f"{missing[0].location}. Presets that work offline: {', '.join(OFFLINE_PRESETS)}."
+            "Check the connection (on Kaggle: turn on the notebook's internet), or save "
+            f"{'the file' if len(missing) == 1 else 'these files'} yourself: "
+            f"{places}. Presets that work offline: {', '.join(OFFLINE_PRESETS)}."
         ),
     ) from error
 

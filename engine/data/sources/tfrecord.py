@@ -164,10 +164,10 @@ def _numbered(path: Any, start: Any, count: Any) -> Any:
     """
     own = tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).ignore_errors(log_warning=True).enumerate(start)
     beyond = tf.data.Dataset.from_tensors((start + count, tf.constant(b"")))
-    told = tf.strings.join(["The shard ", path, " is damaged: its records end too early."])
+    message = tf.strings.join(["The shard ", path, " is damaged: its records end too early."])
 
     def check(expected: Any, pair: Any) -> Any:
-        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, pair[0]), [told])]):
+        with tf.control_dependencies([tf.debugging.Assert(tf.equal(expected, pair[0]), [message])]):
             return expected + 1, (tf.identity(pair[0]), pair[1])
 
     return own.concatenate(beyond).scan(start, check).take(count)

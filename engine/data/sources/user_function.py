@@ -69,7 +69,15 @@ def _record_of(examples: Examples) -> FunctionRecord:
         day=today(),
         weight=_described(weight[0]).shape if weight else None,
         validation_weight=_described(validation[0]).shape if validation else None,
+        whole_labels=_are_whole(examples.train, label),
     )
+
+
+def _are_whole(dataset: Any, spec: Any) -> bool | None:
+    """Return whether the first labels are whole numbers; None if they are not numbers."""
+    if not (spec.dtype.is_integer or spec.dtype.is_floating):
+        return None
+    return all(bool((label == np.round(label)).all()) for _, label, *_ in dataset.take(32).as_numpy_iterator())
 
 
 def _described(spec: Any) -> Input:

@@ -121,7 +121,13 @@ def _text_pairs(path: Path, options: Any) -> Survey:
     for number, line in enumerate(in_time(text_lines(path), deadline())):
         if options.limit and number >= options.limit:
             break
-        lines += not line.isspace()
+        if line.isspace():
+            continue
+        lines += 1
+        source, _, rest = line.partition("\t")
+        if not (source.strip() and rest.partition("\t")[0].strip()):
+            what = f"{user_path(path)}, line {number + 1:,} has no tab between a source and a target sentence"
+            return trouble("path", f"{what}: '{shown(line.strip())}'")
     return Survey(total=lines) if lines else trouble("path", f"{user_path(path)} is empty")
 
 

@@ -38,7 +38,7 @@ def predict_arrays(trained: TrainedRun, request: Request, reporter: Reporter) ->
     names = trained.class_names(class_count(model))
     scale = np.float32(trained.scale())
     batches = (images[start : start + BATCH] * scale for start in range(0, len(images), BATCH))
-    outputs = outputs_of(model, batches, len(images), reporter)
+    outputs = outputs_of(model, batches, len(images), reporter, trained.activation)
     rows = ((str(index), *chosen(probabilities(output), names)) for index, output in enumerate(outputs))
     return Table(("index", "label", "probability"), rows)
 

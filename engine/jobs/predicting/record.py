@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -21,6 +21,7 @@ _Length = Annotated[int, Field(ge=1, le=100_000)]
 
 class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
+    activation: Literal["", "sigmoid", "softmax"] = ""
 
 
 class _Images(_Record):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import ConsoleError, DataError, one_line
+from ...models.outputs import apply_activation
 from ...storage.files import is_disk_full, whole_file
 from ...storage.paths import user_path
 
@@ -51,8 +52,10 @@ class Table:
     skipped: int = 0  # rows without a prediction
 
 
-def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporter) -> Iterator[NDArray[np.float32]]:
-    """Yield a model's output for each example, predicting in batches.
+def outputs_of(
+    model: Any, batches: Iterable[Any], total: int, reporter: Reporter, activation: str = ""
+) -> Iterator[NDArray[np.float32]]:
+    """Yield a model's output for each example, predicting in batches; `activation` makes probabilities of logits.
 
     Raises:
         DataError: An input cannot be read or does not fit, or an output is not a number.
@@ -62,7 +65,9 @@ def outputs_of(model: Any, batches: Iterable[Any], total: int, reporter: Reporte
 
     done = 0
     reporter.progress("predicting", done, total, "examples")
-    step = tf.function(lambda inputs: model(inputs, training=False), reduce_retracing=True)
+    step = tf.function(
+        lambda inputs: apply_activation(activation, model(inputs, training=False)), reduce_retracing=True
+    )
     try:
         for inputs in batches:
             with inputs_fit():

@@ -38,7 +38,7 @@ def predict_texts(trained: TrainedRun, request: Request, reporter: Reporter) -> 
     names = trained.class_names(class_count(model))
     numbers = Vocabulary(record["words"]).encode(texts, record["length"])
     batches = (numbers[start : start + BATCH] for start in range(0, len(numbers), BATCH))
-    outputs = outputs_of(model, batches, len(numbers), reporter)
+    outputs = outputs_of(model, batches, len(numbers), reporter, trained.activation)
     rows = (
         (*cells, *chosen(probabilities(output), names))
         for cells, output in zip(kept.itertuples(index=False, name=None), outputs, strict=True)

@@ -10,7 +10,7 @@ from ...config.reading import load_config
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, one_line
 from ...models.saved_code import find_code, has_graph, is_own, move_graphs, read_architecture
 from ...runs.class_report import read_report
-from ...runs.run_directory import find_run
+from ...runs.run_directory import find_run, list_runs
 from ...storage.paths import user_path
 from .record import read_record
 
@@ -41,6 +41,11 @@ class TrainedRun:
     def model_path(self) -> Path:
         """The saved model."""
         return self.architecture.path
+
+    @property
+    def activation(self) -> str:
+        """What makes probabilities of the model's outputs; empty if they are probabilities."""
+        return str(self.record.get("activation", ""))
 
     def load_model(self) -> Any:
         """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing."""
@@ -88,16 +93,16 @@ class TrainedRun:
 def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
-    `name` is its name, a part of it, or the path of its folder; None for the newest. `trust` runs code in a model that
-    was not saved by one of the user's runs.
+    `name` is its name, a part of it, or the path of its folder; None for the newest run that has a model. `trust` runs
+    code in a model that was not saved by one of the user's runs.
 
     Raises:
         UntrustedCodeError: The model contains code that may not run.
         ConsoleError: There is no such run, its model is missing or damaged, or its data comes from a function of the
             user.
     """
-    run = find_run(name)
-    path = run.model if checkpoint == "last" else run.checkpoints / "best.keras"
+    run = find_run(name) if name else _newest_with_model(checkpoint)
+    path = _model_of(run, checkpoint)
     if not path.exists():
         other = run.checkpoints / "best.keras" if checkpoint == "last" else run.model
         use = "best" if checkpoint == "last" else "last"
@@ -125,6 +130,15 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
             )
         move_graphs(architecture, run.hub)
     return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, trust=trust))
+
+
+def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
+    return run.model if checkpoint == "last" else run.checkpoints / "best.keras"
+
+
+def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
+    """Return the newest run with that model; without one, the newest run, whose lack of a model is then explained."""
+    return next((run for run in list_runs() if _model_of(run, checkpoint).is_file()), None) or find_run()
 
 
 def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:

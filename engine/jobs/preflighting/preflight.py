@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...accelerators.backend import is_installed
 from ...config.reading import parse_config
 from ...errors import ConsoleError
+from ...machine.install import JAX_ON_TPU, install_line
 from ...preflight.cache import versions
 from ...preflight.choices import cached_verdicts, choices_of
 from ...preflight.topologies import find_topology
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ...messages import Reporter
-
-INSTALL = "pip install 'tpu-console[tpu]'"  # the command that installs the compiler
 
 
 def preflight_choices(
@@ -70,5 +69,6 @@ def check_compiler() -> None:
     if missing:
         verb = "are" if len(missing) > 1 else "is"
         raise ConsoleError(
-            f"The TPU compiler is not installed: {' and '.join(missing)} {verb} missing.", remedy=INSTALL
+            f"The TPU compiler is not installed: {' and '.join(missing)} {verb} missing.",
+            remedy=f"To install it here: {install_line(JAX_ON_TPU)}",
         )

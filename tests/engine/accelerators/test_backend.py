@@ -76,7 +76,47 @@ def test_a_tpu_that_no_package_can_use_leaves_the_cpu_and_is_an_error_when_asked
     assert backend_choice(LAPTOP, V5E).accelerator == "auto"
     asked = backend_choice(LAPTOP, V5E, accelerator="tpu")
     assert asked.missing == "JAX's TPU packages (jax, libtpu) are not installed."
-    assert "tpu-console[tpu]" in asked.remedy
+    assert "jax[tpu]" in asked.remedy
+
+
+KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
+
+
+@pytest.mark.parametrize(
+    ("hardware", "packages", "environ", "changes", "line"),
+    [
+        (NOTHING, set(), KAGGLE, {}, "%pip install tensorflow"),
+        (V5E, {"jax", "libtpu"}, KAGGLE, {}, "%pip install tensorflow-cpu"),
+        (V5E, {"jax", "libtpu"}, {}, {}, " -m pip install tensorflow-cpu"),
+        (Hardware(gpus=("T4",)), set(), {}, {}, " -m pip install 'tensorflow[and-cuda]'"),
+        (Hardware(gpus=("T4",)), set(), KAGGLE, {}, "%pip install tensorflow"),
+        (NOTHING, set(), KAGGLE, {"backend": "jax"}, "%pip install jax tensorflow"),
+        (V5E, set(), KAGGLE, {"accelerator": "tpu"}, "%pip install 'jax[tpu]' tensorflow-cpu"),
+    ],
+)
+def test_packages_that_are_missing_are_named_with_the_line_for_this_place(
+    hardware: Hardware, packages: set[str], environ: dict[str, str], changes: dict[str, Any], line: str
+) -> None:
+    choice = backend_choice(packages, hardware, {"PATH": ""} | environ, **changes)
+    assert "TensorFlow is not installed" in choice.missing
+    assert choice.remedy.endswith(line)
+    assert "upgrade" not in choice.remedy
+
+
+def test_a_hub_model_needs_hub_and_the_setuptools_that_it_imports(tmp_path: Path) -> None:
+    hub: dict[str, Any] = {"model": "hub", "model_options": {"path": str(tmp_path)}}
+    assert not backend_choice({"tensorflow", "tensorflow-hub", "pkg_resources"}, **hub).missing
+    lacking = backend_choice(LAPTOP, environ=KAGGLE, **hub)
+    assert lacking.missing == "TensorFlow Hub is not installed."
+    assert lacking.remedy == "To install it here: %pip install tensorflow-hub 'setuptools<82'"
+    assert "pkg_resources" in backend_choice(LAPTOP | {"tensorflow-hub"}, **hub).missing
+    both = backend_choice(set(), environ=KAGGLE, **hub)
+    assert both.remedy.endswith("%pip install tensorflow tensorflow-hub 'setuptools<82'")
+
+
+def test_jax_is_not_installed_over_the_runtime_of_tensorflow_tpu() -> None:
+    asked = backend_choice(TPU_VM, V3, backend="jax", accelerator="tpu")
+    assert "another environment" in asked.remedy
 
 
 def test_several_hosts_take_jax() -> None:
@@ -144,4 +184,4 @@ def test_a_road_that_cannot_be_taken_is_an_error_with_the_install_line() -> None
     config = small_config(accelerator="tpu")
     with pytest.raises(AcceleratorError) as caught:
         connect(config, backend_choice(LAPTOP, V5E, accelerator="tpu"))
-    assert "tpu-console[tpu]" in caught.value.remedy
+    assert "jax[tpu]" in caught.value.remedy

@@ -169,7 +169,7 @@ def test_an_invalid_function_reference_is_refused(reference: str) -> None:
 )
 def test_an_invalid_value_is_reported_with_its_key(key: str, value: object) -> None:
     found = problems(set_deep(REQUIRED, key, value))
-    assert [told for told in found if told == key or told.startswith(f"{key}.")], found
+    assert [one for one in found if one == key or one.startswith(f"{key}.")], found
     assert all(message and "\n" not in message for message in found.values())
 
 
@@ -268,10 +268,10 @@ def test_augmentation_without_a_layer_cannot_be_placed_in_the_model() -> None:
         parse_config(values | {"augmentation": changes | {"placement": placement}})
     with pytest.raises(ConfigError) as caught:
         parse_config(values | {"augmentation": changes | {"placement": "model"}})
-    told = {problem.key: problem.message for problem in caught.value.problems}
-    assert told.keys() == {"augmentation.mixup", "augmentation.crop"}
-    assert all(text.startswith("cannot be placed in the model: ") for text in told.values())
-    assert "set augmentation.placement to pipeline or auto" in told["augmentation.crop"]
+    messages = {problem.key: problem.message for problem in caught.value.problems}
+    assert messages.keys() == {"augmentation.mixup", "augmentation.crop"}
+    assert all(text.startswith("cannot be placed in the model: ") for text in messages.values())
+    assert "set augmentation.placement to pipeline or auto" in messages["augmentation.crop"]
 
 
 def test_only_metrics_of_the_run_can_be_monitored() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tpu_console.engine.config.user_code import call_user_function, source_file
+from tpu_console.engine.config.user_code import call_user_function, reference_problem, source_file
 from tpu_console.engine.errors import UserCodeError
 
 if TYPE_CHECKING:
@@ -127,3 +127,19 @@ def test_the_file_of_a_function_is_found_without_importing_it(tmp_path: Path, mo
     assert source_file("json.decoder:JSONDecoder") is not None
     for missing in ("parcel_of_mine.inner.gone:data", "json.decoder.gone:data", "gone:data", "gone.py:data"):
         assert source_file(missing) is None
+
+
+def test_a_missing_file_function_or_package_is_found_without_importing(folder: Path) -> None:
+    (folder / "odd.py").write_text(
+        "raise SystemExit('it was imported')\nif True:\n    from json import dumps as write\nsize = 3\n",
+        encoding="utf-8",
+    )
+    (folder / "broken.py").write_text("def make(:\n", encoding="utf-8")
+    (folder / "open.py").write_text("from odd import *\n", encoding="utf-8")
+    for there in ("mine.py:make", "odd.py:write", "odd:size", "open.py:any", "json:dumps", "keras.layers:Dense"):
+        assert reference_problem(there) == ""
+    assert "there is no file" in reference_problem("gone.py:make")
+    assert reference_problem("mine.py:fial").endswith("has no function 'fial'; did you mean 'fail'?")
+    assert "there is no module 'gone_of_mine'" in reference_problem("gone_of_mine:make")
+    assert "there is no module 'package_of_mine.gone'" in reference_problem("package_of_mine.gone:make")
+    assert "line 1 is not Python" in reference_problem("broken.py:make")

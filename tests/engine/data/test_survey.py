@@ -233,6 +233,7 @@ def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -
         ("text-csv", b"text,label\n", "has no rows"),
         ("text-csv", b"\x1f\x8bnot gzip at all", "cannot be read"),
         ("text-pairs", b"", "is empty"),
+        ("text-pairs", b"hello\tola\n\nhello there\n", "line 3 has no tab between a source and a target sentence"),
         ("ratings-csv", b"userId,movieId,rating\n", "has no rows"),
         ("image-csv", b"image_id\nx\n", "no label column"),
         ("text-csv", b'text,label\n"' + b"x" * 300_000 + b'",a\n', "cannot be read"),

@@ -105,8 +105,8 @@ def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path) -> None:
 
 def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:
     report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path).sources))
-    told = report.as_dict()
-    assert told["ok"] is False
-    assert isinstance(told["findings"], list)
-    assert told["findings"][0]["check"] == "tpu"
+    shown = report.as_dict()
+    assert shown["ok"] is False
+    assert isinstance(shown["findings"], list)
+    assert shown["findings"][0]["check"] == "tpu"
     assert report.summary == "3 problems, 4 warnings, 2 notes, 1 unknown, 6 ok."

@@ -46,6 +46,19 @@ def test_a_run_without_a_model(job: Job, tmp_path: Path) -> None:
         predict_with_run(Reporter(job.said), run=str(tmp_path / "nowhere"), data=["x"], out=str(job.out))
 
 
+def test_without_a_name_the_newest_run_with_a_model_counts(small_digits: RunDirectory, private_home: Path) -> None:
+    with pytest.raises(RunNotFoundError):
+        open_trained(None, "last")
+    for name in ("20260101-000000-older", "20260102-000000-newer"):
+        shutil.copytree(small_digits.path, private_home / "runs" / name)
+    (private_home / "runs" / "20260102-000000-newer" / "model.keras").unlink()
+    assert open_trained(None, "last").run.run_id == "20260101-000000-older"
+    assert open_trained(None, "best").run.run_id == "20260102-000000-newer"
+    (private_home / "runs" / "20260101-000000-older" / "model.keras").unlink()
+    with pytest.raises(ConsoleError, match=r"newer has no model\.keras"):
+        open_trained(None, "last")
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_runs_on_custom_data_are_refused(job: Job, small_digits: RunDirectory, tmp_path: Path, own: bool) -> None:
     run = create_run("own", tmp_path / "runs")

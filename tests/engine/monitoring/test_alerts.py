@@ -22,6 +22,7 @@ from tpu_console.engine.runs.events import (
     HostSampled,
     ModelBuilt,
     Progress,
+    RunResumed,
     StopRequested,
 )
 from tpu_console.engine.runs.journal import JournalWriter
@@ -187,6 +188,23 @@ def test_nan_stops_the_run_if_asked_to(recorder: Recorder, nan: Any, alerts: lis
     assert len(all_of(recorder.run, StopRequested)) == stops
 
 
+def test_nan_asks_to_go_back_as_often_as_it_comes_back(recorder: Recorder) -> None:
+    inbox = recorder.stop_token.inbox
+    with AlertWatch(recorder, Alerts(nan="rollback")):
+        events: list[Event] = [FIT, *trained([1.0, 0.5]), within(3, NAN), within(3, NAN)]
+        for event in events:
+            recorder.emit(event)
+        assert [request.action for request in inbox.take()] == ["roll_back"]
+        recorder.emit(RunResumed(2, 0, 20, 10.0, 1, "here", why="the loss became NaN"))
+        recorder.emit(within(3, 0.4))
+        recorder.emit(within(3, NAN))
+        assert [request.by for request in inbox.take()] == ["the loss became NaN or infinite in epoch 3"]
+    recorder.journal.flush()
+    assert [alert.stops for alert in all_of(recorder.run, Alerted)] == [False, False]
+    assert "goes back to its newest checkpoint" in all_of(recorder.run, Alerted)[0].message
+    assert not recorder.should_stop()
+
+
 def test_each_alert_can_be_switched_off(recorder: Recorder) -> None:
     off: dict[str, Any] = dict.fromkeys(["spike", "plateau", "overfitting", "slow_epoch", "input", "disk"], False)
     with AlertWatch(recorder, Alerts(nan="off", **off), free=lambda _: 1):
@@ -214,7 +232,7 @@ def test_the_disk_is_looked_at_now_and_then(recorder: Recorder) -> None:
 
 
 class Server(ThreadingHTTPServer):
-    """A real server that keeps what is posted, and answers as it is told."""
+    """A real server that keeps what is posted, and answers with the status that a test sets."""
 
     def __init__(self) -> None:
         self.posted: list[dict[str, Any]] = []

@@ -191,14 +191,14 @@ def test_chips_with_a_port_each_are_put_together(serve: Serve, ask: Ask) -> None
     first, second = serve({DUTY_CYCLE: {0: 10.0}}), serve({DUTY_CYCLE: {1: 20.0}})
     nobody = free_port()
     assert ask(nobody, first.port, second.port).read(DUTY_CYCLE, 2).figures == {0: 10.0, 1: 20.0}
-    # One that tells of all its neighbours is enough.
+    # One that reports all its neighbours is enough.
     every = serve()
     assert ask(every.port, second.port).read(DUTY_CYCLE, 2).figures == TWO_CHIPS[DUTY_CYCLE]
     assert second.asked == [DUTY_CYCLE]
 
 
 @pytest.mark.parametrize(
-    ("told", "ports"),
+    ("variables", "ports"),
     [
         ({}, (8431,)),
         ({"TPU_RUNTIME_METRICS_PORTS": ""}, (8431,)),
@@ -206,8 +206,8 @@ def test_chips_with_a_port_each_are_put_together(serve: Serve, ask: Ask) -> None
         ({"TPU_RUNTIME_METRICS_PORTS": "nonsense"}, (8431,)),
     ],
 )
-def test_the_ports_come_from_the_environment(told: dict[str, str], ports: tuple[int, ...]) -> None:
-    assert metric_ports(told) == ports
+def test_the_ports_come_from_the_environment(variables: dict[str, str], ports: tuple[int, ...]) -> None:
+    assert metric_ports(variables) == ports
 
 
 @pytest.mark.parametrize(

@@ -87,19 +87,19 @@ def test_augmentation_in_the_model_should_move_to_the_pipeline(changes: dict[str
 
 
 def test_too_many_devices_for_the_data_get_advice() -> None:
-    told = [found.text for found in advice(dataset="digits", steps_per_epoch="all", batch_size=128, devices=8)]
-    assert [text for text in told if "has only 1 step" in text]
+    texts = [found.text for found in advice(dataset="digits", steps_per_epoch="all", batch_size=128, devices=8)]
+    assert [text for text in texts if "has only 1 step" in text]
 
 
 def test_heads_narrower_than_the_matrix_unit_get_advice(tmp_path: Path) -> None:
     (tmp_path / "pairs.txt").write_text("a\tb\n" * 20)
-    told = advice(
+    texts = advice(
         dataset="text-pairs",
         data={"options": {"path": str(tmp_path / "pairs.txt")}},
         model="transformer",
         model_options={"width": 256, "heads": 8, "hidden": 512},
     )
-    assert "Each of the 8 heads is 32 wide" in " ".join(found.text for found in told)
+    assert "Each of the 8 heads is 32 wide" in " ".join(found.text for found in texts)
 
 
 def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
@@ -111,9 +111,9 @@ def test_the_most_severe_comes_first_and_the_plan_uses_the_same_words() -> None:
         {"dataset": "mnist", "model": "mlp", "epochs": 1, "accelerator": "sim:8", "steps_per_epoch": 50} | changes
     )
     planned = {item.text for item in make_plan(config, Hardware()).advice}
-    told = {one.text for one in static_advice(config, 8) if one.key in {"batch_size", "optimizer.scale_with_replicas"}}
-    assert len(told) == 2
-    assert told <= planned
+    texts = {one.text for one in static_advice(config, 8) if one.key in {"batch_size", "optimizer.scale_with_replicas"}}
+    assert len(texts) == 2
+    assert texts <= planned
 
 
 SCRIPT = """

@@ -9,6 +9,7 @@ import pytest
 
 from tpu_console.engine.accelerators.backend import is_installed
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.function_record import note_outputs
 from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.machine.devices import Hardware
 from tpu_console.engine.planning.example_count import train_examples_of
@@ -35,7 +36,7 @@ def advice_of(hardware: Hardware = NOTHING, **changes: Any) -> dict[str, Finding
 
 def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severity:
     """How severe the advice that holds a text is."""
-    (found,) = [advice for told, advice in advice_of(hardware, **changes).items() if text in told]
+    (found,) = [advice for sentence, advice in advice_of(hardware, **changes).items() if text in sentence]
     return found.severity
 
 
@@ -51,8 +52,8 @@ def severity(text: str, hardware: Hardware = NOTHING, **changes: Any) -> Severit
         ({"data": {"validation_fraction": 0.5}}, 1, 32, 28, 896, 2),
         ({"dataset": "mnist", "batch_size": 200}, 1, 200, 300, 60_000, 0),
         ({"dataset": "mnist", "batch_size": 128, "accelerator": "sim:8"}, 8, 1024, 58, 59_392, 608),
-        ({"dataset": "mine.py:data", "steps_per_epoch": 7}, 1, 32, 7, 224, 0),
-        ({"dataset": "mine.py:data"}, 1, 32, None, None, 0),
+        ({"dataset": "json:loads", "steps_per_epoch": 7}, 1, 32, 7, 224, 0),
+        ({"dataset": "json:loads"}, 1, 32, None, None, 0),
     ],
 )
 def test_the_arithmetic_of_an_epoch(
@@ -193,3 +194,21 @@ def test_too_many_simulated_replicas_for_the_cores_are_a_warning(monkeypatch: py
     hosts = {"count": 2, "index": 0, "coordinator": "10.0.0.1"}
     for changes in ({"accelerator": "sim:8"}, {"accelerator": "sim:16", "hosts": hosts}):
         assert not [text for text in advice_of(batch_size=8, **changes) if "share 2 cores" in text]
+
+
+def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
+    own: dict[str, Any] = {"model": "mine.py:build", "model_options": {}}
+    assert severity("model: there is no file", model="gone.py:build", model_options={}) is Severity.ERROR
+    assert severity("did you mean 'build'?", model="mine.py:biuld", model_options={}) is Severity.ERROR
+    assert severity("Whether mine.py:build gives probabilities or logits", **own) is Severity.INFO
+    note_outputs(config(**own), "logits")
+    assert severity("The model gives logits: sparse_categorical_crossentropy is", **own) is Severity.INFO
+    note_outputs(config(**own), "probabilities")
+    assert not any("logits" in text for text in advice_of(**own))
+    assert severity("The model gives logits", outputs="logits", **own) is Severity.INFO
+    numbers: dict[str, Any] = {"loss": "mean_squared_error", "metrics": ["accuracy"]}
+    assert severity("accuracy says little about numbers", **numbers) is Severity.WARNING

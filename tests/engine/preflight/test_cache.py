@@ -113,7 +113,19 @@ def test_a_damaged_cache_file_counts_as_empty() -> None:
     save_verdict(small_config(), VERDICT)
     file = cache_folder() / "preflight.json"
     whole = file.read_text(encoding="utf-8")
-    wrong = whole.replace('"fits"', '"perhaps"'), whole.replace('"devices": 8', '"devices": "8"')
+    wrong = [
+        whole.replace(before, after)
+        for before, after in (
+            ('"fits"', '"perhaps"'),
+            ('"devices": 8', '"devices": "8"'),
+            # What has the right type and makes no sense.
+            ('"limit": 100', '"limit": 0'),
+            ('"peak": 10', '"peak": -10'),
+            ('"step_s": 0.3', '"step_s": NaN'),
+            ('"tpu": "v5e-8"', '"tpu": "v3-8"'),
+            ('"reason": "It fits."', '"reason": "It fits twice."'),
+        )
+    ]
     assert whole not in wrong
     for text in ("", "[]", '{"tpu": 1}', whole[:100], *wrong):
         file.write_text(text, encoding="utf-8")

@@ -6,8 +6,9 @@ import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.preflight.bound import HOST_STEP_S, bound_of, host_pace
+from tpu_console.engine.preflight.program import arrays_in
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.traffic import arrays_in, exchanged_bytes, hbm_bytes
+from tpu_console.engine.preflight.traffic import exchanged_bytes, hbm_bytes
 
 # As libtpu 0.0.51 writes a program, shortened.
 PROGRAM = """\

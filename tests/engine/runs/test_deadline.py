@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import psutil
 import pytest
 
-from tpu_console.engine.runs.deadline import Deadline, margin_s
+from tpu_console.engine.runs.deadline import Deadline, Session, counts_from, margin_s, this_session
 from tpu_console.engine.runs.events import BudgetSet, EpochEnded, Phase, PhaseStarted
 
 
@@ -55,3 +56,36 @@ def test_a_run_stops_early_enough_for_its_own_saves_and_steps() -> None:
         clock.now = now
         reached.append(deadline.is_reached())
     assert reached == [False, True]
+
+
+HERE, NOTEBOOK = Session("boot"), Session("boot", began=100.0)
+BEFORE = BudgetSet(3600.0, 4600.0, "1h", "boot")
+
+
+@pytest.mark.parametrize(
+    ("limit", "earlier", "current", "began"),
+    [
+        ("1h", None, HERE, 2000.0),
+        ("1h", BEFORE, HERE, 1000.0),  # resumed in the same session
+        ("2h", BEFORE, HERE, 2000.0),  # with another budget
+        ("1h", BEFORE, Session("another boot"), 2000.0),
+        ("1h", BEFORE, Session(), 2000.0),
+        ("1h", BudgetSet(3600.0, 4600.0, "1h"), HERE, 2000.0),  # of an older version
+        ("1h", BudgetSet(3600.0, 2050.0, "1h", "boot"), HERE, 2000.0),  # used up
+        ("colab", None, NOTEBOOK, 100.0),
+        ("colab", None, HERE, 2000.0),
+        ("1h", None, NOTEBOOK, 2000.0),
+    ],
+)
+def test_a_budget_counts_from_its_run_and_a_services_limit_from_its_session(
+    limit: str, earlier: BudgetSet | None, current: Session, began: float
+) -> None:
+    assert counts_from(limit, 3600.0, earlier, current, 2000.0) == began
+
+
+def test_a_notebooks_session_began_with_its_first_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DOCKER_IMAGE", "KAGGLE_URL_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    assert this_session() == Session(this_session().name)
+    monkeypatch.setenv("COLAB_RELEASE_TAG", "release-colab")
+    assert this_session().began == pytest.approx(psutil.Process(1).create_time(), abs=2.0)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import shutil
 import signal
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from tests import chaos
-from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, timed_events_of, wait_until
 from tpu_console.engine.errors import ConsoleError, DataError
+from tpu_console.engine.machine.process_identity import session
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFinished
+from tpu_console.engine.runs.events import BudgetSet, EpochEnded, FitStarted, RunFinished
 from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training.checkpoints import check_same
 
@@ -82,8 +85,10 @@ def test_a_resumed_run_equals_the_uninterrupted_one(
 
 
 def test_kills_at_random_moments_change_nothing(tmp_path: Path, whole: RunDirectory) -> None:
-    run = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 2, 12.0, random.Random(1))
+    lines = len(timed_events_of(whole)) // 5
+    run, done = chaos.kill_and_resume(chaos.chaos_config(), tmp_path, 4, lines, random.Random(1))
     chaos.check_same(run, whole)
+    assert (len(done.moments), done.lost_files) == (4, 0)
 
 
 def test_a_stopped_run_goes_on_within_the_epoch(
@@ -160,6 +165,16 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
         prepare_resumption(host.run)
     prepared.give_up()
     prepare_resumption(host.run).give_up()
+
+
+def test_a_budget_that_is_used_up_in_this_session_needs_a_new_one(tmp_path: Path) -> None:
+    host = Host(small_config(budget="1h"), tmp_path, start=False)
+    journal = JournalWriter(host.run.journal)
+    journal.write(BudgetSet(3600.0, time.time(), "1h", session()))
+    journal.close()
+    with pytest.raises(ConsoleError, match=r"time budget of .* \(1h\) is used up.*--budget 1h"):
+        prepare_resumption(host.run)
+    prepare_resumption(host.run, [("budget", "1h")]).give_up()
 
 
 def test_a_notebooks_run_says_who_can_train_it(tmp_path: Path) -> None:

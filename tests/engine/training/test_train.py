@@ -11,6 +11,8 @@ import keras
 import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, small_config, the, wait_until
+from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.data.examples import Examples
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -25,13 +27,16 @@ from tpu_console.engine.runs.events import (
     Progress,
     RunFailed,
     RunFinished,
+    RunResumed,
     RunSource,
     RunStarted,
     StopRequested,
 )
+from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training import train as training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,6 +245,35 @@ def test_a_loss_that_is_not_a_number_raises_one_alert(train: Train, nan: str, ep
     assert ("loss became NaN or infinite in epoch 1" in the(run, RunFinished).reason) == (nan == "stop")
 
 
+def test_a_loss_that_becomes_nan_takes_the_run_back_to_a_checkpoint_with_a_lower_rate(train: Train) -> None:
+    steep = {"name": "sgd", "learning_rate": 1e6}
+    run = train(epochs=2, model_options={"hidden": [8, 8, 8]}, optimizer=steep, alerts={"nan": "rollback"})
+    backs = all_of(run, RunResumed)
+    assert 1 <= len(backs) <= 3
+    rates = [event.config["optimizer"]["learning_rate"] for event in backs]
+    assert rates == pytest.approx([1e6 / 4**number for number in range(1, len(backs) + 1)])
+    assert backs[0].why.endswith("learning rate 1e+06 → 2.5e+05")
+    state = RunFollower(run).catch_up().state
+    assert [(epoch.epoch, epoch.step, math.isfinite(epoch.logs["loss"])) for epoch in state.epochs] == [
+        (1, 44, True),
+        (2, 88, True),
+    ]
+    assert (state.train.step.values[1:] > state.train.step.values[:-1]).all()
+    assert state.epochs[0].learning_rate == pytest.approx(rates[-1])
+    assert load_config(run.config).optimizer.learning_rate == rates[-1]
+    assert the(run, RunFinished).outcome == "completed"
+
+
+def test_a_run_whose_loss_stays_nan_goes_back_three_times(train: Train) -> None:
+    run = train(epochs=2, optimizer={"name": "sgd", "learning_rate": 1e30}, alerts={"nan": "rollback"})
+    assert len(all_of(run, RunResumed)) == 3
+    ended = the(run, RunFinished)
+    assert (ended.outcome, ended.reason) == (
+        "stopped",
+        "the loss became NaN or infinite in epoch 1, even after going back 3 times with a lower learning rate",
+    )
+
+
 def test_the_files_of_a_run_whose_loss_is_not_a_number_are_readable_by_anything(train: Train) -> None:
     import pandas as pd
 
@@ -286,9 +320,8 @@ def test_too_little_memory_is_explained(train: Train) -> None:
 
 def test_labels_that_do_not_fit_the_model_are_explained(train: Train) -> None:
     failed = failure(train(model="mine.py:too_narrow", model_options={}))
-    assert "label value" in failed.what
-    assert "outside the valid range of [0, 7)" in failed.what
-    assert "labels" in failed.remedy
+    assert failed.what == "A label is 9, but the model gives 7 values per example: classes 0 to 6."
+    assert failed.remedy == "Number the classes from 0, or give the model one output per class."
 
 
 @pytest.mark.parametrize(
@@ -365,6 +398,19 @@ def test_a_network_deeper_than_the_picture_is_explained(train: Train) -> None:
 
 def test_a_split_that_is_too_small_for_every_class_is_explained(train: Train) -> None:
     assert "data.validation_fraction=0.001" in failure(train(data={"validation_fraction": 0.001})).what
+
+
+def test_without_tensorboard_a_notice_replaces_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare_run(small_config(), tmp_path / "runs")
+    recorder = Recorder(run, JournalWriter(run.journal), StopToken())
+    monkeypatch.setattr(training, "is_installed", lambda name: name != "tensorboard")
+    config, nothing = small_config(tensorboard={"enabled": True}), Examples.__new__(Examples)
+    object.__setattr__(nothing, "record", {})
+    assert training._epoch_end_callbacks(recorder, config, "loss", nothing) == []
+    (noticed,) = events_of(run)
+    assert isinstance(noticed, Noticed)
+    assert noticed.message.startswith("TensorBoard is not installed")
+    assert "install tensorboard" in noticed.message
 
 
 def test_a_channel_tells_a_phase_and_a_stop_once(tmp_path: Path) -> None:

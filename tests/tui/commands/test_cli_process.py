@@ -83,7 +83,9 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
 def test_run_prints_tidy_lines_and_ends_with_0(runner: Runner) -> None:
     code, out, err = runner.finish("run", "digits-cnn", "--epochs", "2")
     assert (code, err) == (0, "")
-    first_words = [line.split()[0] for line in out.splitlines() if not line.startswith(" ")]
+    # A phase that takes long, on a slow machine, is printed once more every while.
+    lines = [line for line in out.splitlines() if not line.startswith(" ") and "  so far" not in line]
+    first_words = [line.split()[0] for line in lines]
     once = ("preset", "importing", "loading", "building", "compiling", "saving", "finished", "history")
     assert {word: first_words.count(word) for word in once} == dict.fromkeys(once, 1)
     assert first_words.count("epoch") == 2

@@ -47,9 +47,9 @@ def test_the_exit_code_reports_a_problem(call: Call, at: Callable[[str], None], 
 
 def test_json_has_the_evidence_and_the_next_command(call: Call, at: Callable[[str], None]) -> None:
     at("tpu-lock-of-another")
-    told = json.loads(call("doctor", "--json")[1])
-    assert told["environment"]["where"] == "TPU VM"
-    (lock,) = [finding for finding in told["findings"] if finding["check"] == "tpu-lock"]
+    shown = json.loads(call("doctor", "--json")[1])
+    assert shown["environment"]["where"] == "TPU VM"
+    (lock,) = [finding for finding in shown["findings"] if finding["check"] == "tpu-lock"]
     assert (lock["verdict"], lock["group"]) == ("problem", "Accelerator")
     assert lock["command"] == "sudo rm /tmp/libtpu_lockfile"
     assert "/proc/locks: no lock on it" in lock["evidence"]
@@ -79,9 +79,9 @@ def test_a_terminal_gets_lines_that_fit_and_coloured_verdicts(tmp_path: Path) ->
 
 def test_it_really_looks_at_this_machine(call: Call) -> None:
     code, out, err = call("doctor", "--json")
-    told = json.loads(out)
+    shown = json.loads(out)
     assert err == ""
-    assert code == (0 if told["ok"] else 1)
-    checks = {finding["check"] for finding in told["findings"]}
+    assert code == (0 if shown["ok"] else 1)
+    checks = {finding["check"] for finding in shown["findings"]}
     assert {"tensorflow", "keras", "limits", "disk-runs", "utf-8"} <= checks
-    assert "tensorflow 2." in told["environment"]["software"]
+    assert "tensorflow 2." in shown["environment"]["software"]

@@ -41,7 +41,7 @@ def test_a_file_is_written_once_and_replaced_when_forced(
     monkeypatch.chdir(scans.parent)
     command = ["predict", str(digits.path), "--data", "scans.npy", "--out", "labels.csv"]
     code, out, err = call(*command)
-    assert (code, out.splitlines()[0].split()[0]) == (0, "model")
+    assert (code, out.splitlines()[0].split()[0]) == (0, "run")
     assert "3 rows: index, label, probability" in out
     assert "3 examples" in err
     rows = list(csv.reader((scans.parent / "labels.csv").open()))
@@ -119,6 +119,7 @@ def test_on_a_terminal_code_in_a_foreign_model_is_asked_about(
         (["--out", "x.csv"], "--data"),
         (["--data", "x.npy"], "--out"),
         (["--data", "x.npy", "--out", "x.csv", "--checkpoint", "first"], "--checkpoint"),
+        (["--data", "x.npy", "--out", "x.csv", "--out", "y.csv"], "--out is given 2 times; it has one value"),
     ],
 )
 def test_bad_usage(call: Call, options: list[str], said: str) -> None:

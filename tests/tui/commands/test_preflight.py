@@ -129,7 +129,7 @@ def test_json_holds_every_figure_and_reads_back(call: Call, job: Callable[[Start
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not is_installed("libtpu"), reason="needs the TPU compiler: pip install 'tpu-console[tpu]'")
+@pytest.mark.skipif(not is_installed("libtpu"), reason="needs the TPU compiler: pip install 'jax[tpu]'")
 def test_the_real_compiler_is_asked_once_and_the_console_agrees(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["preflight", "digits-cnn", "--on", "v5e-8", "--batch-size", "128"]
     code, out, err = call(*command, "--json")
@@ -151,7 +151,7 @@ def test_the_real_compiler_is_asked_once_and_the_console_agrees(call: Call, monk
 
 
 def no_compiler() -> None:
-    raise ConsoleError("The TPU compiler is not installed: libtpu is missing.", remedy="pip install 'tpu-console[tpu]'")
+    raise ConsoleError("The TPU compiler is not installed: libtpu is missing.", remedy="pip install 'jax[tpu]'")
 
 
 @pytest.mark.slow
@@ -166,7 +166,7 @@ def test_without_the_compiler_there_are_a_lower_bound_advice_and_the_line_to_ins
     assert "17 per replica" in out
     assert err.splitlines()[-2:] == [
         "Error: The TPU compiler is not installed: libtpu is missing.",
-        "pip install 'tpu-console[tpu]'",
+        "pip install 'jax[tpu]'",
     ]
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from tests.tui.tpu_fakes import REMEDY, FakeTpu
 from tpu_console.engine.runs.events import EpochEnded, InputMeasured
 from tpu_console.engine.runs.journal import JournalReader
-from tpu_console.engine.runs.state import RunState, fold
-from tpu_console.tui.following.overview import read_details
 from tpu_console.tui.following.plain import PlainPrinter
 
 if TYPE_CHECKING:
@@ -86,9 +84,9 @@ def test_show_reports_the_same(tmp_path: Path, call: Callable[..., tuple[int, st
         "input-bound (38% waiting for data). Cache the decoded examples in memory",
     ):
         assert text in out
-    told = json.loads(call("show", "--json", str(run.run.path))[1])
-    assert (told["input"]["limit"], told["lost"][0]["process"]) == ("input", 1)
-    assert [host["examples_per_s"] for host in told["hosts"]] == [12_000, 9_000]
+    shown = json.loads(call("show", "--json", str(run.run.path))[1])
+    assert (shown["input"]["limit"], shown["lost"][0]["process"]) == ("input", 1)
+    assert [host["examples_per_s"] for host in shown["hosts"]] == [12_000, 9_000]
 
 
 def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable[..., tuple[int, str, str]]) -> None:
@@ -97,17 +95,6 @@ def test_show_counts_the_devices_of_a_large_slice(tmp_path: Path, call: Callable
     out = call("show", str(run.run.path))[1]
     assert "host 15 (tpu-vm-15): 8 × TPU v5 lite" in out
     assert "TPU:127" not in out
-
-
-def test_an_overview_reads_only_the_newest_of_frequent_records(tmp_path: Path) -> None:
-    run = FakeTpu(tmp_path, 2, 4)
-    run.begin()
-    for _ in range(50):
-        run.second(rates=[12_000, 11_000])
-    glance, whole = read_details(run.run).state, fold(RunState(), JournalReader(run.run.journal).read())
-    assert [len(curves) for curves in glance.host_curves.values()] == [1, 1]
-    assert (glance.hosts, glance.input, glance.memory) == (whole.hosts, whole.input, whole.memory)
-    assert glance.progress == whole.progress
 
 
 def test_what_is_left_of_an_epoch_comes_behind_its_end_and_is_not_the_next_ones(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.helpers import private_mode
 from tpu_console.engine.runs.events import (
     EpochEnded,
     FitStarted,
+    Noticed,
     PhaseStarted,
     RunFailed,
     RunFinished,
@@ -284,3 +285,17 @@ def test_a_paused_run_says_so_and_has_the_epochs_that_were_added() -> None:
         add(run, PhaseStarted(phase))
         seen.append((listed()[run.run_id]["state"], listed()[run.run_id]["epochs"]))
     assert seen == [(Status.PAUSED, 9), (Status.RUNNING, 9)]
+
+
+def test_of_a_long_run_that_trains_only_what_is_new_is_read() -> None:
+    run = make_run(START, FIT, epoch(1, 0.9))
+    add(run, *[Noticed("x" * 1000)] * 1100)
+    write_heartbeat(run, os.getpid())
+    assert read_overview(run).best == ("val_accuracy", 0.9)
+    add(run, epoch(2, 0.95))
+    with run.journal.open("r+b") as file:
+        file.seek(500_000)
+        file.write(b'"' * 100)
+    details = read_details(run)
+    assert (details.status, details.best) == (Status.RUNNING, ("val_accuracy", 0.95))
+    assert len(details.state.notices) == 1100, "the damaged line was read"

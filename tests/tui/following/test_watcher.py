@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Updates:
-    """Collects what a watcher tells, and waits for what a test expects."""
+    """Collects what a watcher sends, and waits for what a test expects."""
 
     def __init__(self) -> None:
         self.all: list[WatchUpdate] = []
@@ -68,10 +68,10 @@ def test_it_says_nothing_while_nothing_changes(tmp_path: Path, watch: Callable[.
     engine.begin()
     updates = watch(engine.run)
     updates.wait(lambda update: update.snapshot.state.fit is not None)
-    told = len(updates.all)
+    count = len(updates.all)
     engine.run.log.write_text("one line\n")
     updates.wait(lambda update: update.snapshot.log == ("one line",))
-    assert len(updates.all) == told + 1
+    assert len(updates.all) == count + 1
 
 
 def test_it_notices_a_death_though_no_file_of_the_journal_changes(

@@ -194,7 +194,19 @@ async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outc
         assert ("u Resume" in screen_text(pilot)) == offered
 
 
-async def test_a_stop_request_that_cannot_be_written_is_told(engine: FakeEngine) -> None:
+async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.finish("stopped")
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: live(pilot).is_over)
+        live(pilot).follow_again()
+        live(pilot).stop_if(True)
+        await until(pilot, lambda: live(pilot).is_over)
+        assert engine.run.stop_request.is_file()
+
+
+async def test_a_stop_request_that_cannot_be_written_is_shown(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
     async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
@@ -282,14 +294,14 @@ async def test_memory_and_why_it_is_missing(tmp_path: Path) -> None:
     engine = FakeEngine(tmp_path, replicas=3)
     engine.begin()
     gib = 1 << 30
-    told = (
+    memory = (
         ReplicaMemory(0, 3 * gib, 4 * gib, 16 * gib),
         ReplicaMemory(1, 16 * gib, 16 * gib, 16 * gib),
-        ReplicaMemory(2, None, None, None, "The runtime does not tell."),
+        ReplicaMemory(2, None, None, None, "The runtime does not report."),
     )
-    engine.write(MemorySampled(told))
+    engine.write(MemorySampled(memory))
     async with app_on(engine).run_test(size=(200, 50)) as pilot:
-        await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not tell.", "batch 96 = 3 × 32")
+        await shows(pilot, "3.0/16.0 GiB", "16.0/16.0 GiB", "n/a", "The runtime does not report.", "batch 96 = 3 × 32")
 
 
 async def test_nan_is_seen_in_the_table(engine: FakeEngine) -> None:

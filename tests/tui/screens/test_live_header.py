@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tpu_console.engine.runs.events import (
     PREPARATION,
     AcceleratorReady,
+    BudgetSet,
     DataReady,
     FitStarted,
     InputMeasured,
@@ -82,6 +84,20 @@ def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
     cut = [row.plain for row in waiting_rows(view, {}, 60, 6)]
     assert len(cut) == 6
     assert max(map(len, [*whole, *cut])) <= 60
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(80, r"  budget 2h 10m left, stops by \d\d:\d\d "), (56, r"  budget 2h 10m left "), (40, "")],
+)
+def test_the_time_budget_is_shown_in_as_many_words_as_there_is_room_for(width: int, shown: str) -> None:
+    view = view_of(state_of(*TRAINING, (110.0, BudgetSet(30_600.0, 7911.0, "8h30m"))), 111.0)
+    title = header_rows(view, width)[0].plain
+    assert title.startswith("20261120-run")
+    assert "training 0:08" in title
+    assert len(title) <= width
+    assert re.search(shown, title)
+    assert shown or "budget" not in title
 
 
 def test_progress_rows_tell_time_left_without_compilation_and_count_down() -> None:

@@ -155,12 +155,12 @@ async def test_leaving_the_screen_ends_the_compilation() -> None:
 
 
 async def test_a_failure_is_shown_with_its_remedy() -> None:
-    app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'tpu-console[tpu]'\")"))
+    app = Host(speaking("reporter.error('There is no compiler.', 'No libtpu.', \"pip install 'jax[tpu]'\")"))
     async with app.run_test(size=(80, 24)) as pilot:
         await shown(pilot, app)
         await pilot.press("f5")
         await until(pilot, lambda: app.status == "There is no compiler. No libtpu.")
-        assert "pip install 'tpu-console[tpu]'" in app.words
+        assert "pip install 'jax[tpu]'" in app.words
 
 
 async def test_a_choice_is_applied_to_the_form(monkeypatch: pytest.MonkeyPatch) -> None:

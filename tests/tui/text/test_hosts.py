@@ -25,11 +25,11 @@ def state_of(run: FakeTpu) -> RunState:
     return state
 
 
-def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **told: object) -> FakeTpu:
+def trained(folder: Path, hosts: int = 1, chips: int = 8, seconds: int = 3, **values: object) -> FakeTpu:
     run = FakeTpu(folder, hosts, chips)
     run.begin()
     for _ in range(seconds):
-        run.second(**told)  # type: ignore[arg-type]  # the arguments of `second`
+        run.second(**values)  # type: ignore[arg-type]  # the arguments of `second`
     return run
 
 
@@ -81,12 +81,12 @@ def test_a_lost_host_has_no_figures_and_says_why(tmp_path: Path) -> None:
 
 
 def test_each_missing_figure_says_why(tmp_path: Path) -> None:
-    told = [
+    memory = [
         ReplicaMemory(0, 3 * GIB, None, 16 * GIB, "", None, NO_DUTY),
-        ReplicaMemory(1, None, None, None, "JAX does not tell", None, NO_DUTY),
+        ReplicaMemory(1, None, None, None, "JAX does not report", None, NO_DUTY),
         ReplicaMemory(2, None, None, 16 * GIB, "only the limit is known", None, NO_DUTY),
     ]
-    table = table_of(state_of(trained(tmp_path, 1, 4, memory=told, rates=[None])), 120, 0)
+    table = table_of(state_of(trained(tmp_path, 1, 4, memory=memory, rates=[None])), 120, 0)
     assert [row["memory"] for row in rows_of(table)] == [
         "3.0/16.0 GiB",
         "n/a (1)",
@@ -95,7 +95,7 @@ def test_each_missing_figure_says_why(tmp_path: Path) -> None:
     ]
     assert {"images/s", "duty"}.isdisjoint(rows_of(table)[0]), "a column without any figure is left out"
     assert list(table.remarks) == [
-        "(1) memory: JAX does not tell",
+        "(1) memory: JAX does not report",
         "(2) memory: only the limit is known",
         "(3) memory: no data yet",
         "images/s: the batch size is not known",
@@ -171,11 +171,11 @@ def test_the_limit_is_shown_with_its_share(measured: InputMeasured, text: str) -
 
 
 def test_gauges_name_what_the_host_does_and_why_not(tmp_path: Path) -> None:
-    told = {gauge.name: gauge for gauge in gauges_of(state_of(trained(tmp_path, disk=False)), 0)}
-    assert [*told] == ["waits", "cpu", "memory", "disk"]
-    assert told["waits"].value == "38%"
-    assert told["memory"].value == "20.3/188.0 GiB"
-    assert (told["disk"].value, told["disk"].why_not) == ("", NO_DISK)
+    gauges = {gauge.name: gauge for gauge in gauges_of(state_of(trained(tmp_path, disk=False)), 0)}
+    assert [*gauges] == ["waits", "cpu", "memory", "disk"]
+    assert gauges["waits"].value == "38%"
+    assert gauges["memory"].value == "20.3/188.0 GiB"
+    assert (gauges["disk"].value, gauges["disk"].why_not) == ("", NO_DISK)
     assert REMEDY in input_verdict(state_of(trained(tmp_path)).input)  # type: ignore[arg-type]  # it was measured
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tpu_console.engine.runs.events import BudgetSet, PhaseStarted, Steered, StopRequested
 from tpu_console.engine.runs.state import RunState, reduce
-from tpu_console.tui.text.steering import budget_text, busy_text, steered_text, stop_text
+from tpu_console.tui.text.steering import budget_clock, budget_text, busy_text, steered_text, stop_text
 
 
 @pytest.mark.parametrize(
@@ -46,4 +48,12 @@ def test_a_busy_run_says_what_it_does(phase: str, text: str) -> None:
 
 @pytest.mark.parametrize("ends_at", [0.0, -1e15, 1e15])
 def test_a_budget_of_a_damaged_journal_has_an_end_too(ends_at: float) -> None:
-    assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m")).startswith("8h 30m, until ")
+    assert budget_text(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("8h 30m, until ")
+    assert budget_clock(BudgetSet(30_600.0, ends_at, "8h30m"), 0.0).startswith("budget ")
+
+
+def test_a_budget_counts_down() -> None:
+    budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
+    assert re.fullmatch(r"8h 30m, until \w+ \d\d:\d\d, 2h 10m left", budget_text(budget, 92_200.0))
+    assert re.fullmatch(r"budget 2h 10m left, stops by \d\d:\d\d", budget_clock(budget, 92_200.0))
+    assert budget_clock(budget, 100_000.0) == "budget used up"

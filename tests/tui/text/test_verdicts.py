@@ -52,7 +52,7 @@ def test_a_lower_bound_is_marked_as_one() -> None:
     text = "\n".join(verdict_lines([UNKNOWN], 80))
     assert ">0.31 GiB" in text
     assert "> means at least" in text
-    assert "install tpu-console[tpu]" in " ".join(text.split())
+    assert "install jax[tpu]" in " ".join(text.split())
     assert "needs at least 0.31 GiB of 15.75 GiB" in text
     assert ">" not in "\n".join(verdict_lines([FITS], 80))
 

@@ -1,0 +1,58 @@
+"""Copies a run to its mirror and back, in a process that may load TensorFlow, which alone can reach a bucket."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config.reading import load_config
+from ..errors import ConsoleError
+from ..mirror.copier import Copier, MirrorTakenError
+from ..mirror.fetch import fetch_run
+from ..mirror.places import open_place
+from ..process.launch import lock_run
+from ..runs.events import MirrorReported
+from ..runs.journal import JournalWriter
+from ..runs.run_directory import RunDirectory
+from ..storage.paths import runs_folder
+
+if TYPE_CHECKING:
+    from ..messages import Reporter
+
+
+def fetch(reporter: Reporter, place: str) -> dict[str, Any]:
+    """Copy a run from its mirror; return its path here."""
+    run = fetch_run(place, runs_folder(), lambda name: reporter.progress(f"copying {name}", 0, None, "seconds"))
+    return {"run": str(run.path)}
+
+
+def copy(reporter: Reporter, run: str) -> dict[str, Any]:
+    """Copy a run that does not train to its mirror; return the place.
+
+    Raises:
+        ConsoleError: It has no mirror, still trains, or the mirror cannot be written.
+    """
+    directory = RunDirectory(Path(run))
+    mirror = load_config(directory.config).mirror
+    if not mirror:
+        raise ConsoleError(
+            f"{directory.run_id} has no mirror.", remedy="Set one when it goes on: tpu-console resume --set mirror=…"
+        )
+    lock = lock_run(directory)
+    try:
+        place = open_place(f"{mirror.rstrip('/')}/{directory.path.name}")
+        copier = Copier(directory, place)
+        reporter.progress(f"copying to {place.name}", 0, None, "seconds")
+        copier.copy()
+        journal = JournalWriter(directory.journal)
+        journal.write(MirrorReported(place.name, copier.epoch))
+        journal.close()
+        copier.copy()
+    except MirrorTakenError as error:
+        raise ConsoleError(f"{error}.") from error
+    except OSError as error:
+        raise ConsoleError(f"{mirror} cannot be written: {error.strerror or error}.") from error
+    finally:
+        os.close(lock)
+    return {"place": place.name}

@@ -1,0 +1,69 @@
+"""The command that installs a missing package, for this place and this Python.
+
+It names the package, not an extra of ours: that is right whether the console came from a clone, a wheel or an index.
+It never says ``--upgrade``, because images of notebook services break when their packages change.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .devices import Hardware, detect_hardware
+from .place import find_service
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JAX_ON_TPU = "jax[tpu]"
+HUB = ("tensorflow-hub", "setuptools<82")  # tensorflow-hub 0.16 imports pkg_resources, which setuptools 82 removed
+
+
+def install_line(*packages: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the command that installs packages here, such as ``pip install 'jax[tpu]'``."""
+    what = quoted(*packages)
+    if find_service(environ) is not None:
+        return f"%pip install {what}"  # in a cell
+    if find_spec("pip") is None:  # an environment made by uv
+        return f"uv pip install --python {sys.executable} {what}"
+    is_first = shutil.which("pip", path=environ.get("PATH")) == str(Path(sys.executable).with_name("pip"))
+    return f"{'pip' if is_first else f'{sys.executable} -m pip'} install {what}"
+
+
+def quoted(*requirements: str) -> str:
+    """Write requirements for a shell."""
+    return " ".join(f"'{text}'" if set(text) & set("[]<>=~ ") else text for text in requirements)
+
+
+def tensorflow_for(*, has_tpu: bool, has_gpu: bool, is_notebook: bool) -> str:
+    """Return the TensorFlow package for a machine that has none.
+
+    A TPU is used through JAX, and TensorFlow only reads the data. Notebook services have CUDA; elsewhere pip brings it.
+    """
+    if has_tpu:
+        return "tensorflow-cpu"
+    return "tensorflow[and-cuda]" if has_gpu and not is_notebook else "tensorflow"
+
+
+def tensorflow_here(hardware: Hardware | None = None, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the TensorFlow package for this machine."""
+    hardware = hardware or detect_hardware()
+    is_notebook = find_service(environ) is not None
+    return tensorflow_for(has_tpu=bool(hardware.tpu), has_gpu=bool(hardware.gpus), is_notebook=is_notebook)
+
+
+def line_for_module(module: str) -> str:
+    """Return the command that installs the package of a module that could not be imported."""
+    name = module.partition(".")[0]
+    packages = {
+        "jax": ("jax",),
+        "libtpu": (JAX_ON_TPU,),
+        "pkg_resources": HUB,
+        "tensorflow": (tensorflow_here(),),
+        "tensorflow_hub": HUB,
+    }
+    return install_line(*packages.get(name, (name,)))

@@ -1,0 +1,149 @@
+"""Mirrors a run while it trains, in its own thread, so that training never waits for a network.
+
+The thread looks at the run's folder every few seconds and copies what is newest; nothing is queued. It copies for at
+most a fifth of the time, and tries again ever more slowly while the mirror cannot be written.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..errors import one_line
+from ..runs.events import MirrorReported, Phase
+from .copier import Copier, MirrorTakenError
+from .places import open_place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..runs.events import RunFailed, RunFinished
+    from ..runs.recorder import Recorder
+
+_LOOK_S = 2.0
+_JOURNAL_EVERY_S = 30.0
+_SHARE = 0.2
+_LONGEST_PAUSE_S = 60.0
+_PATIENCE_S = 600.0
+_LAST_WORDS_S = 10.0
+
+
+class Mirror:
+    """Copies a run to its mirror until it is closed.
+
+    Args:
+        recorder: The run.
+        folder: Its folder at the mirror.
+        patience_s: How long the end of the run waits for a mirror to which nothing can be copied.
+        look_s: Seconds between two looks.
+        clock: Monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        folder: str,
+        patience_s: float = _PATIENCE_S,
+        look_s: float = _LOOK_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._recorder = recorder
+        self._folder = folder
+        self._patience_s = patience_s
+        self._look_s = look_s
+        self._clock = clock
+        self._copier: Copier | None = None
+        self._moved_at = self._journal_at = clock()
+        self._problem = ""
+        self._is_taken = False
+        self._is_ending = self._is_over = False
+        self._wake, self._done = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._work, name="tpu-console-mirror", daemon=True)
+        self._thread.start()
+
+    def close(self, end: RunFinished | RunFailed) -> None:
+        """Wait until everything but the last event is copied, or say what is not.
+
+        The wait ends early if the run is asked to stop once more, or its time budget is over.
+
+        Args:
+            end: How the run ended, for a process that is ended meanwhile.
+        """
+        recorder = self._recorder
+        recorder.stop_token.ending = end
+        asked, self._moved_at = recorder.stop_token.reason, self._clock()
+        self._done.clear()
+        self._is_ending = True
+        self._wake.set()
+        if not self._is_taken and not self._done.wait(1.0):
+            recorder.enter(Phase.SAVING, f"copying to {self._folder}")
+        while not self._is_taken and not self._done.wait(0.2):
+            is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
+            if is_late or recorder.stop_token.reason != asked or self._clock() - self._moved_at > self._patience_s:
+                self._is_over = True
+                self._problem = self._problem or "there was not enough time"
+                break
+        is_incomplete = self._is_over or self._is_taken
+        self._report(left=("events.jsonl", *(self._copier.left() if self._copier else ())) if is_incomplete else ())
+
+    def finish(self) -> None:
+        """Copy the last event, which is in the journal now, and stop."""
+        is_complete = not self._is_over and not self._is_taken
+        self._is_over = True
+        self._wake.set()
+        if is_complete:
+            self._thread.join(_LAST_WORDS_S)
+
+    def _work(self) -> None:
+        failures, pause_s, is_over = 0, 0.0, False
+        while not is_over:
+            self._wake.wait(pause_s)
+            self._wake.clear()
+            is_over, is_ending, began = self._is_over, self._is_ending, self._clock()
+            try:
+                self._copy(is_ending=is_ending)
+            except MirrorTakenError as error:
+                self._is_taken, self._problem = True, str(error)
+                self._report()
+                self._done.set()
+                return
+            except Exception as error:  # noqa: BLE001  whatever happens to the mirror, the run goes on
+                failures += 1
+                pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(failures, 10))
+                self._fail(error)
+            else:
+                failures, took_s = 0, self._clock() - began
+                pause_s = max(self._look_s, took_s / _SHARE)
+                if is_ending:
+                    self._done.set()
+
+    def _copy(self, *, is_ending: bool) -> None:
+        if self._copier is None:
+            self._copier = Copier(self._recorder.run, open_place(self._folder), self._moved)
+        began = self._clock()
+        if not (is_ending or self._copier.left() or began - self._journal_at > _JOURNAL_EVERY_S):
+            return
+        had_problem, is_news = bool(self._problem), self._copier.copy()
+        self._journal_at = self._clock()
+        if is_news and self._recorder.deadline is not None:
+            self._recorder.deadline.note_mirror(self._journal_at - began)
+        self._problem = ""
+        if (is_news or had_problem) and not is_ending:
+            self._report()
+
+    def _moved(self) -> None:
+        self._moved_at = self._clock()
+
+    def _fail(self, error: Exception) -> None:
+        had_problem = bool(self._problem)
+        self._problem = (error.strerror if isinstance(error, OSError) else None) or one_line(error) or repr(error)
+        if not had_problem:
+            self._report()
+
+    def _report(self, left: tuple[str, ...] = ()) -> None:
+        if self._is_over and not left:
+            return  # the last report stands
+        epoch = self._copier.epoch if self._copier is not None else 0
+        is_given_up = self._is_taken or bool(left)
+        self._recorder.emit(MirrorReported(self._folder, epoch, self._problem, left, is_given_up))

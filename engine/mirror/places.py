@@ -1,0 +1,203 @@
+"""Where a mirror is: a folder, which may be mounted, or a bucket. A file appears there only when it is whole."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from ..config.mirror import is_bucket
+from ..errors import one_line
+from ..storage.files import NotAFileError, open_private, open_regular, sync, whole_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+DRAFT = ".draft-"
+_BUFFER = 1 << 22
+
+
+class Folder:
+    """A folder, such as one of a mounted drive.
+
+    Args:
+        path: The run's folder in it.
+
+    Attributes:
+        name: What it is called.
+        can_append: Whether the end of a file can be written alone.
+    """
+
+    can_append = True
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+        self._disk: int | None = None
+
+    def prepare(self) -> None:
+        """Create it, but not the mirror itself: without its disk, the copy would fill the one it is mounted on."""
+        disk = self._path.parent.stat().st_dev
+        if self._disk not in {None, disk}:
+            raise FileNotFoundError(errno.ENODEV, "its disk is no longer mounted", self.name)
+        self._disk = disk
+        self._path.mkdir(mode=0o700, exist_ok=True)
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names in a folder."""
+        try:
+            return [entry.name for entry in self._real(folder).iterdir()]
+        except FileNotFoundError:
+            return []
+
+    def size(self, name: str) -> int | None:
+        """Return a file's size."""
+        try:
+            return (self._path / name).lstat().st_size
+        except FileNotFoundError:
+            return None
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file, but not what a link leads to."""
+        return open_regular(self._real(name))
+
+    def put(self, name: str, parts: Iterable[bytes]) -> None:
+        """Write a draft, which replaces the file."""
+        self.prepare()
+        path = self._path / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            whole_file(self._real(str(Path(name).parent)) / path.name, private=False) as draft,
+            open(draft, "wb", opener=open_private) as file,
+        ):
+            file.writelines(parts)
+
+    def append(self, name: str, parts: Iterable[bytes]) -> None:
+        """Write the end of a file and sync it."""
+        self.prepare()
+        path = self._real(name)
+        with open(path, "ab", opener=open_private) as file:
+            file.writelines(parts)
+        sync(path)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        self._real(str(Path(name).parent)).joinpath(Path(name).name).unlink()
+
+    def _real(self, name: str) -> Path:
+        """Return a path within the folder; a link could lead to files that are not the mirror's."""
+        path = self._path / name
+        if path.resolve() != self._path.resolve() / name:
+            raise NotAFileError(errno.ELOOP, f"{name or 'the folder'} is reached by a link", str(path))
+        return path
+
+
+class Bucket:
+    """A folder that TensorFlow can reach, such as ``gs://bucket/runs/NAME``; objects appear whole.
+
+    Args:
+        place: The folder.
+    """
+
+    can_append = False
+
+    def __init__(self, place: str) -> None:
+        import tensorflow as tf
+
+        self.name = place
+        self._files = tf.io.gfile
+        self._errors = tf.errors
+
+    def prepare(self) -> None:
+        """Do nothing: a bucket has no folders."""
+
+    def names(self, folder: str = "") -> list[str]:
+        """Return the names in a folder; TensorFlow adds a slash to those of folders."""
+        with self._as_os_error(), suppress(self._errors.NotFoundError):
+            return [name.rstrip("/") for name in self._files.listdir(self._at(folder))]
+        return []
+
+    def size(self, name: str) -> int | None:
+        """Return a file's size."""
+        with self._as_os_error(), suppress(self._errors.NotFoundError):
+            return int(self._files.stat(self._at(name)).length)
+        return None
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file."""
+        with self._as_os_error():
+            file = self._files.GFile(self._at(name), "rb")
+        return cast("IO[bytes]", io.BufferedReader(_Object(file, self._as_os_error), _BUFFER))
+
+    def put(self, name: str, parts: Iterable[bytes]) -> None:
+        """Write another object and rename it: TensorFlow would also upload what it has after an error."""
+        folder, _, leaf = name.rpartition("/")
+        draft = self._at(f"{folder}/{DRAFT}{os.getpid()}-{leaf}".lstrip("/"))
+        written = 0
+        with self._as_os_error():
+            try:
+                with self._files.GFile(draft, "wb") as file:
+                    for part in parts:
+                        file.write(part)
+                        written += len(part)
+                if self._files.stat(draft).length != written:
+                    raise OSError(errno.EIO, "it keeps another size than was written", name)
+                self._files.rename(draft, self._at(name), overwrite=True)
+            except BaseException:
+                with suppress(self._errors.OpError):
+                    self._files.remove(draft)
+                raise
+
+    def append(self, name: str, parts: Iterable[bytes]) -> None:
+        """Objects cannot grow."""
+        raise NotImplementedError
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        with self._as_os_error():
+            self._files.remove(self._at(name))
+
+    def _at(self, name: str) -> str:
+        return f"{self.name}/{name}" if name else self.name
+
+    @contextmanager
+    def _as_os_error(self) -> Iterator[None]:
+        try:
+            yield
+        except self._errors.OpError as error:
+            raise OSError(errno.EIO, one_line(error)[:200], self.name) from error
+
+
+class _Object(io.RawIOBase):
+    """A file of TensorFlow, which cannot read a line of limited length."""
+
+    def __init__(self, file: Any, as_os_error: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._as_os_error = as_os_error
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with self._as_os_error():
+            part = self._file.read(len(buffer))
+        buffer[: len(part)] = part
+        return len(part)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+Place = Folder | Bucket
+"""A run's folder at a mirror; names of files are relative to it. Every method raises `OSError` if it fails."""
+
+
+def open_place(place: str) -> Place:
+    """Return a run's folder at a mirror; loads TensorFlow for a bucket."""
+    return Bucket(place) if is_bucket(place) else Folder(Path(place).expanduser())

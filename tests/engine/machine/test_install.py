@@ -1,0 +1,23 @@
+"""The command that installs a package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tpu_console.engine.machine.install import install_line, line_for_module
+
+
+def test_a_notebook_installs_in_a_cell() -> None:
+    assert install_line("jax[tpu]", "keras", environ={"COLAB_RELEASE_TAG": "1"}) == "%pip install 'jax[tpu]' keras"
+
+
+def test_elsewhere_it_is_the_pip_of_this_python(tmp_path: Path) -> None:
+    assert install_line("keras", environ={"PATH": str(tmp_path)}) == f"{sys.executable} -m pip install keras"
+    first = str(Path(sys.executable).parent)
+    assert install_line("keras", environ={"PATH": first}) == "pip install keras"
+
+
+def test_a_module_names_its_package() -> None:
+    assert line_for_module("tensorflow_hub.resolver").endswith("install tensorflow-hub 'setuptools<82'")
+    assert line_for_module("polars").endswith("install polars")

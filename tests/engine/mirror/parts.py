@@ -1,0 +1,60 @@
+"""A run that seems to train, for tests of its mirror: a journal and checkpoints, and no process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tests.helpers import small_config
+from tpu_console.engine.config.run_config import to_toml
+from tpu_console.engine.runs.checkpoint import Header, SavedArray, write_checkpoint
+from tpu_console.engine.runs.events import EpochEnded, RunStarted
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import create_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+class Training:
+    """A run that ends an epoch when it is asked to."""
+
+    def __init__(self, folder: Path, mirror: str = "", size: int = 1000) -> None:
+        self.run: RunDirectory = create_run("mirrored", folder)
+        self.run.config.write_text(to_toml(small_config(mirror=mirror, epochs=9)))
+        self.journal = JournalWriter(self.run.journal)
+        self.recorder = Recorder(self.run, self.journal)
+        self.recorder.emit(RunStarted("small", "host", 1, "here"))
+        self.epochs = 0
+        self._size = size
+
+    def epoch(self) -> None:
+        """End an epoch: the journal says so, a better model is saved, then a checkpoint."""
+        self.epochs += 1
+        logs = {"loss": 1 / self.epochs}
+        self.recorder.emit(
+            EpochEnded(self.epochs, 4 * self.epochs, 4, float(self.epochs), 1.0, 0.0, 0.0, None, None, None, logs)
+        )
+        self.run.checkpoints.mkdir(exist_ok=True)
+        (self.run.checkpoints / "best.keras").write_bytes(bytes([self.epochs]) * 100)
+        values = np.full(self._size, self.epochs, np.float32)
+        header = Header(
+            epoch=self.epochs,
+            epoch_step=0,
+            step=4 * self.epochs,
+            batches=4 * self.epochs,
+            elapsed_s=float(self.epochs),
+            epoch_s=0.0,
+            phase=0,
+            steps_per_epoch=4,
+            global_batch=32,
+            steps_per_execution=1,
+            best=1 / self.epochs,
+            patience={},
+            arrays=(SavedArray("trainable", "w", values.dtype.str, values.shape),),
+        )
+        write_checkpoint(self.run, header, [values])

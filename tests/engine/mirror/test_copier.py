@@ -1,0 +1,202 @@
+"""What is copied to a mirror and comes back from it, in a folder and through TensorFlow's files."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from tests.engine.mirror.parts import Training
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.mirror.check import MARKER, is_at_mirror, mirror_problem
+from tpu_console.engine.mirror.copier import Copier, MirrorTakenError
+from tpu_console.engine.mirror.fetch import fetch_run
+from tpu_console.engine.mirror.places import Bucket, Folder
+from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
+from tpu_console.engine.runs.events import Noticed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.mirror.places import Place
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, training: Training) -> Place:
+    """The run's folder at a mirror; TensorFlow writes this machine's files like those of a bucket."""
+    path = tmp_path / "mirror" / training.run.run_id
+    (path / "checkpoints").mkdir(parents=True)
+    return Folder(path) if request.param == "folder" else Bucket(str(path))
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    return Training(tmp_path / "runs")
+
+
+def names_at(place: Place) -> list[str]:
+    return sorted([*place.names(), *place.names("checkpoints")])
+
+
+def fetched(training: Training, place: Place, tmp_path: Path) -> RunDirectory:
+    return fetch_run(place.name, tmp_path / "elsewhere")
+
+
+def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
+    training: Training, place: Place, tmp_path: Path
+) -> None:
+    copier = Copier(training.run, place)
+    training.epoch()
+    assert copier.copy()
+    for _ in range(3):
+        training.epoch()
+    assert copier.copy()
+    assert not copier.copy()
+    assert copier.epoch == 4
+    assert names_at(place) == sorted(
+        ["best.keras", "checkpoints", "config.toml", "events.jsonl", MARKER, "state-000001.ckpt", "state-000004.ckpt"]
+    )
+    run = fetched(training, place, tmp_path)
+    assert run.journal.read_bytes() == training.run.journal.read_bytes()
+    assert run.config.read_bytes() == training.run.config.read_bytes()
+    assert (run.checkpoints / "best.keras").read_bytes() == bytes([4]) * 100
+    found = newest_checkpoint(run)
+    assert found is not None
+    assert found[1].epoch == 4
+    assert np.all(read_checkpoint(found[0])[1]["trainable"][0] == 4)
+    assert not (run.path / MARKER).exists()
+    assert [entry.name for entry in (tmp_path / "elsewhere").iterdir()] == [run.run_id]
+
+
+def test_a_torn_checkpoint_is_never_chosen(training: Training, place: Place, tmp_path: Path) -> None:
+    copier = Copier(training.run, place)
+    for _ in range(2):
+        training.epoch()
+        copier.copy()
+    newest = tmp_path / "mirror" / training.run.run_id / "checkpoints" / "state-000002.ckpt"
+    whole = newest.read_bytes()
+    for torn in (whole[:-1], whole + b"x", b"", whole[:-1] + b"x"):
+        newest.write_bytes(torn)
+        run = fetch_run(place.name, tmp_path / f"to {len(torn)} {torn[-1:].hex()}")
+        found = newest_checkpoint(run)
+        assert found is not None
+        assert found[1].epoch == 1
+
+
+def test_the_mirror_of_another_run_is_left_alone(training: Training, place: Place, tmp_path: Path) -> None:
+    Copier(training.run, place).copy()
+    before = training.run.journal.read_bytes()
+    other = Training(tmp_path / "other")
+    with pytest.raises(MirrorTakenError, match="has the copy of another run"):
+        Copier(other.run, place).copy()
+    with place.open("events.jsonl") as file:
+        assert file.read() == before
+
+
+def test_a_run_that_went_on_elsewhere_is_left_alone(training: Training, place: Place, tmp_path: Path) -> None:
+    copier = Copier(training.run, place)
+    copier.copy()
+    there = fetched(training, place, tmp_path)
+    with there.journal.open("ab") as journal:
+        journal.write(b'{"v": 1, "t": 1.0, "type": "Noticed", "message": "there"}\n')
+    Copier(there, place).copy()
+    training.recorder.emit(Noticed("here"))
+    with pytest.raises(MirrorTakenError, match="has what the run did elsewhere"):
+        copier.copy()
+    with pytest.raises(ConsoleError, match="is in the way"):
+        fetch_run(place.name, training.run.path.parent)
+
+
+def test_a_run_that_has_all_of_its_mirror_is_not_copied(training: Training, place: Place) -> None:
+    Copier(training.run, place).copy()
+    training.recorder.emit(Noticed("and more"))
+    before = training.run.journal.read_bytes()
+    run = fetch_run(place.name, training.run.path.parent)
+    assert run.path == training.run.path
+    assert run.journal.read_bytes() == before
+
+
+def test_an_emptied_mirror_is_filled_again(training: Training, place: Place, tmp_path: Path) -> None:
+    copier = Copier(training.run, place)
+    training.epoch()
+    copier.copy()
+    before = names_at(place)
+    for folder in ("checkpoints/", ""):
+        for name in place.names(folder):
+            if name != "checkpoints":
+                place.remove(folder + name)
+    copier.copy()  # finds out
+    copier.copy()
+    assert names_at(place) == before
+
+
+def test_drafts_that_a_killed_process_left_are_removed(training: Training, place: Place) -> None:
+    place.put("checkpoints/.draft-1-state-000009.ckpt", [b"half"])
+    Copier(training.run, place).copy()
+    assert "checkpoints" in names_at(place)
+    assert not [name for name in names_at(place) if "draft" in name]
+
+
+def test_nothing_but_known_regular_files_is_fetched(training: Training, tmp_path: Path) -> None:
+    path = tmp_path / "mirror" / training.run.run_id
+    path.parent.mkdir()
+    training.epoch()
+    Copier(training.run, Folder(path)).copy()
+    (path / "reserved-space").write_text("no")
+    (path / "hub" / "assets").mkdir(parents=True)
+    (path / "hub" / "saved_model.pb").write_text("yes")
+    (path / "hub" / "assets" / "words.txt").write_text("yes")
+    (path / "hub" / "run.py").write_text("no")
+    run = fetch_run(str(path), tmp_path / "one")
+    found = sorted(str(file.relative_to(run.path)) for file in run.path.rglob("*") if file.is_file())
+    assert found == [
+        "checkpoints/best.keras",
+        "checkpoints/state-000001.ckpt",
+        "config.toml",
+        "events.jsonl",
+        "hub/assets/words.txt",
+        "hub/saved_model.pb",
+    ]
+    secret = tmp_path / "secret"
+    secret.write_text("not yours")
+    (path / "report.json").symlink_to(secret)
+    with pytest.raises(ConsoleError, match=r"report.json is reached by a link"):
+        fetch_run(str(path), tmp_path / "two")
+    (path / "report.json").unlink()
+    os.mkfifo(path / "report.json")
+    with pytest.raises(ConsoleError, match="it is a pipe"):
+        fetch_run(str(path), tmp_path / "two")
+    (path / "report.json").unlink()
+    with (path / "report.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(ConsoleError, match="more than such a file ever has"):
+        fetch_run(str(path), tmp_path / "two")
+    assert list((tmp_path / "two").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".hidden", "a b", ""])
+def test_only_a_plain_name_is_a_run_at_a_mirror(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConsoleError, match="is not the copy of a run"):
+        fetch_run(f"gs://bucket/{name}" if name else "/", tmp_path)
+
+
+def test_a_mirror_is_known_by_its_marker(training: Training, tmp_path: Path) -> None:
+    path = tmp_path / "mirror" / training.run.run_id
+    path.parent.mkdir()
+    Copier(training.run, Folder(path)).copy()
+    assert json.loads((path / MARKER).read_bytes())["run"] == training.run.run_id
+    assert is_at_mirror(str(path))
+    assert is_at_mirror("gs://bucket/runs/20260101-000000-a")
+    assert not is_at_mirror(str(training.run.path))
+    assert not is_at_mirror(training.run.run_id)
+
+
+def test_a_plan_says_which_folder_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert mirror_problem("") == mirror_problem(str(tmp_path)) == mirror_problem("gs://bucket/runs") == ""
+    assert mirror_problem(str(tmp_path / "none")) == "the folder does not exist"
+    assert mirror_problem(str(tmp_path / "file")) == "it is no folder"

@@ -1,0 +1,109 @@
+# mypy: ignore-errors
+"""Models that no TPU program can be made of; no layer says the shape of its output, as most people write them."""
+
+import keras
+import numpy as np
+from keras import layers, ops
+
+
+class Branch(layers.Layer):
+    def call(self, x):
+        if ops.mean(x) > 0:
+            return x
+        return -x
+
+
+class Sorted(layers.Layer):
+    def call(self, x):
+        return ops.convert_to_tensor(np.sort(np.asarray(x)))
+
+
+class Masked(layers.Layer):
+    def call(self, y):
+        return y[y > 0]
+
+
+class Scaled(layers.Layer):
+    def call(self, x):
+        return x * float(ops.max(x))
+
+
+class Counted(layers.Layer):
+    def call(self, x):
+        for _ in range(int(ops.sum(x))):
+            x = x + 1
+        return x
+
+
+class Eager(layers.Layer):
+    def call(self, x):
+        return x.numpy() * 2
+
+
+class Flow(layers.Layer):
+    def call(self, x):
+        import tensorflow as tf
+
+        return tf.nn.relu(x)
+
+
+class Nonzero(layers.Layer):
+    def call(self, x):
+        return ops.take(x, ops.nonzero(x)[0], axis=0)
+
+
+class Item(layers.Layer):
+    def call(self, x):
+        return x * x[0, 0].item()
+
+
+class Rows(layers.Layer):
+    def call(self, x):
+        return ops.stack([row * 2 for row in x])
+
+
+class Broken(layers.Layer):
+    def call(self, x):
+        raise ValueError("the wheel came off")
+
+
+class Narrow(keras.Model):
+    def __init__(self, classes):
+        super().__init__()
+        self.flat, self.head = layers.Flatten(), layers.Dense(classes, activation="softmax")
+
+    def call(self, x):
+        y = self.flat(x)
+        while ops.max(y) > 1:
+            y = y / 2
+        return self.head(y)
+
+
+def _with(layer):
+    def build(input_shape, classes):
+        first = [keras.Input(input_shape), layers.Flatten(), layers.Dense(16, name="first")]
+        return keras.Sequential([*first, layer(), layers.Dense(classes, activation="softmax", name="head")])
+
+    return build
+
+
+branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
+eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
+
+
+def subclass(input_shape, classes):
+    return Narrow(classes)
+
+
+def function(input_shape, classes):
+    x = keras.Input(input_shape)
+    y = Branch(name="sided")(layers.Flatten()(x))
+    return keras.Model(x, layers.Dense(classes, activation="softmax")(y))
+
+
+def anonymous(input_shape, classes):
+    layer = layers.Lambda(
+        lambda x: x if ops.mean(x) > 0 else -x,
+        name="picked",
+    )
+    return _with(lambda: layer)(input_shape, classes)

@@ -1,0 +1,105 @@
+"""Operations and bytes of loops, in programs that libtpu 0.0.42 wrote for one v5e chip."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.preflight.bound import bound_of
+from tpu_console.engine.preflight.loops import executions, flops_of, repeated_flops
+from tpu_console.engine.preflight.topologies import find_topology
+from tpu_console.engine.preflight.traffic import hbm_bytes, moves
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+def program(name: str) -> str:
+    """A compiled training step, without the compiler's own notes on each instruction."""
+    return gzip.decompress((PROGRAMS / f"{name}.hlo.gz").read_bytes()).decode()
+
+
+# The compiler's own count, in which a loop goes round once.
+COUNTED = {"lstm": 69_941_808, "gru_long": 159_258_416, "unknown_loop": 114_824_232}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_program_without_its_loops_is_counted_as_the_compiler_does(name: str) -> None:
+    found, computations = executions(program(name))
+    once = sum(flops_of(computations[inner]) for inner in found.times)
+    assert once == pytest.approx(COUNTED[name], rel=0.0002)
+
+
+def test_a_recurrent_layer_counts_every_step_of_its_sequence() -> None:
+    """LSTM(256) on 32 steps of 96 numbers, 32 examples: by hand, and the layers around it."""
+    found, computations = executions(program("lstm"))
+    assert {found.times[name] for name in found.control} == {1, 32}
+    assert not found.has_unknown_loops
+    total = COUNTED["lstm"] + repeated_flops(found, computations)
+    forward = 2 * 32 * 32 * (96 + 256) * 4 * 256
+    backward = forward + 2 * 32 * 32 * 256 * 4 * 256  # of the weights, and of the state
+    assert total == pytest.approx(forward + backward, rel=0.05)
+
+
+def test_both_directions_of_a_bidirectional_layer_are_counted() -> None:
+    found, _ = executions(program("gru_long"))
+    assert sorted(found.times[name] for name in found.control if name != "main").count(96) == 8
+
+
+def test_a_loop_that_ends_at_a_value_counts_once_and_is_called_a_lower_bound() -> None:
+    text = program("unknown_loop")
+    bound = bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, text)
+    assert (bound.is_partial, bound.flops) == (True, 1e6)
+    assert not bound_of(small_config(), find_topology("v5e-1"), 1e6, 1e9, program("lstm")).is_partial
+
+
+COUNTING = """\
+%body (p: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {
+  %p = (s32[], f32[8,128]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[8,128] get-tuple-element(%p), index=1
+  %step = s32[] constant(STEP)
+  %next = s32[] add(%i, %step)
+  %double = f32[8,128] add(%x, %x)
+  ROOT %out = (s32[], f32[8,128]) tuple(%next, %double)
+}
+
+%test (q: (s32[], f32[8,128])) -> pred[] {
+  %q = (s32[], f32[8,128]) parameter(0)
+  %at = s32[] get-tuple-element(%q), index=0
+  %end = s32[] constant(10)
+  ROOT %lt = pred[] compare(%at, %end), direction=LT
+}
+
+ENTRY %main (x: f32[8,128]) -> f32[8,128] {
+  %x = f32[8,128] parameter(0)
+  %begin = s32[] constant(1)
+  %given = (s32[], f32[8,128]) tuple(%begin, %x)
+  %loop = (s32[], f32[8,128]) while(%given), condition=%test, body=%body
+  ROOT %out = f32[8,128] get-tuple-element(%loop), index=1
+}
+"""
+
+
+@pytest.mark.parametrize(("step", "rounds"), [(1, 9), (2, 5), (4, 3)])
+def test_a_loop_is_followed_from_its_first_number_in_its_steps(step: int, rounds: int) -> None:
+    text = COUNTING.replace("STEP", str(step))
+    found, _ = executions(text)
+    assert found.times["body"] == rounds
+    # Each round reads what it doubles, and writes it; `compare` and the counter move a few bytes.
+    assert hbm_bytes(text) == pytest.approx(rounds * 2 * 8 * 128 * 4, rel=0.01)
+
+
+def test_parts_of_an_array_are_not_the_whole_array() -> None:
+    # Five carried arrays of 32 steps are in fast memory; the weights are read once, in four parts each.
+    text = program("lstm")
+    assert hbm_bytes(text) == pytest.approx(9.13e6, rel=0.01)
+    assert max(move.size for move in moves(text)) < 1.1e6
+
+
+def test_numbers_that_are_gathered_one_by_one_are_counted() -> None:
+    # A rotation and a zoom of 32 images, 32 × 32 × 3: eight neighbours of each number.
+    assert sum(move.singles for move in moves(program("rotzoom"))) == 2 * 8 * 32 * 32 * 32 * 3
+    assert sum(move.singles for move in moves(program("lstm"))) == 0

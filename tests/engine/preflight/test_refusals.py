@@ -1,0 +1,78 @@
+"""What is said of models that cannot be compiled: the layer, the line of the user's code, what to write instead."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import run_forked, small_config
+from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
+pytestmark = pytest.mark.slow
+
+FILE = Path(__file__).parent / "cases" / "refused.py"
+REACH_VERDICTS = """
+import json, sys
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.verdict import reach_verdict
+from tpu_console.engine.preflight.topologies import find_topology
+found = {}
+for name, values in json.loads(sys.argv[1]).items():
+    found[name] = reach_verdict(Choice(parse_config(values), find_topology("v5e-1")), lambda _: None).as_dict()
+print(json.dumps(found))
+"""
+
+DECIDES = "makes a Python decision (if, while, and, or, not) on the values of a batch"
+NUMBER = "turns the values of a batch into Python numbers"
+NUMPY = "gives the values of a batch to NumPy"
+CHANGES = "has an output whose shape changes"
+CASES = {
+    "branch": ("branch", DECIDES, "if ops.mean(x) > 0:", "keras.ops.where(condition, a, b)"),
+    "function": ("sided", DECIDES, "if ops.mean(x) > 0:", "keras.ops.cond"),
+    "subclass": ("narrow", DECIDES, "while ops.max(y) > 1:", "keras.ops.while_loop"),
+    "anonymous": ("picked", DECIDES, "lambda x: x if ops.mean(x) > 0 else -x,", "keras.ops.where"),
+    "numpy": ("sorted", NUMPY, "np.sort(np.asarray(x))", "keras.ops.sort for np.sort"),
+    "eager": ("eager", NUMPY, "return x.numpy() * 2", "keras.ops"),
+    "mask": ("masked", CHANGES, "return y[y > 0]", "keras.ops.where instead of a boolean mask"),
+    "nonzero": ("nonzero", CHANGES, "ops.nonzero(x)[0]", "a fixed size for nonzero"),
+    "number": ("scaled", NUMBER, "return x * float(ops.max(x))", "no float(), int(), item() or print"),
+    "counted": ("counted", NUMBER, "for _ in range(int(ops.sum(x))):", "keras.ops.while_loop instead of range()"),
+    "item": ("item", NUMBER, "return x * x[0, 0].item()", "no float(), int(), item() or print"),
+    "rows": ("rows", "uses the batch size as a Python number", "for row in x", "keras.ops.vectorized_map"),
+    "flow": ("flow", "calls TensorFlow, and on a TPU the model runs on JAX", "tf.nn.relu(x)", "with keras.ops"),
+    "broken": ("broken", "raised ValueError: the wheel came off", 'raise ValueError("the wheel', "Fix it there"),
+}
+
+
+@pytest.fixture(scope="module")
+def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
+    """The verdict on each case, from one process: none gets as far as the compiler."""
+    configs = {name: small_config(model=f"{FILE}:{name}", model_options={}).model_dump(mode="json") for name in CASES}
+    said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
+    return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_refusal_shows_the_line_and_what_to_write_instead(verdicts: Mapping[str, Verdict], name: str) -> None:
+    layer, text, line, remedy = CASES[name]
+    verdict = verdicts[name]
+    assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
+    (finding,) = verdict.findings
+    assert (finding.severity, finding.layer) == ("error", layer)
+    assert f"The layer '{layer}'" in verdict.reason
+    assert text in verdict.reason
+    assert f"File {FILE}, line " in finding.text
+    assert line in finding.text
+    assert remedy in finding.remedy
+    # Neither Keras's wrappers nor their own failures are shown.
+    assert not [word for word in ("_error_repr", "Arguments received", "automatically infer") if word in finding.text]
+    assert verdict.compiler_says == ""
