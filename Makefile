@@ -4,17 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check chaos bench docs docs-preflight screenshot clean
+.PHONY: help demo test check images chaos bench docs docs-preflight preflight-breadth screenshot clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo        train the embedded preset and watch it (plain lines when not in a terminal)"
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
+	@echo "make images      resolve the documented install lines beside what Colab, Kaggle and TPU VMs have installed"
 	@echo "make chaos       kill and resume training 200 times; takes most of an hour"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
 	@echo "make docs-preflight  ask the TPU compiler for the verdicts in docs/preflight.md; takes minutes"
+	@echo "make preflight-breadth PART=2/20  compare the preflight with direct compiles of many models; takes hours in all"
 	@echo "make screenshot  draw docs/live.svg and docs/setup.svg again; TO=folder draws many screens there"
 
 $(READY): pyproject.toml
@@ -39,6 +41,15 @@ check: $(READY)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+# uv has its own environment, because only a few targets need it. UV=uv takes an installed one.
+UV := $(VENV)-uv/bin/uv
+$(UV):
+	@$(PYTHON) -m venv $(VENV)-uv
+	@$(VENV)-uv/bin/pip install --quiet --disable-pip-version-check uv
+
+images: $(READY) $(UV)
+	@$(BIN)/python -m tests.install_lines $(UV)
+
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos 200
 
@@ -48,6 +59,9 @@ bench: $(READY)
 docs: $(READY)
 	@$(BIN)/python docs/reference.py
 
+preflight-breadth: $(READY)
+	@$(BIN)/python -m tests.breadth $(if $(PART),--part $(PART)) $(if $(NAMES),--names $(NAMES))
+
 docs-preflight: $(READY)
 	@$(BIN)/python docs/preflight.py
 
@@ -55,4 +69,4 @@ screenshot: $(READY)
 	@$(BIN)/python docs/screenshot.py $(TO) $(RUNS)
 
 clean:
-	rm -rf $(VENV) dist
+	rm -rf $(VENV) $(VENV)-uv dist

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpu_console.engine.preflight.result import Verdict, from_dict
-from tpu_console.tui.text.verdict_text import finding_text, gib, headroom, milliseconds, span
+from tpu_console.engine.preflight.topologies import GENERATIONS
+from tpu_console.tui.text.numbers import duration, gib, milliseconds
+from tpu_console.tui.text.verdict_text import finding_text, headroom
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +25,7 @@ PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet"
 TPUS = ("v5e-8", "v3-8", "v6e-8")
 VERDICTS = "verdicts"
 _HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "ms/step", "examples/s", "whole run")
-_DERIVED = ("global_batch", "headroom", "kaggle", "input")
+_DERIVED = ("global_batch", "headroom", "kaggle", "input", "likely")
 
 
 def verdicts_on(preset: str) -> list[Verdict]:
@@ -46,9 +48,23 @@ def section(presets: Sequence[tuple[str, Sequence[Verdict]]]) -> str:
     rows = [_row(preset, verdict) for preset, verdicts in presets for verdict in verdicts]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in (_HEADINGS, ["---"] * len(_HEADINGS), *rows))
     versions = next(verdict.versions for _, verdicts in presets for verdict in verdicts if verdict.versions)
-    told = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "tpu-console")
+    packages = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "tpu-console")
     notes = "".join(f"- `{preset}`: {text}\n" for preset, verdicts in presets for text in _notes(verdicts))
-    return f"With {told}; times are at best.\n\n{table}\n{notes}"
+    return f"With {packages}; times are at best.\n\n{table}\n{notes}"
+
+
+def hardware() -> str:
+    """Write the figures of every generation, each with its source."""
+    rows = ["| TPU | figure of a chip, or of a device's memory | source |", "|---|---|---|"]
+    for one in GENERATIONS.values():
+        figures = (
+            (one.flops, f"{one.flops.value / 1e12:,.0f} TFLOP/s in bfloat16"),
+            (one.hbm, f"{one.hbm.value / 1e9:,.0f} GB/s of HBM"),
+            (one.link, f"{one.link.value / 1e9:,.0f} GB/s to other chips"),
+            (one.usable_hbm, f"{one.usable_hbm.value:.2f} GiB of HBM for a program"),
+        )
+        rows += [f"| {one.name} | {text} | {figure.source} |" for figure, text in figures]
+    return "\n".join(rows)
 
 
 def _row(preset: str, verdict: Verdict) -> list[str]:
@@ -56,7 +72,11 @@ def _row(preset: str, verdict: Verdict) -> list[str]:
     room = ["–", "–"] if memory is None else [f"{gib(memory.peak)} of {gib(memory.limit)}", headroom(memory)]
     pace = ["–"] * 3
     if bound is not None:
-        pace = [f"{milliseconds(bound.step_s)} ({bound.limited_by})", f"{bound.images_per_s:,.0f}", span(bound.run_s)]
+        pace = [
+            f"{milliseconds(1e3 * bound.step_s)} ({bound.limited_by})",
+            f"{bound.images_per_s:,.0f}",
+            duration(bound.run_s),
+        ]
     batch = f"{verdict.replica_batch:,} × {verdict.devices}"
     return [f"`{preset}`", verdict.tpu, batch, verdict.precision, verdict.outcome.value, *room, *pace]
 
@@ -94,6 +114,7 @@ def main() -> None:
     """Ask for the verdicts and write them into the page."""
     verdicts = section([(preset, verdicts_on(preset)) for preset in PRESETS])
     page = filled(PAGE.read_text(encoding="utf-8"), VERDICTS, verdicts)
+    page = filled(page, "hardware", hardware())
     PAGE.write_text(page, encoding="utf-8")
     print(f"Written {PAGE}")
 

@@ -23,14 +23,24 @@ _FREE_KEYS = ("model_options.", "data.options.")  # these depend on the model an
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_reference", ROOT / "docs" / "reference.py")
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def reference() -> ModuleType:
+    return _script("reference")
+
+
+def test_the_hardware_of_the_preflight_is_what_the_code_says() -> None:
+    script: Any = _script("preflight")
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert page == script.filled(page, "hardware", script.hardware()), "docs/preflight.md is out of date"
 
 
 @pytest.mark.parametrize("name", ["configuration.md", "events.md", "presets.md"])

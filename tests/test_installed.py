@@ -195,8 +195,8 @@ def test_without_tensorflow_one_sentence_gives_the_line_that_installs_it(
     whole: list[str | Path] = [base_python, "-P", "-m", "tpu_console", *command]
     done = subprocess.run(whole, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
-    assert "%pip install" in done.stderr
-    assert "tensorflow" in done.stderr.rpartition("%pip install")[2]
+    assert "pip install -c here.txt" in done.stderr
+    assert "tensorflow" in done.stderr.rpartition("-c here.txt")[2]
     assert "Traceback" not in done.stderr
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..errors import Problem, did_you_mean
+from .catalog import is_user_reference
+from .pieces import parse_piece
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,28 +16,33 @@ if TYPE_CHECKING:
 
 def cross_problems(config: RunConfig) -> Iterator[Problem]:
     """Yield all problems of keys that do not fit together."""
-    if config.optimizer.warmup_epochs and config.optimizer.schedule in {"linear", "exponential"}:
+    if config.optimizer.warmup_epochs and config.optimizer.schedule not in {"constant", "cosine"}:
         message = f"works only with the schedules constant and cosine, not {config.optimizer.schedule}"
         yield Problem("optimizer.warmup_epochs", message)
     yield from _label_problems(config)
     yield from _placement_problems(config)
     yield from _fine_tuning_problems(config)
     yield from _backend_problems(config)
-    measured = ["loss", *config.metrics]
+    rates = [name for name in config.callbacks if parse_piece(name).name == "reduce_lr_on_plateau"]
+    if rates and (config.optimizer.schedule != "constant" or config.optimizer.warmup_epochs):
+        yield Problem("callbacks", "reduce_lr_on_plateau needs a constant learning rate, without schedule or warm-up")
+    measured = ["loss", *config.metric_names]
     names = [*measured, *(f"val_{name}" for name in measured)]
     watched = {"early_stopping.monitor": config.early_stopping.monitor, "checkpoint.monitor": config.checkpoint.monitor}
     for key, name in watched.items():
-        if name not in names and (key, name) != ("checkpoint.monitor", "auto"):
+        # A custom model may measure more; its run warns of a metric that is not there.
+        is_open = is_user_reference(config.model) or any(parse_piece(metric).is_own for metric in config.metrics)
+        if name not in names and (key, name) != ("checkpoint.monitor", "auto") and not is_open:
             yield Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
 
 
 def _label_problems(config: RunConfig) -> Iterator[Problem]:
     """Check that loss and metrics fit labels that are mixed or smoothed."""
     fitting = ("binary_crossentropy", "categorical_crossentropy")
-    if config.label_smoothing and not config.effective_loss.endswith(fitting):
+    if config.label_smoothing and config.effective_loss not in fitting:
         yield Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}")
     sparse = [name for name in config.metrics if name.startswith("sparse_")]
-    if sparse and config.effective_loss != config.loss:
+    if sparse and config.effective_loss != config.loss_name:
         cause = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
         message = f"'{sparse[0]}' does not work with {cause}, because labels are then shares; use "
         yield Problem("metrics", f"{message}'{sparse[0].removeprefix('sparse_')}'")

@@ -18,7 +18,7 @@ def checked_mirror(mirror: str) -> str:
     Raises:
         ValueError: It is neither a bucket nor a folder that means the same everywhere on this machine.
     """
-    is_folder = mirror.startswith(("/", "~/")) and mirror.isprintable()
+    is_folder = mirror.startswith(("/", "~/"))
     if mirror and not is_folder and not _BUCKET.fullmatch(mirror):
         raise ValueError("must be a bucket such as gs://bucket/runs, or the full path of a folder such as /mnt/runs")
     return mirror

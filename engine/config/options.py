@@ -7,30 +7,92 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from .pieces import piece
 from .values import Count, DropRate, Fraction, NaturalNumber, NonNegativeNumber, PositiveNumber, Section, Switch
 
-LOSSES = (
-    "binary_crossentropy",
-    "categorical_crossentropy",
-    "huber",
-    "kl_divergence",
-    "mean_absolute_error",
-    "mean_squared_error",
-    "poisson",
-    "sparse_categorical_crossentropy",
-)
-METRICS = (
-    "accuracy",
-    "auc",
-    "binary_accuracy",
-    "categorical_accuracy",
-    "mean_absolute_error",
-    "mean_squared_error",
-    "root_mean_squared_error",
-    "sparse_categorical_accuracy",
-    "sparse_top_k_categorical_accuracy",
-    "top_k_categorical_accuracy",
-)
+# Keras's classes by the names that a configuration uses.
+LOSSES = {
+    "binary_crossentropy": "BinaryCrossentropy",
+    "binary_focal_crossentropy": "BinaryFocalCrossentropy",
+    "categorical_crossentropy": "CategoricalCrossentropy",
+    "categorical_focal_crossentropy": "CategoricalFocalCrossentropy",
+    "cosine_similarity": "CosineSimilarity",
+    "dice": "Dice",
+    "hinge": "Hinge",
+    "huber": "Huber",
+    "kl_divergence": "KLDivergence",
+    "log_cosh": "LogCosh",
+    "mean_absolute_error": "MeanAbsoluteError",
+    "mean_absolute_percentage_error": "MeanAbsolutePercentageError",
+    "mean_squared_error": "MeanSquaredError",
+    "mean_squared_logarithmic_error": "MeanSquaredLogarithmicError",
+    "poisson": "Poisson",
+    "sparse_categorical_crossentropy": "SparseCategoricalCrossentropy",
+    "squared_hinge": "SquaredHinge",
+    "tversky": "Tversky",
+}
+METRICS = {
+    "accuracy": "Accuracy",
+    "auc": "AUC",
+    "binary_accuracy": "BinaryAccuracy",
+    "binary_iou": "BinaryIoU",
+    "categorical_accuracy": "CategoricalAccuracy",
+    "cosine_similarity": "CosineSimilarity",
+    "f1_score": "F1Score",
+    "false_negatives": "FalseNegatives",
+    "false_positives": "FalsePositives",
+    "fbeta_score": "FBetaScore",
+    "kl_divergence": "KLDivergence",
+    "mean_absolute_error": "MeanAbsoluteError",
+    "mean_absolute_percentage_error": "MeanAbsolutePercentageError",
+    "mean_iou": "MeanIoU",
+    "mean_squared_error": "MeanSquaredError",
+    "mean_squared_logarithmic_error": "MeanSquaredLogarithmicError",
+    "one_hot_mean_iou": "OneHotMeanIoU",
+    "pearson_correlation": "PearsonCorrelation",
+    "precision": "Precision",
+    "precision_at_recall": "PrecisionAtRecall",
+    "r2_score": "R2Score",
+    "recall": "Recall",
+    "recall_at_precision": "RecallAtPrecision",
+    "root_mean_squared_error": "RootMeanSquaredError",
+    "sparse_categorical_accuracy": "SparseCategoricalAccuracy",
+    "sparse_top_k_categorical_accuracy": "SparseTopKCategoricalAccuracy",
+    "top_k_categorical_accuracy": "TopKCategoricalAccuracy",
+    "true_negatives": "TrueNegatives",
+    "true_positives": "TruePositives",
+}
+OPTIMIZERS = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "sgd": "SGD",
+    "rmsprop": "RMSprop",
+    "adadelta": "Adadelta",
+    "adafactor": "Adafactor",
+    "adagrad": "Adagrad",
+    "adamax": "Adamax",
+    "ftrl": "Ftrl",
+    "lamb": "Lamb",
+    "lion": "Lion",
+    "nadam": "Nadam",
+}
+SCHEDULES = {
+    "constant": "",
+    "cosine": "",
+    "linear": "",
+    "exponential": "",
+    "cosine_decay_restarts": "CosineDecayRestarts",
+    "inverse_time_decay": "InverseTimeDecay",
+    "piecewise_constant_decay": "PiecewiseConstantDecay",
+    "polynomial_decay": "PolynomialDecay",
+}
+CALLBACKS = {
+    "reduce_lr_on_plateau": "ReduceLROnPlateau",
+    "csv_logger": "CSVLogger",
+    "model_checkpoint": "ModelCheckpoint",
+    "swap_ema_weights": "SwapEMAWeights",
+    "terminate_on_nan": "TerminateOnNaN",
+}
 
 
 _WITHOUT_LAYER = {
@@ -99,9 +161,11 @@ class OptimizerOptions(Section):
     """The optimizer and its learning rate.
 
     Args:
-        name: A Keras optimizer.
+        name: A Keras optimizer, such as ``adam(beta_2=0.99)``, or your class or function, which is called with
+            ``learning_rate`` and the options.
         learning_rate: The peak learning rate, before scaling.
-        schedule: ``constant``, or a decay over the whole run to `final_fraction` of the peak.
+        schedule: ``constant``, a decay over the whole run to `final_fraction` of the peak, a Keras schedule with
+            options, or yours, which may take ``learning_rate`` and ``steps``.
         final_fraction: Final learning rate of ``cosine``, ``linear`` and ``exponential``, as a share of the peak.
         warmup_epochs: Epochs in which the learning rate rises linearly from zero.
         scale_with_replicas: Multiply the learning rate by the number of replicas (linear scaling, Goyal et al. 2017).
@@ -110,9 +174,9 @@ class OptimizerOptions(Section):
         clip_norm: Largest norm of each gradient; 0 means no clipping.
     """
 
-    name: Literal["adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion"] = "adam"
+    name: Annotated[str, piece(OPTIMIZERS)] = "adam"
     learning_rate: PositiveNumber = 1e-3
-    schedule: Literal["constant", "cosine", "linear", "exponential"] = "constant"
+    schedule: Annotated[str, piece(SCHEDULES)] = "constant"
     final_fraction: Annotated[float, Field(strict=True, gt=0, le=1)] = 0.01
     warmup_epochs: NonNegativeNumber = 0.0
     scale_with_replicas: Switch = False

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from .accelerator import parse_accelerator
 from .budget import checked_budget
-from .catalog import DATASET_NAMES, MODELS
+from .catalog import DATASET_NAMES, MODELS, is_user_reference
 from .mirror import checked_mirror
 from .options import (
+    CALLBACKS,
     LOSSES,
     METRICS,
     Alerts,
@@ -24,7 +25,8 @@ from .options import (
     OptimizerOptions,
     TensorBoard,
 )
-from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, one_of
+from .pieces import listed, parse_piece, piece
+from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, check_reference
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,11 +48,14 @@ class RunConfig(Section):
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
-        loss: The Keras loss to minimise.
+        loss: The Keras loss to minimise, with options if it has any, or yours: ``file.py:function(option=1)``.
         outputs: What the model gives to a crossentropy loss; ``auto`` finds out from its last layer or a batch.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
         class_weight: ``balanced`` gives the examples of rare classes more weight.
-        metrics: Keras metrics to report besides the loss, separated by commas.
+        metrics: What to report besides the loss, separated by commas: Keras metrics, with options if they have any, as
+            in ``f1_score(average="micro")``, or yours.
+        callbacks: Keras callbacks, as in ``reduce_lr_on_plateau(patience=3)``, or yours, separated by commas.
+        custom_objects: Your layers, losses and so on that saved models name, as ``file.py:Name``.
         optimizer: The optimizer and its learning rate.
         augmentation: Random changes to training images.
         accelerator: Where to train; ``auto`` uses a TPU or GPU if there is one, ``sim:N`` simulates N replicas,
@@ -79,11 +84,13 @@ class RunConfig(Section):
     epochs: Count
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
-    loss: Annotated[str, one_of(LOSSES)] = "sparse_categorical_crossentropy"
+    loss: Annotated[str, piece(LOSSES)] = "sparse_categorical_crossentropy"
     outputs: Literal["auto", "probabilities", "logits"] = "auto"
     label_smoothing: DropRate = 0.0
     class_weight: Literal["none", "balanced"] = "none"
-    metrics: tuple[Annotated[str, one_of(METRICS)], ...] = ("accuracy",)
+    metrics: Annotated[tuple[Annotated[str, piece(METRICS)], ...], BeforeValidator(listed)] = ("accuracy",)
+    callbacks: Annotated[tuple[Annotated[str, piece(CALLBACKS)], ...], BeforeValidator(listed)] = ()
+    custom_objects: Annotated[tuple[Annotated[str, AfterValidator(check_reference)], ...], BeforeValidator(listed)] = ()
     accelerator: str = "auto"
     backend: Literal["auto", "tensorflow", "jax"] = "auto"
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
@@ -112,14 +119,29 @@ class RunConfig(Section):
     def effective_loss(self) -> str:
         """The loss used for training; mixed or smoothed labels are a share for each class."""
         is_soft = bool(self.label_smoothing) or self.augmentation.mixes_labels
-        return self.loss.removeprefix("sparse_") if is_soft else self.loss
+        return self.loss_name.removeprefix("sparse_") if is_soft else self.loss_name
+
+    @property
+    def loss_name(self) -> str:
+        """The loss without its options."""
+        return parse_piece(self.loss).name
+
+    @property
+    def takes_shares(self) -> bool:
+        """Whether the loss takes a probability per class instead of class numbers."""
+        return self.effective_loss in {"categorical_crossentropy", "categorical_focal_crossentropy"}
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The names under which the metrics are logged."""
+        return tuple(parse_piece(metric).label for metric in self.metrics)
 
     @property
     def probabilities_by(self) -> str:
         """The activation that makes probabilities of logits; empty if the loss has nothing to do with either."""
-        if not self.loss.endswith("crossentropy"):
+        if not self.loss_name.endswith("crossentropy") or is_user_reference(self.loss_name):
             return ""
-        return "sigmoid" if self.loss.startswith("binary_") else "softmax"
+        return "sigmoid" if self.loss_name.startswith("binary_") else "softmax"
 
     @property
     def requested(self) -> RequestedAccelerator:

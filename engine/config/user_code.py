@@ -72,10 +72,24 @@ def source_file(reference: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin and spec.has_location else None
 
 
+def find_user_code(reference: str) -> Any:
+    """Import and return a function or class; raise `UserCodeError` if it cannot be found."""
+    place, _, name = reference.rpartition(":")
+    return _function(place, name)
+
+
+def find_user_module(reference: str) -> ModuleType:
+    """Import and return the module of a function or class; raise `UserCodeError` if it cannot be imported."""
+    return _module(reference.rpartition(":")[0])
+
+
 def references_of(config: RunConfig) -> list[tuple[str, str]]:
     """Return the references to the user's code in a configuration, each with its key."""
-    named = {"dataset": config.dataset, "model": config.model}
-    return [(key, name) for key, name in named.items() if is_user_reference(name)]
+    named = [("dataset", config.dataset), ("model", config.model), ("loss", config.loss)]
+    named += [("optimizer.name", config.optimizer.name), ("optimizer.schedule", config.optimizer.schedule)]
+    named += [(key, text) for key in ("metrics", "callbacks", "custom_objects") for text in getattr(config, key)]
+    plain = [(key, text.partition("(")[0].strip()) for key, text in named]
+    return [(key, name) for key, name in plain if is_user_reference(name)]
 
 
 def reference_problem(reference: str) -> str:
@@ -147,7 +161,7 @@ def _digest(file: Path, stamp: int) -> str:  # noqa: ARG001  so that a changed f
 
 
 def _function(place: str, name: str) -> Callable[..., object]:
-    module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = _module(place)
     function = getattr(module, name, None)
     if function is None:
         names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
@@ -158,12 +172,20 @@ def _function(place: str, name: str) -> Callable[..., object]:
     return function  # type: ignore[no-any-return]  # narrowed from Any
 
 
-def _load_file(path: Path) -> ModuleType:
-    full = path.expanduser().resolve()
+def _module(place: str) -> ModuleType:
+    if not place.endswith(".py"):
+        return _load_module(place)
+    full = Path(place).expanduser().resolve()
     if not full.is_file():
         raise UserCodeError(
             f"There is no file {full}.", remedy="Relative paths start at the folder where the run was started."
         )
+    return _load_file(full, full.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=16)
+def _load_file(full: Path, stamp: int) -> ModuleType:  # noqa: ARG001  a changed file is imported again
+    """Import a file once, whichever of its functions are asked for."""
     spec = importlib.util.spec_from_file_location(full.stem, full)
     if spec is None or spec.loader is None:
         raise UserCodeError(f"{full} is not a Python file.")
@@ -174,7 +196,7 @@ def _load_file(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise _import_error(str(path), error, str(full)) from error
+        raise _import_error(user_path(full), error, str(full)) from error
     return module
 
 

@@ -35,12 +35,17 @@ def builtin_or_own(choices: Iterable[str]) -> AfterValidator:
     def check(value: str) -> str:
         if not is_user_reference(value):
             return _chosen(value, valid, " Write your own as package.module:function or path/to/file.py:function")
-        place, _, function = value.rpartition(":")
-        if not function.isidentifier() or not (place.endswith(".py") or _DOTTED_NAME.fullmatch(place)):
-            raise ValueError(f"'{value}' is not package.module:function or path/to/file.py:function")
-        return value
+        return check_reference(value)
 
     return AfterValidator(check)
+
+
+def check_reference(value: str) -> str:
+    """Return a reference to the user's code; raise `ValueError` if it is not well-formed."""
+    place, _, name = value.rpartition(":")
+    if not name.isidentifier() or not (place.endswith(".py") or _DOTTED_NAME.fullmatch(place)):
+        raise ValueError(f"'{value}' is not package.module:function or path/to/file.py:function")
+    return value
 
 
 LARGEST_NUMBER = 2**53  # the largest whole number that JSON and a float hold exactly

@@ -43,6 +43,7 @@ class Signature:
     # Other sizes by name, such as ``vocabulary``, ``users`` or ``items``.
     sizes: Mapping[str, int] = field(default_factory=dict)
     label_mean: float = 0.0  # mean of the training ratings, where a model's predictions start
+    structure: Any = None  # the inputs' shapes as a custom dataset nests them; None for a single input
 
     @property
     def shape(self) -> tuple[int | None, ...]:
@@ -66,6 +67,12 @@ class Examples:
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
     # Makes the same examples without those that cannot be decoded; None if nothing has to be decoded.
     sift: Callable[[], Sifted] | None = None
+
+
+def label_of(dataset: Any) -> Any:
+    """Return the specification of a dataset's labels; None without labels, or if there are several."""
+    spec = dataset.element_spec
+    return spec[1] if isinstance(spec, tuple) and len(spec) > 1 and hasattr(spec[1], "shape") else None
 
 
 @dataclass(frozen=True, slots=True)

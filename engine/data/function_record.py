@@ -29,6 +29,8 @@ class FunctionRecord:
     day: str  # the date of the call, such as ``2026-03-01``
     weight: tuple[int | None, ...] | None = None  # shape of an example's weight in training; None without weights
     validation_weight: tuple[int | None, ...] | None = None  # likewise in validation
+    structure: str = ""  # what an example holds, in words
+    is_nested: bool = False  # whether it has several inputs, several labels or none
     whole_labels: bool | None = None  # whether labels are whole numbers; None if unknown or not numbers
 
 

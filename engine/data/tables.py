@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import is_user_reference
 from ..config.options import METRICS
+from ..config.pieces import parse_piece
 from ..errors import DataError, did_you_mean, one_line
 from ..storage.files import open_regular
 from ..storage.paths import user_path
@@ -18,7 +19,7 @@ from .places import is_remote, locate
 from .plain_text import first_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     import numpy as np
     import pandas as pd
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _GZIP = b"\x1f\x8b"
 
 
-def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tuple[str, ...] = METRICS) -> None:
+def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: Collection[str] = METRICS) -> None:
     """Check that a configuration's model, if it is not custom, loss and metrics fit its dataset.
 
     Raises:
@@ -40,13 +41,13 @@ def require(config: RunConfig, model: str, losses: tuple[str, ...], metrics: tup
             f"{config.dataset} does not work with model = '{config.model}'.",
             remedy=f"Set model = '{model}', or use a custom model.",
         )
-    if config.loss not in losses:
+    if config.loss_name not in losses and not is_user_reference(config.loss_name):
         raise DataError(
             f"{config.dataset} does not work with loss = '{config.loss}'.",
             remedy=f"Set loss to {' or '.join(losses)}.",
         )
     for name in config.metrics:
-        if name not in metrics:
+        if (plain := parse_piece(name)).name not in metrics and not plain.is_own:
             raise DataError(
                 f"{config.dataset} does not work with the metric '{name}'.",
                 remedy=f"Set metrics to some of: {', '.join(metrics)}.",

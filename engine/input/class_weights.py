@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from ..data.examples import label_of
 from ..errors import DataError
 
 if TYPE_CHECKING:
@@ -28,7 +29,9 @@ def balanced_weights(counts: NDArray[Any]) -> NDArray[np.float32]:
 
 def has_class_labels(examples: Examples) -> bool:
     """Return whether labels are class numbers, or a probability for each class, of a known number of classes."""
-    label, classes = examples.train.element_spec[1], examples.signature.classes
+    label, classes = label_of(examples.train), examples.signature.classes
+    if label is None:
+        return False
     is_number = label.shape.rank == 0 and label.dtype.is_integer
     return bool(classes) and (is_number or label.shape.as_list() == [classes])
 

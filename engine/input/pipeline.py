@@ -15,6 +15,7 @@ import tensorflow as tf
 from ..accelerators.accelerator import Share
 from ..config.batch import global_batch
 from ..config.options import LARGEST_SHUFFLE
+from ..data.examples import label_of
 from ..errors import DataError
 from ..machine.resources import usable_cores
 from .augmentation.augment import augmenter
@@ -159,13 +160,14 @@ def _check_shapes(examples: Examples, config: RunConfig) -> None:
 
 def _check_labels(examples: Examples, config: RunConfig) -> None:
     """Check that labels can become a probability for each class, if mixing or smoothing needs that."""
-    if config.effective_loss == config.loss or has_class_labels(examples):
+    if config.effective_loss == config.loss_name or has_class_labels(examples):
         return
-    label, classes = examples.train.element_spec[1], examples.signature.classes
+    label, classes = label_of(examples.train), examples.signature.classes
+    shape = "several parts" if label is None else label.shape
     key = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"
     raise DataError(
         f"{key} needs examples of one class each and a known number of classes; the labels of "
-        f"{config.dataset} have shape {label.shape} and {classes or 'an unknown number of'} classes.",
+        f"{config.dataset} have shape {shape} and {classes or 'an unknown number of'} classes.",
         remedy="Set it to 0, or return one-hot labels from the dataset function.",
     )
 
@@ -270,13 +272,16 @@ def _prepared(
         augmented: Whether images are augmented.
     """
     classes = examples.signature.classes
-    one_hot = config.effective_loss == "categorical_crossentropy" and _has_integer_labels(dataset)
+    one_hot = config.takes_shares and _has_integer_labels(dataset)
     top = _largest_stored(examples)
     scale = largest_pixel(examples, config) / top
     change = augmenter(config.augmentation, examples.signature.shape, top, scale, config.seed) if augmented else None
 
     def prepare(number: Any, element: Any) -> Any:
-        inputs, labels, *given = element
+        inputs, *rest = element
+        if not rest:  # no labels
+            return element
+        labels, *given = rest
         if one_hot:
             labels = tf.one_hot(labels, classes)
         if change is not None:
@@ -296,6 +301,8 @@ def _prepared(
             index, every = (share.index, share.count) if share else (0, 1)
             numbers = tf.data.Dataset.counter(first * every + index, every)
             dataset = tf.data.Dataset.zip((numbers, dataset)).map(prepare, num_parallel_calls=calls)
+    if len(dataset.element_spec) == 1 and not isinstance(dataset.element_spec[0], tuple):
+        dataset = dataset.map(lambda inputs: inputs)  # as Keras passes inputs alone to a training step
     return dataset.prefetch(tf.data.AUTOTUNE).with_options(untuned())
 
 
@@ -314,7 +321,8 @@ def _parallel_calls(batches: Any, least: int) -> int | None:
 
 
 def _has_integer_labels(dataset: Any) -> bool:
-    label = dataset.element_spec[1]
+    if (label := label_of(dataset)) is None:
+        return False
     return bool(label.shape.rank == 1 and label.dtype.is_integer)
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from ..config.reading import load_config
 from ..errors import ConsoleError
 from ..mirror.copier import Copier, MirrorTakenError
-from ..mirror.fetch import fetch_run
+from ..mirror.fetch import fetch_run, newest_named
 from ..mirror.places import open_place
 from ..process.launch import lock_run
 from ..runs.events import MirrorReported
+from ..runs.follower import RunFollower
 from ..runs.journal import JournalWriter
 from ..runs.run_directory import RunDirectory
 from ..storage.paths import runs_folder
@@ -21,10 +22,19 @@ if TYPE_CHECKING:
     from ..messages import Reporter
 
 
-def fetch(reporter: Reporter, place: str) -> dict[str, Any]:
-    """Copy a run from its mirror; return its path here."""
+def fetch(reporter: Reporter, place: str, label: str = "") -> dict[str, Any]:
+    """Copy a run from its mirror; return its path here, and where it was.
+
+    Args:
+        reporter: Gets the names of the files.
+        place: The run's folder at the mirror, or the mirror if there is a label.
+        label: Chooses the newest run with it; the result is empty if there is none.
+    """
+    place = (newest_named(place, label) or "") if label else place
+    if not place:
+        return {}
     run = fetch_run(place, runs_folder(), lambda name: reporter.progress(f"copying {name}", 0, None, "seconds"))
-    return {"run": str(run.path)}
+    return {"run": str(run.path), "place": place}
 
 
 def copy(reporter: Reporter, run: str) -> dict[str, Any]:
@@ -45,7 +55,8 @@ def copy(reporter: Reporter, run: str) -> dict[str, Any]:
         copier = Copier(directory, place)
         reporter.progress(f"copying to {place.name}", 0, None, "seconds")
         copier.copy()
-        journal = JournalWriter(directory.journal)
+        ended_at = RunFollower(directory).catch_up().state.last_at
+        journal = JournalWriter(directory.journal, lambda: ended_at)  # the run itself took no longer
         journal.write(MirrorReported(place.name, copier.epoch))
         journal.close()
         copier.copy()

@@ -27,7 +27,8 @@ def install_line(*packages: str, environ: Mapping[str, str] = os.environ) -> str
     """Return the command that installs packages here, such as ``pip install 'jax[tpu]'``."""
     what = quoted(*packages)
     if find_service(environ) is not None:
-        return f"%pip install {what}"  # in a cell
+        # In a cell. The constraints keep every package of the image as it is.
+        return f"!pip list --format=freeze > here.txt && pip install -c here.txt {what}"
     if find_spec("pip") is None:  # an environment made by uv
         return f"uv pip install --python {sys.executable} {what}"
     is_first = shutil.which("pip", path=environ.get("PATH")) == str(Path(sys.executable).with_name("pip"))

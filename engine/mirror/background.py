@@ -1,7 +1,8 @@
 """Mirrors a run while it trains, in its own thread, so that training never waits for a network.
 
 The thread looks at the run's folder every few seconds and copies what is newest; nothing is queued. It copies for at
-most a fifth of the time, and tries again ever more slowly while the mirror cannot be written.
+most a fifth of the time and computes for at most 2% of it. While the mirror cannot be written, it tries again ever more
+slowly.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _LOOK_S = 2.0
 _JOURNAL_EVERY_S = 30.0
-_SHARE = 0.2
+_SHARE, _CPU_SHARE = 0.2, 0.02
 _LONGEST_PAUSE_S = 60.0
 _PATIENCE_S = 600.0
 _LAST_WORDS_S = 10.0
@@ -55,7 +56,7 @@ class Mirror:
         self._clock = clock
         self._copier: Copier | None = None
         self._moved_at = self._journal_at = clock()
-        self._problem = ""
+        self._problem, self._failures = "", 0
         self._is_taken = False
         self._is_ending = self._is_over = False
         self._wake, self._done = threading.Event(), threading.Event()
@@ -74,18 +75,18 @@ class Mirror:
         recorder.stop_token.ending = end
         asked, self._moved_at = recorder.stop_token.reason, self._clock()
         self._done.clear()
-        self._is_ending = True
+        self._is_ending, self._failures = True, 0
         self._wake.set()
         if not self._is_taken and not self._done.wait(1.0):
             recorder.enter(Phase.SAVING, f"copying to {self._folder}")
+            self._report(self._left())  # for a process that is ended meanwhile
         while not self._is_taken and not self._done.wait(0.2):
             is_late = recorder.deadline is not None and time.time() >= recorder.deadline.event.ends_at
             if is_late or recorder.stop_token.reason != asked or self._clock() - self._moved_at > self._patience_s:
                 self._is_over = True
                 self._problem = self._problem or "there was not enough time"
                 break
-        is_incomplete = self._is_over or self._is_taken
-        self._report(left=("events.jsonl", *(self._copier.left() if self._copier else ())) if is_incomplete else ())
+        self._report(self._left() if self._is_over or self._is_taken else ())
 
     def finish(self) -> None:
         """Copy the last event, which is in the journal now, and stop."""
@@ -96,11 +97,12 @@ class Mirror:
             self._thread.join(_LAST_WORDS_S)
 
     def _work(self) -> None:
-        failures, pause_s, is_over = 0, 0.0, False
+        pause_s, is_over = 0.0, False
         while not is_over:
             self._wake.wait(pause_s)
             self._wake.clear()
-            is_over, is_ending, began = self._is_over, self._is_ending, self._clock()
+            is_over, is_ending = self._is_over, self._is_ending
+            began, began_cpu = self._clock(), time.thread_time()
             try:
                 self._copy(is_ending=is_ending)
             except MirrorTakenError as error:
@@ -109,12 +111,13 @@ class Mirror:
                 self._done.set()
                 return
             except Exception as error:  # noqa: BLE001  whatever happens to the mirror, the run goes on
-                failures += 1
-                pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(failures, 10))
+                pause_s = min(_LONGEST_PAUSE_S, self._look_s * 2.0 ** min(self._failures, 10))
+                self._failures += 1
                 self._fail(error)
             else:
-                failures, took_s = 0, self._clock() - began
-                pause_s = max(self._look_s, took_s / _SHARE)
+                self._failures = 0
+                took_s, cpu_s = self._clock() - began, time.thread_time() - began_cpu
+                pause_s = max(self._look_s, took_s / _SHARE, cpu_s / _CPU_SHARE)
                 if is_ending:
                     self._done.set()
 
@@ -141,9 +144,12 @@ class Mirror:
         if not had_problem:
             self._report()
 
+    def _left(self) -> tuple[str, ...]:
+        return ("events.jsonl", *(self._copier.left() if self._copier is not None else ()))
+
     def _report(self, left: tuple[str, ...] = ()) -> None:
         if self._is_over and not left:
             return  # the last report stands
         epoch = self._copier.epoch if self._copier is not None else 0
-        is_given_up = self._is_taken or bool(left)
+        is_given_up = self._is_taken or self._is_over
         self._recorder.emit(MirrorReported(self._folder, epoch, self._problem, left, is_given_up))

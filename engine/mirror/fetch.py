@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import tempfile
 from contextlib import suppress
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError, RunNotFoundError
 from ..runs.checkpoint import DamagedCheckpointError, newest_checkpoint, newest_first, promised_size
-from ..runs.run_directory import RunDirectory, is_run
+from ..runs.run_directory import RunDirectory, is_named, is_run
 from ..storage.disk_space import disk_full, free_bytes
 from ..storage.files import is_disk_full, make_private_folder, open_private, open_regular
 from ..storage.paths import user_path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}", re.ASCII)
 _LARGEST_TEXT = 64 << 20  # of a file that is not weights or the journal
 _PART = 1 << 22
+_BEGINNING = 64 << 20  # of a checkpoint, with its whole header
 
 
 def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda _: None) -> RunDirectory:
@@ -64,6 +66,20 @@ def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda 
     return run
 
 
+def newest_named(mirror: str, label: str) -> str | None:
+    """Return the folder of the newest run with a label at a mirror; None if there is none.
+
+    Raises:
+        ConsoleError: The mirror cannot be read.
+    """
+    try:
+        names = open_place(mirror.rstrip("/")).names()
+    except OSError as error:
+        raise ConsoleError(f"{mirror} cannot be read: {error.strerror or error}.") from error
+    found = [name for name in names if _NAME.fullmatch(name) and is_named(name, label)]
+    return f"{mirror.rstrip('/')}/{max(found)}" if found else None
+
+
 def _check_has_all(run: RunDirectory, place: Place) -> None:
     with place.open(JOURNAL) as theirs, open_regular(run.journal) as ours:
         same = common_bytes(theirs, ours)
@@ -96,7 +112,7 @@ def _fetch_checkpoint(place: Place, draft: RunDirectory, on_file: Callable[[str]
         on_file(name)
         with suppress(DamagedCheckpointError):
             with place.open(name) as file:
-                size = promised_size(file)
+                size = promised_size(io.BytesIO(file.read(_BEGINNING)))
             if size == place.size(name):
                 _download(place, name, size, draft.path / name)
                 if newest_checkpoint(draft) is not None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING
 
 from ..config.mirror import is_bucket
 from ..errors import one_line
 from ..storage.files import NotAFileError, open_private, open_regular, sync, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Iterator
 
 DRAFT = ".draft-"
-_BUFFER = 1 << 22
 
 
 class Folder:
@@ -127,11 +124,11 @@ class Bucket:
             return int(self._files.stat(self._at(name)).length)
         return None
 
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file."""
-        with self._as_os_error():
-            file = self._files.GFile(self._at(name), "rb")
-        return cast("IO[bytes]", io.BufferedReader(_Object(file, self._as_os_error), _BUFFER))
+    @contextmanager
+    def open(self, name: str) -> Iterator[IO[bytes]]:
+        """Open a file; it can be read, but not by lines."""
+        with self._as_os_error(), self._files.GFile(self._at(name), "rb") as file:
+            yield file
 
     def put(self, name: str, parts: Iterable[bytes]) -> None:
         """Write another object and rename it: TensorFlow would also upload what it has after an error."""
@@ -170,28 +167,6 @@ class Bucket:
             yield
         except self._errors.OpError as error:
             raise OSError(errno.EIO, one_line(error)[:200], self.name) from error
-
-
-class _Object(io.RawIOBase):
-    """A file of TensorFlow, which cannot read a line of limited length."""
-
-    def __init__(self, file: Any, as_os_error: Callable[[], AbstractContextManager[None]]) -> None:
-        self._file = file
-        self._as_os_error = as_os_error
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        with self._as_os_error():
-            part = self._file.read(len(buffer))
-        buffer[: len(part)] = part
-        return len(part)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
 
 
 Place = Folder | Bucket

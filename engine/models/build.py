@@ -45,7 +45,8 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
         module, function = _BUILDERS[config.model]
         build = getattr(import_module(f"..{module}", __name__), function)
         return build(config, signature, saved_model) if config.model == "hub" else build(config, signature)
-    model = call_user_function(config.model, signature.shape, signature.classes, **config.model_options)
+    shapes = signature.shape if signature.structure is None else signature.structure
+    model = call_user_function(config.model, shapes, signature.classes, **config.model_options)
     if not isinstance(model, keras.Model):
         raise UserCodeError(
             f"{config.model} returned a {type(model).__name__}, not a keras.Model.",

@@ -10,7 +10,7 @@ from ..compat.keras import build_from_shapes, skip_build_in_fit
 from ..config.learning_rate import scaled_learning_rate
 from ..data.examples import Task
 from ..data.vocabulary import PADDING
-from .outputs import apply_activation
+from . import pieces
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
@@ -20,24 +20,14 @@ if TYPE_CHECKING:
 def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
     """Return the optimizer with its learning-rate schedule."""
     options = config.optimizer
-    classes = {
-        "adam": keras.optimizers.Adam,
-        "adamw": keras.optimizers.AdamW,
-        "sgd": keras.optimizers.SGD,
-        "rmsprop": keras.optimizers.RMSprop,
-        "adagrad": keras.optimizers.Adagrad,
-        "adamax": keras.optimizers.Adamax,
-        "nadam": keras.optimizers.Nadam,
-        "lion": keras.optimizers.Lion,
-    }
     settings: dict[str, Any] = {"learning_rate": _learning_rate(config, replicas, steps_per_epoch)}
-    if options.name in {"sgd", "rmsprop"}:
+    if options.momentum and options.name.partition("(")[0] in {"sgd", "rmsprop"}:
         settings["momentum"] = options.momentum
     if options.weight_decay:
         settings["weight_decay"] = options.weight_decay
     if options.clip_norm:
         settings["clipnorm"] = options.clip_norm
-    return classes[options.name](**settings)
+    return pieces.make_optimizer(config, settings)
 
 
 def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
@@ -53,6 +43,8 @@ def _learning_rate(config: RunConfig, replicas: int, steps_per_epoch: int) -> An
         return schedules.ExponentialDecay(peak, decay, options.final_fraction)
     if options.schedule == "constant" and not warmup:
         return peak
+    if options.schedule not in {"constant", "cosine"}:
+        return pieces.make_schedule(config, peak, decay)
     # A cosine that ends at its start value is a constant with a warm-up.
     alpha = options.final_fraction if options.schedule == "cosine" else 1.0
     if not warmup:
@@ -72,20 +64,45 @@ def compile_model(
 ) -> None:
     """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
 
+    A model that the user's function has compiled keeps its optimizer, loss and metrics.
+
     `activation` makes probabilities of the model's outputs if they are logits, as `logits_activation` returns it.
     """
+    if is_compiled(model):
+        model.jit_compile = model.jit_compile and not uses_strategy
+        return
     is_translation = signature.task is Task.TRANSLATION
     model.compile(
         optimizer=make_optimizer(config, replicas, steps_per_epoch),
         # Padding counts for nothing: the loss is a mean over the words of a batch.
         loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
         if is_translation
-        else _loss(config, activation),
+        else pieces.make_loss(config, activation),
         # The sample weight is 1 for a word and 0 for padding.
-        **{"weighted_metrics" if is_translation else "metrics": _metrics(config, activation)},
+        **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation) or None},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).
         jit_compile=False if uses_strategy else "auto",
     )
+    model.tpu_console_compiled = True
+
+
+def is_compiled(model: Any) -> bool:
+    """Return whether the user's function compiled the model."""
+    return bool(getattr(model, "compiled", False)) and not getattr(model, "tpu_console_compiled", False)
+
+
+def updates_metrics(model: Any) -> bool:
+    """Return whether a model's training step updates the metrics it is compiled with; Keras fails if it does not."""
+    names = getattr(getattr(type(model).train_step, "__code__", None), "co_names", ())
+    return type(model).train_step is keras.Model.train_step or any(
+        "metrics" in name or name == "train_step" for name in names
+    )
+
+
+def own_optimizers(model: Any) -> list[str]:
+    """Return the attributes of a model that are optimizers besides its `optimizer`, as a GAN has them."""
+    found = (name for name, value in vars(model).items() if isinstance(value, keras.optimizers.Optimizer))
+    return [name for name in found if name not in {"optimizer", "_optimizer"}]
 
 
 def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
@@ -101,39 +118,3 @@ def build_ahead(model: Any, element_spec: Any, batch_size: int) -> None:
     )
     build_from_shapes(model, of_batch)
     skip_build_in_fit(model)
-
-
-def _loss(config: RunConfig, activation: str) -> Any:
-    settings: dict[str, Any] = {"label_smoothing": config.label_smoothing} if config.label_smoothing else {}
-    if activation:
-        settings["from_logits"] = True
-    if not settings:
-        return config.effective_loss
-    classes = {
-        "binary_crossentropy": keras.losses.BinaryCrossentropy,
-        "categorical_crossentropy": keras.losses.CategoricalCrossentropy,
-        "sparse_categorical_crossentropy": keras.losses.SparseCategoricalCrossentropy,
-    }
-    return classes[config.effective_loss](**settings)
-
-
-def _metrics(config: RunConfig, activation: str) -> list[Any]:
-    if not activation:
-        return list(config.metrics)
-    # "accuracy" becomes the metric that fits the labels; only that for two classes needs probabilities.
-    return [
-        "accuracy" if name == "accuracy" and activation == "softmax" else _on_probabilities(name, activation)
-        for name in config.metrics
-    ]
-
-
-def _on_probabilities(name: str, activation: str) -> Any:
-    """Return a metric that gets probabilities instead of logits."""
-    metric = keras.metrics.get("binary_accuracy" if name == "accuracy" else name)
-    if not isinstance(metric, keras.metrics.Metric):
-        metric = keras.metrics.MeanMetricWrapper(metric)
-    metric.name, update = name, metric.update_state
-    metric.update_state = lambda y_true, y_pred, sample_weight=None: update(
-        y_true, apply_activation(activation, y_pred), sample_weight=sample_weight
-    )
-    return metric

@@ -32,6 +32,11 @@ def check_labels(config: RunConfig, model: Any, inputs: Any, labels: Any) -> Non
     """
     if any(getattr(type(model), name, None) is not getattr(keras.Model, name, None) for name in _OWN_WAYS):
         return
+    if isinstance(labels, dict | tuple | list):
+        raise DataError(
+            "There are several labels per example, but the model is not compiled with a loss for each.",
+            remedy='Compile the model in its function, as in model.compile("adam", {"price": "mse", …}).',
+        )
     shape = _output_shape(model, inputs)
     values = np.asarray(labels) if hasattr(labels, "shape") else None
     if values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:

@@ -27,6 +27,11 @@ def logits_activation(model: Any, config: RunConfig, inputs: Any = None) -> str:
         inputs: A batch to try a model on whose last layer does not say what it gives; None not to try it.
     """
     activation = config.probabilities_by
+    if getattr(model, "compiled", False):  # by the user's function, with a loss that says it
+        loss = getattr(model, "loss", None)
+        settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
+        is_binary = type(loss).__name__.startswith("Binary")
+        return ("sigmoid" if is_binary else "softmax") if settings.get("from_logits") else ""
     if not activation or config.outputs == "probabilities":
         return ""
     if config.outputs == "logits":

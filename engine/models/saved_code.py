@@ -25,6 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from ..config.user_code import source_file
 from ..errors import ConsoleError, one_line
 from ..storage.files import NotAFileError, make_private_folder, open_regular, write_whole
 from ..storage.paths import runs_folder, user_path
@@ -119,6 +120,25 @@ def remember_own(path: Path) -> None:
         for digest in _digests(architecture):
             if digest and not (_store() / digest).exists():
                 write_whole(_store() / digest, "")
+
+
+def remember_sources(references: Iterable[str]) -> None:
+    """Note the files of functions and classes that the user's run names, so that `is_own_source` knows them."""
+    with suppress(OSError):
+        for name in references:
+            make_private_folder(_store())
+            if not (place := _store() / _source_digest(name)).exists():
+                write_whole(place, "")
+
+
+def is_own_source(reference: str) -> bool:
+    """Return whether one of the user's runs on this machine used a function or class in the same file."""
+    return (_store() / _source_digest(reference)).is_file()
+
+
+def _source_digest(reference: str) -> str:
+    place = source_file(reference) or reference
+    return f"source-{hashlib.sha256(str(place).encode()).hexdigest()}"
 
 
 def move_graphs(architecture: Architecture, folder: Path) -> None:

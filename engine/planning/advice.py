@@ -109,7 +109,17 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
             text = f"Whether {config.model} gives probabilities or logits is found out when it is built."
         if given != "probabilities":
             yield Finding(Severity.INFO, text, key="outputs")
+    yield from _own_data_findings(config)
+    compared = [name for name in config.metrics if "accuracy" in name]
+    if compared and config.loss_name in _NUMBER_LOSSES:
+        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
+        yield Finding(Severity.WARNING, text, key="metrics")
+
+
+def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.dataset) and (seen := function_record_of(config)) is not None:
+        if seen.structure:
+            yield Finding(Severity.INFO, f"Each example has {seen.structure}.", key="structure")
         is_sparse = config.effective_loss == "sparse_categorical_crossentropy"
         if is_sparse and seen.whole_labels is False:
             text = (
@@ -118,10 +128,6 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
                 "metrics=mean_absolute_error."
             )
             yield Finding(Severity.WARNING, text, key="loss")
-    compared = [name for name in config.metrics if "accuracy" in name]
-    if compared and config.loss in _NUMBER_LOSSES:
-        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
-        yield Finding(Severity.WARNING, text, key="metrics")
 
 
 def budget_finding(config: RunConfig, seconds: float, fitting: int | None) -> Finding:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -36,6 +36,9 @@ _REFUSALS = (
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
 )
+_TEMPORARIES = "required for HLO temporaries"
+"""How the refusal begins that counts neither weights nor the batch."""
+
 _UNREADABLE = "async-update instruction should have"
 """The error of jaxlib 0.10.2 on programs of libtpu 0.0.51, a version it does not match, that use a chip's SparseCores:
 for table lookups on v5p, v6e and TPU7x, and sums of large gradients on TPU7x."""
@@ -118,13 +121,22 @@ class Compiler:
         except jax.errors.JaxRuntimeError as error:
             if (figures := refused_bytes(str(error))) is None:
                 raise
-            used, limit = figures
-            raise DoesNotFitError(self._memory(model, batch, replica_batch, used, None, limit), str(error)) from error
+            memory = self._memory(model, batch, replica_batch, *figures, only_temporaries=_TEMPORARIES in str(error))
+            raise DoesNotFitError(memory, str(error)) from error
         seconds = time.perf_counter() - began
         held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
-        memory = self._memory(
-            model, batch, replica_batch, peak, stats.temp_size_in_bytes, self.topology.usable_hbm_bytes
+        limit = self.topology.usable_hbm_bytes
+        code, temporaries = stats.generated_code_size_in_bytes, stats.temp_size_in_bytes
+        at_once = getattr(stats, "peak_memory_in_bytes", 0)
+        if peak > limit and held < at_once < limit:
+            # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
+            temporaries, peak = at_once - held, at_once + code
+        memory = self._memory(model, batch, replica_batch, peak, limit)
+        other = memory.temporaries - code - temporaries
+        # Weights that the step does not read are in memory all the same.
+        memory = replace(
+            memory, temporaries=temporaries, code=code, other=max(0, other), peak=memory.peak + max(0, -other)
         )
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
 
@@ -149,15 +161,19 @@ class Compiler:
         ]
 
     def _memory(
-        self, model: Any, batch: Batch, replica_batch: int, peak: int, temporaries: int | None, limit: int
+        self, model: Any, batch: Batch, replica_batch: int, used: int, limit: int, *, only_temporaries: bool = False
     ) -> Memory:
+        """Return what fills the memory, with all that is not known to be something else as temporaries.
+
+        `used` is the peak, or the temporaries alone.
+        """
         parameters = bytes_of(model.variables)
         optimizer = bytes_of(model.optimizer.variables)
         parts = jax.tree.leaves(specification(batch, replica_batch))
         sharded = sum(part.size * part.dtype.itemsize for part in parts)
-        if temporaries is None:
-            temporaries = max(0, peak - parameters - optimizer - sharded)
-        return Memory(parameters, optimizer, sharded, temporaries, peak, limit)
+        held = parameters + optimizer + sharded
+        peak = held + used if only_temporaries else used
+        return Memory(parameters, optimizer, sharded, peak - held, peak, limit)
 
 
 def _figures(compiled: Any) -> tuple[Any, Any, str]:

@@ -84,11 +84,13 @@ def _recorded_batch(config: RunConfig) -> Batch:
             f"The shapes of {name} are unknown until it is called, which may load or download data.",
             remedy=f"Call it once with `tpu-console inspect {f'{name} {given}'.strip()}`: its shapes are remembered.",
         )
+    if seen.is_nested:
+        raise UnknownShapesError(f"{name} returns {seen.structure}; only one input with one label can be preflighted.")
     if "string" in (seen.example.dtype, seen.label.dtype):
         raise UnknownShapesError(
             f"{name} returns strings, which no TPU supports.", remedy="Encode them as numbers in the dataset function."
         )
-    shares = config.effective_loss == "categorical_crossentropy" and seen.classes and not seen.label.shape
+    shares = config.takes_shares and seen.classes and not seen.label.shape
     weights = [None if shape is None else _fixed(name, shape) for shape in (seen.weight, seen.validation_weight)]
     is_balanced = config.class_weight == "balanced" and seen.classes > 0
     changed = config.augmentation.is_active and config.augmentation.placement != "model"
@@ -190,5 +192,5 @@ def _label(config: RunConfig, signature: Signature) -> Input:
         return Input((signature.sizes["length"],), "int32")
     if signature.task is Task.RATINGS:
         return Input((), "float32")
-    is_shares = signature.task is Task.PROBABILITIES or config.effective_loss == "categorical_crossentropy"
+    is_shares = signature.task is Task.PROBABILITIES or config.takes_shares
     return Input((signature.classes,), "float32") if is_shares else Input((), "int32")

@@ -34,6 +34,8 @@ class Memory:
     limit: int  # what a program may use of the device
     # Whether the compiler was not asked: ``temporaries`` is 0, and a step needs more than ``peak``.
     is_lower_bound: bool = False
+    code: int = 0  # the compiled program
+    other: int = 0  # padding of weights, slots and batch to tiles, and results beside them: with it the parts add up
 
     @property
     def headroom(self) -> float:
@@ -73,6 +75,25 @@ class Waste:
 
 
 @dataclass(frozen=True, slots=True)
+class Filling:
+    """What needs much of a device's memory."""
+
+    layer: str
+    kind: str  # the layer's class
+    what: str  # ``weights``, ``weights and optimizer slots`` or ``result``
+    size: int  # bytes on one device
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFigures:
+    """What a batch that fits needs, and how fast it can be."""
+
+    replica_batch: int
+    peak: int  # bytes of a device's HBM
+    images_per_s: float  # examples per second over all devices at best
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The verdict on one choice."""
 
@@ -88,6 +109,9 @@ class Verdict:
     wastes: tuple[Waste, ...] = ()  # padding, the worst first
     findings: tuple[Finding, ...] = ()  # what else to know, the most severe first
     largest_batch: int | None = None  # the largest batch per device that fits; None if it was not searched
+    fillings: tuple[Filling, ...] = ()  # what needs most of the memory if it does not fit, the largest first
+    batches: tuple[BatchFigures, ...] = ()  # after a search: the batches worth choosing, the largest first
+    dataset_is_limit: bool = False  # whether a larger batch than `largest_batch` has more examples than the dataset
     compile_s: float = 0.0
     is_remembered: bool = False  # whether the verdict comes from the cache
     versions: dict[str, str] = field(default_factory=dict)

@@ -15,23 +15,25 @@ from ..planning.example_count import train_examples_of
 from .bound import bound_of, host_pace
 from .build import augmentation_names, build
 from .cache import versions
-from .compile import Compiler, DoesNotFitError, NotPossibleError, bytes_of
+from .compile import Compiler, DoesNotFitError, NotPossibleError, Program, bytes_of
 from .compile_memory import shortage
+from .compile_time import expected_seconds, save_compile_time
 from .explain import changing_shapes, explain_refusal
+from .fitting import changes, what_fills
 from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
+from .layers import all_layers
 from .padding import find_waste
-from .result import Memory, Outcome
-from .search import LARGEST, largest_batch
+from .result import BatchFigures, Memory, Outcome
+from .search import LARGEST, largest_batch, worth_choosing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..config.run_config import RunConfig
     from .choices import Choice
-    from .compile import Program
     from .inputs import Batch
-    from .result import Verdict
+    from .result import Bound, Verdict
     from .topologies import Topology
 
 
@@ -62,8 +64,12 @@ class _RefusedError(Exception):
         self.model = model
 
 
-def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool = False) -> Verdict:
+def reach_verdict(
+    choice: Choice, report: Callable[[str], None], *, search: bool = False, advise: bool = True
+) -> Verdict:
     """Compile the steps of a choice and return the verdict; `report` is called with each phase as it begins.
+
+    With `advise`, changes that may make a step fit are compiled too.
 
     Raises:
         ConsoleError: The compiler cannot be started.
@@ -80,7 +86,12 @@ def reach_verdict(choice: Choice, report: Callable[[str], None], *, search: bool
             model = build(config, batch, topology.devices)
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
-        return _compiled(empty, _Subject(config, batch, model, compiler, report), topology, search=search)
+        subject = _Subject(config, batch, model, compiler, report)
+        verdict = _compiled(empty, subject, topology, search=search)
+        if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise:
+            more = _changes_that_fit(subject, verdict.memory, topology)
+            verdict = replace(verdict, findings=(*verdict.findings, *more))
+        return verdict
     except NotPossibleError as error:
         return replace(empty, reason=str(error))
     except _RefusedError as refusal:
@@ -118,22 +129,17 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
     """Compile both steps and make the verdict."""
     config = subject.config
     lowered = _lowered(subject, "training")
-    if reason := shortage(lowered.as_text().count("\n"), free_memory_bytes()):
+    lines = lowered.as_text().count("\n")
+    if reason := shortage(lines, free_memory_bytes()):
         return replace(empty, reason=reason)
     try:
-        program = _program(subject, lowered, "training")
+        program = _program(subject, lowered, "training", expected_s=expected_seconds(lines))
+        save_compile_time(lines, program.seconds)
         _program(subject, _lowered(subject, "validation"), "validation")
     except DoesNotFitError as error:
         return _too_large(empty, subject, error, topology, search=search)
     memory = program.memory
-    bound = bound_of(
-        config,
-        topology,
-        program.flops,
-        program.bytes_accessed,
-        program.hlo_text,
-        subject.compiler.exchanged(subject.model),
-    )
+    bound = _bound(subject, program, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
     findings = [*_assumptions(subject), *program_findings(program.hlo_text, subject.model, given)]
     if bound.is_partial:
@@ -153,24 +159,47 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         findings=most_severe_first(findings),
         compile_s=program.seconds,
     )
-    return replace(verdict, largest_batch=_search(subject, memory, topology, fits=True)) if search else verdict
+    return _search(subject, verdict, topology, {config.batch_size: program}) if search else verdict
 
 
 def _too_large(
     empty: Verdict, subject: _Subject, error: DoesNotFitError, topology: Topology, *, search: bool
 ) -> Verdict:
     memory = error.memory
-    largest = _search(subject, memory, topology, fits=False) if search else None
-    return replace(
+    verdict = replace(
         empty,
         outcome=Outcome.DOES_NOT_FIT,
         reason=f"It needs {_gib(memory.peak)} of each device, which has {_gib(memory.limit)}.",
         memory=memory,
         findings=tuple(_assumptions(subject)),
         wastes=find_waste(subject.model, subject.config.batch_size, subject.config.precision),
-        largest_batch=largest,
         compiler_says=error.words,
+        fillings=what_fills(subject.model, subject.config.batch_size, memory),
     )
+    return _search(subject, verdict, topology, {subject.config.batch_size: memory}) if search else verdict
+
+
+def _changes_that_fit(subject: _Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:
+    """Compile the step with each change that may make it fit, and report those that do."""
+    tried: list[str] = []
+    for text, config, other in changes(subject.config, memory, topology):
+        key = text.partition("=")[0]
+        if any(before.startswith(f"{key}=") for before in tried):
+            continue
+        subject.report(f"checking whether it fits with {text}")
+        try:
+            compiler = subject.compiler if other is topology else _started(config, other)
+            changed = replace(
+                subject, config=config, compiler=compiler, model=build(config, subject.batch, other.devices)
+            )
+            found = _program(changed, _lowered(changed, "training"), "training").memory
+        except (DoesNotFitError, NotPossibleError, _RefusedError, ConsoleError):
+            continue
+        tried.append(text)
+        yield Finding(Severity.INFO, f"It fits with {text}: {_gib(found.peak)} of {_gib(found.limit)}.", key=key)
+    if not tried:
+        text = "None of the changes that were compiled makes it fit: other precisions, optimizers, batches and TPUs."
+        yield Finding(Severity.INFO, text, remedy="Make the layers smaller that need the most memory.")
 
 
 def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> Any:
@@ -180,28 +209,55 @@ def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> 
         return subject.compiler.lower(subject.model, subject.batch, size, is_training=step == "training")
 
 
-def _program(subject: _Subject, lowered: Any, step: str, replica_batch: int | None = None) -> Program:
-    subject.report(f"compiling the {step} step")
+def _program(
+    subject: _Subject, lowered: Any, step: str, replica_batch: int | None = None, expected_s: float | None = None
+) -> Program:
+    about = "" if expected_s is None else f", about {_span(expected_s)}"
+    subject.report(f"compiling the {step} step{about}")
     size = replica_batch or subject.config.batch_size
     with _refusing(f"The {step} step", subject.model):
         return subject.compiler.compile(lowered, subject.model, subject.batch, size)
 
 
-def _search(subject: _Subject, memory: Memory, topology: Topology, *, fits: bool) -> int:
-    """Search for the largest batch that fits, starting from the one that was compiled."""
+def _search(subject: _Subject, found: Verdict, topology: Topology, known: Mapping[int, Program | Memory]) -> Verdict:
+    """Add the largest batch that fits and the batches worth choosing to a verdict.
+
+    `known` has the program, or the memory of one that does not fit, of each batch that was compiled already.
+    """
+    compiled = dict(known)
 
     def probe(size: int) -> tuple[bool, int]:
-        subject.report(f"searching for the largest batch: {size:,} per device")
-        try:
-            found = _program(subject, _lowered(subject, "training", size), "training", size).memory
-        except DoesNotFitError as error:
-            return False, error.memory.peak
-        return True, found.peak
+        if size not in compiled:
+            subject.report(f"searching for the largest batch: {size:,} per device")
+            try:
+                compiled[size] = _program(subject, _lowered(subject, "training", size), "training", size)
+            except DoesNotFitError as error:
+                compiled[size] = error.memory
+        made = compiled[size]
+        return (False, made.peak) if isinstance(made, Memory) else (True, made.memory.peak)
 
     examples = train_examples_of(subject.config)
     most = LARGEST if examples is None else max(1, examples // topology.devices)
     fixed = bytes_of([*subject.model.variables, *subject.model.optimizer.variables])
-    return largest_batch(probe, {subject.config.batch_size: (fits, memory.peak)}, fixed, memory.limit, most)
+    largest = largest_batch(probe, {size: probe(size) for size in known}, fixed, topology.usable_hbm_bytes, most)
+    batches = []
+    for size in worth_choosing(largest, subject.config.batch_size):
+        if probe(size)[0] and isinstance(made := compiled[size], Program):
+            bound = _bound(subject, made, topology, size)
+            batches.append(BatchFigures(size, made.memory.peak, bound.images_per_s))
+    is_limit = examples is not None and largest == most
+    return replace(found, largest_batch=largest, batches=tuple(batches), dataset_is_limit=is_limit)
+
+
+def _bound(subject: _Subject, program: Program, topology: Topology, size: int) -> Bound:
+    return bound_of(
+        subject.config.model_copy(update={"batch_size": size}),
+        topology,
+        program.flops,
+        program.bytes_accessed,
+        program.hlo_text,
+        subject.compiler.exchanged(subject.model),
+    )
 
 
 def _refused(empty: Verdict, refusal: _RefusedError) -> Verdict:
@@ -231,6 +287,11 @@ def _assumptions(subject: _Subject) -> list[Finding]:
             "installed jaxlib cannot read libtpu's programs for them."
         )
         found.append(Finding(Severity.INFO, text))
+    wide = [layer.name for layer in all_layers(subject.model) if str(layer.compute_dtype) == "float64"]
+    if wide and not subject.config.takes_tensorflow:
+        more = f" and {len(wide) - 3} more" if len(wide) > 3 else ""
+        text = f"Asked for float64, computed in float32 on a TPU: {', '.join(wide[:3])}{more}."
+        found.append(Finding(Severity.WARNING, text, wide[0], "Check that the model does not need the precision."))
     if after := subject.config.fine_tuning.after_epochs:
         text = (
             f"The verdict is about the second phase, from epoch {after + 1} on, which trains more layers and needs "
@@ -238,6 +299,10 @@ def _assumptions(subject: _Subject) -> list[Finding]:
         )
         found.append(Finding(Severity.INFO, text, key="fine_tuning.after_epochs"))
     return found
+
+
+def _span(seconds: float) -> str:
+    return f"{max(1.0, seconds):.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def _gib(size: float) -> str:

@@ -1,9 +1,9 @@
 """The process that compiles one choice: `python -P -m tpu_console.engine.preflight.worker`.
 
-A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``). The process writes the messages of
-`engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``. A crash of the
-compiler ends this process and nothing else. The process also ends when its standard input is closed, so that it never
-outlives the console.
+A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``, ``advise``). The process writes the
+messages of `engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``. A
+crash of the compiler ends this process and nothing else. The process also ends when its standard input is closed, so
+that it never outlives the console.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.environ.update(compiler_environment_of(choice.config))
     from .verdict import reach_verdict
 
-    return reach_verdict(choice, report, search=asked["search"]).as_dict()
+    return reach_verdict(choice, report, search=asked["search"], advise=asked["advise"]).as_dict()
 
 
 def _end_with_parent() -> None:

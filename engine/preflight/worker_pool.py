@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ..data.places import is_remote
@@ -20,7 +20,7 @@ from ..storage.paths import runs_folder, user_path
 from .cache import cached_verdict, save_verdict
 from .compile_memory import USUAL
 from .compiler_environment import compiler_environment_of
-from .result import from_dict
+from .result import Outcome, from_dict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .result import Verdict
 
 LIMIT_S = 900.0
-"""Seconds that one phase may take: compiling the largest models of `keras.applications` takes some minutes."""
+"""Seconds that a choice may take: compiling the largest models of `keras.applications` takes some minutes."""
 
 _POLL_S = 0.5
 
@@ -45,7 +45,9 @@ class _Worker:
     process: subprocess.Popen[bytes]
     reader: MessageReader
     phase: str = "starting"
+    began: float = field(default_factory=time.monotonic)
     phase_began: float = field(default_factory=time.monotonic)
+    refused: Verdict | None = None  # the verdict on JAX, if this worker tries what it advises: TensorFlow
     verdict: Verdict | None = None
     error: ConsoleError | None = None
 
@@ -55,41 +57,59 @@ def reach_verdicts(
     report: Callable[[str, int], None],
     *,
     search: bool = False,
+    advise: bool = True,
     use_cache: bool = True,
-    limit_s: float = LIMIT_S,
+    limit_s: float | None = None,
 ) -> list[Verdict]:
     """Return the verdicts on choices, in their order.
 
-    `report` is called about twice per second with what is being done and for how many seconds. A process is killed if
-    one phase takes longer than the limit.
+    With `advise`, changes that may make a step fit are compiled too. `report` is called about twice per second with
+    what is being done and for how many seconds. When the limit for all choices is over, those that are not done are
+    undecided; it is `LIMIT_S` for each by default.
 
     Raises:
         ConsoleError: The compiler cannot be started.
     """
+    verdicts = _known(choices, search=search, use_cache=use_cache)
+    waiting = [number for number in range(len(choices)) if number not in verdicts]
+    working: list[_Worker] = []
+    limit_s = limit_s or LIMIT_S * max(1, len(waiting))
+    deadline = time.monotonic() + limit_s
+    try:
+        while waiting or working:
+            # Compiling keeps one core busy.
+            while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
+                number = waiting.pop(0)
+                working.append(_start(number, choices[number], search=search, advise=advise))
+            _read_messages(working)
+            _report(working, report)
+            if time.monotonic() >= deadline:
+                text = f"Not begun when the limit of {limit_s:,.0f} s was over."
+                verdicts |= {number: choices[number].undecided(text) for number in waiting}
+                waiting = []
+            for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
+                working.remove(worker)
+                if _should_try_tensorflow(worker):
+                    working.append(_start(worker.number, _on_tensorflow(worker.choice), refused=worker.verdict))
+                    continue
+                verdict = _result(worker) if worker.refused is None else _after_trial(worker.refused, worker)
+                verdicts[worker.number] = verdict
+                save_verdict(choices[worker.number].config, verdict, search=search)
+    finally:
+        for worker in working:
+            _end(worker.process)
+    return [verdicts[number] for number in range(len(choices))]
+
+
+def _known(choices: Sequence[Choice], *, search: bool, use_cache: bool) -> dict[int, Verdict]:
+    """Return the verdicts that need no compiler, by the number of the choice."""
     verdicts: dict[int, Verdict] = {}
     for number, choice in enumerate(choices):
         if reason := _why_not_buildable(choice.config):
             verdicts[number] = choice.undecided(reason)
         elif use_cache and (cached := cached_verdict(choice.config, choice.topology.name, search=search)):
             verdicts[number] = cached
-    waiting = [number for number in range(len(choices)) if number not in verdicts]
-    working: list[_Worker] = []
-    try:
-        while waiting or working:
-            # Compiling keeps one core busy.
-            while waiting and len(working) < max(1, min(usable_cores(), len(working) + free_memory_bytes() // USUAL)):
-                number = waiting.pop(0)
-                working.append(_start(number, choices[number], search=search))
-            _read_messages(working)
-            _report(working, report)
-            for worker in [worker for worker in working if _is_over(worker, limit_s)]:
-                working.remove(worker)
-                verdicts[worker.number] = _result(worker)
-                save_verdict(worker.choice.config, verdicts[worker.number], search=search)
-    finally:
-        for worker in working:
-            _end(worker.process)
-    return [verdicts[number] for number in range(len(choices))]
+    return verdicts
 
 
 def _why_not_buildable(config: RunConfig) -> str:
@@ -103,7 +123,38 @@ def _why_not_buildable(config: RunConfig) -> str:
     )
 
 
-def _start(number: int, choice: Choice, *, search: bool) -> _Worker:
+def _should_try_tensorflow(worker: _Worker) -> bool:
+    """Return whether JAX cannot run the model because it calls TensorFlow."""
+    verdict = worker.verdict
+    if verdict is None or worker.refused is not None or worker.choice.config.takes_tensorflow:
+        return False
+    return verdict.outcome is Outcome.DOES_NOT_COMPILE and any(one.key == "backend" for one in verdict.findings)
+
+
+def _on_tensorflow(choice: Choice) -> Choice:
+    return replace(choice, config=choice.config.model_copy(update={"backend": "tensorflow"}))
+
+
+def _after_trial(refused: Verdict, worker: _Worker) -> Verdict:
+    """Add to a refusal whether the model compiles with TensorFlow."""
+    _close(worker.process)
+    outcome = Outcome.UNKNOWN if worker.verdict is None else worker.verdict.outcome
+    text = {
+        Outcome.FITS: "Or set backend=tensorflow, with which it compiles and fits: that needs a TPU VM with "
+        "tensorflow-tpu.",
+        Outcome.DOES_NOT_FIT: "With backend=tensorflow it compiles, but needs more memory than a device has.",
+        Outcome.DOES_NOT_COMPILE: "With backend=tensorflow it does not compile either.",
+        Outcome.UNKNOWN: "",
+    }[outcome]
+    findings = [
+        replace(one, remedy=f"{one.remedy} {text}".strip()) if one.key == "backend" else one for one in refused.findings
+    ]
+    return replace(refused, findings=tuple(findings))
+
+
+def _start(
+    number: int, choice: Choice, *, search: bool = False, advise: bool = False, refused: Verdict | None = None
+) -> _Worker:
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "tpu_console.engine.preflight.worker"],
@@ -114,10 +165,15 @@ def _start(number: int, choice: Choice, *, search: bool) -> _Worker:
         )
     except OSError as error:
         raise ConsoleError(f"The process of the TPU compiler cannot be started: {error.strerror}.") from error
-    asked = {"config": choice.config.model_dump(mode="json"), "tpu": choice.topology.name, "search": search}
+    asked = {
+        "config": choice.config.model_dump(mode="json"),
+        "tpu": choice.topology.name,
+        "search": search,
+        "advise": advise,
+    }
     with suppress(BrokenPipeError):  # it has ended already, which is noticed soon
         cast("IO[bytes]", process.stdin).write(json.dumps(asked).encode() + b"\n")
-    return _Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)))
+    return _Worker(number, choice, process, MessageReader(cast("IO[bytes]", process.stdout)), refused=refused)
 
 
 def _read_messages(working: Sequence[_Worker]) -> None:
@@ -141,14 +197,15 @@ def _take_in(worker: _Worker, message: dict[str, Any]) -> None:
             worker.error = error_of(message, _log())
 
 
-def _is_over(worker: _Worker, limit_s: float) -> bool:
+def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
     if worker.process.returncode is not None:
         return True
-    if time.monotonic() - worker.phase_began < limit_s:
+    now = time.monotonic()
+    if now < deadline:
         return False
     _end(worker.process)
-    worker.error = None
-    worker.verdict = worker.choice.undecided(f"{worker.phase.capitalize()} took longer than {limit_s:,.0f} s.")
+    text = f"Stopped when the limit of {limit_s:,.0f} s was over, after {now - worker.began:,.0f} s of its own: it was "
+    worker.error, worker.verdict = None, worker.choice.undecided(f"{text}{worker.phase}.")
     return True
 
 

@@ -17,7 +17,7 @@ from ..runs.events import RunFinished, RunOutcome, Steering
 from ..runs.follower import RunFollower
 from ..runs.liveness import Liveness, liveness_of
 from ..runs.requests import take_requests
-from ..runs.run_directory import RunDirectory, list_runs
+from ..runs.run_directory import RunDirectory, is_named, list_runs
 from ..storage.files import write_whole
 from .launch import RunningError, lock_run, start_host
 
@@ -191,8 +191,4 @@ def _changes(before: RunConfig, after: RunConfig, *, has_checkpoint: bool) -> tu
 
 def newest_run_named(name: str, folder: Path | None = None) -> RunDirectory | None:
     """Return the newest run with a label; None if there is none."""
-    for run in list_runs(folder):
-        label = run.run_id[16:]
-        if label == name or (label.startswith(f"{name}-") and label[len(name) + 1 :].isdecimal()):
-            return run
-    return None
+    return next((run for run in list_runs(folder) if is_named(run.run_id, name)), None)

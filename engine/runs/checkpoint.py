@@ -76,6 +76,7 @@ class Header:
         patience: State of early stopping by name; empty without.
         arrays: The arrays, in the order of the file.
         learning_rate: The constant learning rate of the configuration; None for a schedule.
+        callbacks: The state of each of the configuration's callbacks.
     """
 
     epoch: int
@@ -92,6 +93,7 @@ class Header:
     patience: dict[str, float]
     arrays: tuple[SavedArray, ...]
     learning_rate: float | None = None
+    callbacks: tuple[dict[str, Any], ...] = ()
 
 
 def write_checkpoint(run: RunDirectory, header: Header, arrays: Sequence[NDArray[Any]]) -> Path:

@@ -557,7 +557,7 @@ class MirrorReported:
         place: The run's folder at the mirror.
         epoch: Epochs that had ended at the newest checkpoint there; 0 without one.
         problem: Why the mirror could not be written; empty if it was.
-        left: Files that are not copied yet, once the run has ended.
+        left: Files that are not copied yet, at the end of the run.
         is_given_up: Whether nothing more is copied.
     """
 

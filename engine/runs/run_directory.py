@@ -213,6 +213,12 @@ def _as_file_name(label: str) -> str:
     return kept[:64] or "run"
 
 
+def is_named(run_id: str, label: str) -> bool:
+    """Return whether a run was created with a label."""
+    rest = run_id[16:].removeprefix(label)
+    return run_id[16:].startswith(label) and (not rest or (rest[0] == "-" and rest[1:].isdecimal()))
+
+
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     """Return the runs of a folder, newest first."""
     folder = folder or runs_folder()

@@ -184,8 +184,6 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
     """
     if isinstance(event, RunResumed):
         return _resumed(state, event, at)
-    if isinstance(event, MirrorReported):
-        return replace(state, mirror=event, mirror_at=at)  # also of a run that is over, and then takes no longer
     state = replace(state, last_at=at)
     match event:
         case Progress():
@@ -230,6 +228,8 @@ def reduce(state: RunState, event: Event, at: float) -> RunState:  # noqa: C901 
             return replace(state, alerts=(*state.alerts[1 - _MOST_NOTICES :], event))
         case BudgetSet():
             return replace(state, budget=event)
+        case MirrorReported():
+            return replace(state, mirror=event, mirror_at=at)
         case RunFinished() | RunFailed():
             return replace(_phase_closed(state, at), end=event)
 

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from ..runs.recorder import Recorder
     from .bridge import BridgeCallback
     from .outputs import BestCheckpoint
+    from .own_callbacks import OwnCallbacks
 
     Arrays = dict[str, list[NDArray[Any]]]
 
 _COST_SHARE = 0.02
+_SHORT_S = 5.0  # a validation that takes no longer is finished when the run stops
 _WRITE_SHARE = 0.1  # of the time in which another thread may write
 _KEPT = "The previous checkpoint is kept."
 
@@ -93,8 +95,11 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         self._steps = 1
         self._is_cut = False  # the rest of an epoch that was begun before the run was resumed
         self._has_cut_validation = False
+        self._validation = data.validation
+        self._tested_first: tuple[int, float] | None = None  # a batch of this validation, and when it was done
         self.stopping = stopping
         self.best: BestCheckpoint | None = None
+        self.own: OwnCallbacks | None = None
         self._writer: threading.Thread | None = None
         self._saved_at, self._pause_s, self._cost_s = clock(), 0.0, 0.0
         if saved is not None:
@@ -167,13 +172,24 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             variable.assign(value)
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
-        """End validation if the run was asked to stop; its metrics do not count then."""
-        if self._recorder.stop_token.reason is not None:
+        """End a long validation if the run was asked to stop; its metrics do not count then."""
+        if batch == 0 or self._tested_first is None:
+            self._tested_first = batch, self._clock()
+        if self._recorder.stop_token.reason is not None and not self._is_nearly_validated(batch):
             self._has_cut_validation = self._trained.stop_evaluating = True
+
+    def _is_nearly_validated(self, batch: int) -> bool:
+        """Return whether validation ends within seconds, at the speed that it has had since its first batch."""
+        first, at = self._tested_first or (batch, 0.0)
+        batches = int(self._validation.cardinality()) if self._validation is not None else -1
+        if self._recorder.team is not None or batches < 0:
+            return False  # hosts have to stop after the same batch; a length may be unknown or infinite
+        return batch == first or (self._clock() - at) / (batch - first) * (batches - 1 - batch) <= _SHORT_S
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Count the epoch, or save the state within it if training was stopped there."""
         if self._has_cut_validation and logs is not None:
+            self._recorder.notice(f"Epoch {epoch + 1} has no validation: the run was asked to stop during a long one.")
             for name in [name for name in logs if name.startswith("val_")]:
                 del logs[name]
         if self.is_stopped_within_epoch():
@@ -243,6 +259,7 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
             best=self.best.value if self.best is not None else None,
             patience=self.stopping.state() if self.stopping is not None else {},
             learning_rate=self._learning_rate,
+            callbacks=tuple(self.own.states()) if self.own is not None else (),
             arrays=tuple(
                 SavedArray(group, path, array.dtype.str, array.shape)
                 for (group, path, _), array in zip(named, arrays, strict=True)

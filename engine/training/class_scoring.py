@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from ..data.examples import Task
+from ..data.examples import Task, label_of
 from ..errors import one_line
 from ..models.outputs import apply_activation
 from ..runs.class_report import ClassReport, ClassScore, Mistake
@@ -91,9 +91,9 @@ def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool
     """Return whether a label is one class: a number, or a probability per class."""
     if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES}:
         return True
-    label = validation.element_spec[1]
-    is_class = getattr(label, "shape", None) is not None and label.shape.rank in {1, 2}
-    return examples.signature.task is Task.OWN and config.loss in _CLASS_LOSSES and is_class
+    label = label_of(validation)
+    is_class = label is not None and label.shape.rank in {1, 2}
+    return examples.signature.task is Task.OWN and config.loss_name in _CLASS_LOSSES and is_class
 
 
 def _is_in_a_hurry(recorder: Recorder) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import JAX, TENSORFLOW
+from ..models.compile import own_optimizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,6 +89,11 @@ def choose_execution(
         return _asked(asked, steps_per_epoch)
     if steps_per_epoch == 1:
         return Execution(1, "auto: an epoch has a single step")
+    if others := own_optimizers(model):
+        # Timing would train them, and they have no state yet that could be restored.
+        return Execution(1, f"auto: steps of a model with {' and '.join(others)} are not timed")
+    if not model.variables:
+        return Execution(1, "auto: the model has no variables before its first step")
     size = sum(variable.numpy().nbytes for variable in model.trainable_variables) * 3
     if size > _LARGEST_STATE_BYTES:
         return Execution(1, "auto: a step of a model this large takes long enough")

@@ -20,6 +20,7 @@ from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.catalog import is_user_reference
 from ..config.run_config import journal_values
+from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
@@ -168,10 +169,16 @@ def _train(
     accelerator = _connect(recorder, config, backend_choice, membership, start)
     keras.config.set_dtype_policy(config.precision)
     keras.utils.set_random_seed(config.seed)
+    from ..models.pieces import custom_objects
+    from ..models.saved_code import remember_sources
+
     data = _load(recorder, config, accelerator)
     if config.mirror:
         recorder.mirror = _mirror(recorder, config, membership)
-    with _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
+    if saved is None:  # the user has just named this code
+        remember_sources(name for _, name in references_of(config))
+    objects = keras.saving.CustomObjectScope(custom_objects(config))
+    with objects, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()
@@ -280,13 +287,20 @@ def _fit_and_save(
     stopwatch: Stopwatch,
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
+    from ..data.examples import label_of
+    from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data)
     activation = _check_model(recorder, config, data, model)
+    if is_compiled(model) or label_of(data.train) is None or not updates_metrics(model):
+        # The metrics of the configuration are not measured; those of the model have other names.
+        config = config.model_copy(update={"metrics": ()})
+    if saved is not None and (others := own_optimizers(model)):
+        recorder.notice(f"Not in the checkpoint, so it begins anew: the state of {' and '.join(others)}.")
     stopping = _early_stopping(config)
-    _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
-    outcome, reason = _how_it_ended(recorder, stopping)
+    is_whole = _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
+    outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)
     if recorder.team is not None and not recorder.team.is_leader:
         # A pass that all hosts make together.
         report_classes(recorder, model, data.validation, data.examples, config, activation)
@@ -305,8 +319,8 @@ def _fit(
     stopping: Any,
     saved: tuple[Header, Arrays] | None,
     activation: str,
-) -> None:
-    """Train the model, in two phases if it is fine-tuned."""
+) -> bool:
+    """Train the model, in two phases if it is fine-tuned; return whether all epochs are done."""
     from ..models.fine_tuning import training_phases, unfreeze
     from ..monitoring.input_rate import metered
     from .checkpoints import placed
@@ -358,6 +372,7 @@ def _fit(
                 bridge.execution_reason = _compile(recorder, model, lowered.config, accelerator, data, at, activation)
                 checkpoints.attach(model, number)
     steering.close()
+    return checkpoints.epoch >= steering.epochs
 
 
 def _input_meter(recorder: Recorder, config: RunConfig, accelerator: Accelerator, data: Pipeline) -> Any:
@@ -376,8 +391,10 @@ def _callbacks(
     recorder: Recorder, config: RunConfig, data: Pipeline, stopping: Any, saved: tuple[Header, Arrays] | None
 ) -> tuple[BridgeCallback, Checkpoints, SteeringCallback, list[Any]]:
     """Return the callbacks that report, save and steer training, and all in the order in which they act."""
+    from ..models.pieces import make_callbacks
     from .bridge import BridgeCallback
     from .checkpoints import Checkpoints
+    from .own_callbacks import OwnCallbacks
     from .steering import SteeringCallback
 
     monitor = _monitor(config, has_validation=data.validation is not None)
@@ -393,7 +410,9 @@ def _callbacks(
     checkpoints = Checkpoints(recorder, config, data, bridge, stopping, saved)
     checkpoints.best = next((callback for callback in saving if hasattr(callback, "value")), None)
     steering = SteeringCallback(recorder, bridge, checkpoints, config)
-    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving]
+    own = make_callbacks(config)
+    checkpoints.own = OwnCallbacks(recorder, own, saved[0].callbacks if saved is not None else None)
+    callbacks = [checkpoints, steering, bridge, *([stopping] if stopping else []), *saving, *own, checkpoints.own]
     return bridge, checkpoints, steering, callbacks
 
 
@@ -412,19 +431,26 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
 
 def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> str:
     """Check that a custom model, its labels and the loss fit; return what makes probabilities of its logits."""
+    from ..models.compile import is_compiled
     from ..models.label_checks import check_labels
     from ..models.outputs import logits_activation
 
     if not (is_user_reference(config.model) or is_user_reference(config.dataset)) or recorder.team is not None:
         return logits_activation(model, config)
-    inputs, labels, *_ = next(iter(data.calibration()))
-    check_labels(config, model, inputs, labels)
+    batch = next(iter(data.calibration()))
+    inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
+    if is_compiled(model):
+        recorder.notice(
+            f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
+        )
+    else:
+        check_labels(config, model, inputs, labels)
     activation = logits_activation(model, config, inputs)
     if activation:
         write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
         recorder.notice(
-            f"The model gives logits, not probabilities: {config.loss} is computed with from_logits=True, and the "
-            f"class report and `predict` apply the {activation}. To change that, set outputs=probabilities."
+            "The model gives logits, not probabilities: the loss is computed with from_logits=True, and the class "
+            f"report and `predict` apply the {activation}. To change that, set outputs=probabilities."
         )
     return activation
 
@@ -498,12 +524,14 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
     return callbacks
 
 
-def _how_it_ended(recorder: Recorder, stopping: Any) -> tuple[RunOutcome, str]:
+def _how_it_ended(recorder: Recorder, stopping: Any, *, is_whole: bool) -> tuple[RunOutcome, str]:
     """Return how training ended, and why."""
     if (asked := recorder.stop_token.reason) is not None:
         return RunOutcome.STOPPED, asked
     if stopping is not None and stopping.stopped_epoch:
         return RunOutcome.EARLY, f"{stopping.monitor} did not improve for {stopping.patience} epochs"
+    if not is_whole:
+        return RunOutcome.EARLY, "a callback stopped training"
     return RunOutcome.COMPLETED, "all epochs are done"
 
 
@@ -552,7 +580,7 @@ def _monitor(config: RunConfig, *, has_validation: bool) -> str:
     """Return the metric that decides which epoch is best."""
     if config.checkpoint.monitor != "auto" and (has_validation or not config.checkpoint.monitor.startswith("val_")):
         return config.checkpoint.monitor
-    metric = config.metrics[0] if config.metrics else "loss"
+    metric = config.metric_names[0] if config.metrics else "loss"
     return f"val_{metric}" if has_validation else metric
 
 

@@ -104,7 +104,7 @@ def optimizers(draw: st.DrawFn) -> dict[str, Any]:
 def configurations(draw: st.DrawFn) -> RunConfig:
     """Any valid configuration, with built-in and own datasets and models."""
     model = draw(st.sampled_from(["cnn", "mlp"]) | own_functions)
-    metrics = draw(st.lists(st.sampled_from(METRICS), max_size=3, unique=True))
+    metrics = draw(st.lists(st.sampled_from(sorted(METRICS)), max_size=3, unique=True))
     measured = st.sampled_from([p + name for name in ["loss", *metrics] for p in ("", "val_")])
     dataset = draw(st.sampled_from([*DATASETS, *_DATA_OPTIONS]) | own_functions)
     values = {
@@ -123,7 +123,7 @@ def configurations(draw: st.DrawFn) -> RunConfig:
             name=st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True),
             steps_per_epoch=counts | st.just("all"),
             validation_freq=counts,
-            loss=st.sampled_from(LOSSES),
+            loss=st.sampled_from(sorted(LOSSES)),
             accelerator=st.sampled_from(["auto", "cpu", "gpu", "sim:1", "sim:8", "sim:99"]),
             precision=st.sampled_from(["float32", "mixed_bfloat16", "mixed_float16"]),
             steps_per_execution=counts | st.just("auto"),

@@ -87,6 +87,9 @@ class Terminal:
         size: Columns and rows.
         environment: What differs from a plain terminal's environment; None takes a variable away.
         program: The program's path.
+
+    Attributes:
+        reads: Whether what the program writes is read; may be changed, like a terminal that stops its output.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Terminal:
         self._news = threading.Condition()
         self._has_ended = False
         self._is_hanging_up = threading.Event()
+        self.reads = True
         self._main, other = os.openpty()
         self._set_size(*size)
         self.modes_before = self.modes()
@@ -124,7 +128,7 @@ class Terminal:
     def _read(self) -> None:
         """Collect what the program writes until it closes the terminal or the terminal hangs up."""
         while not self._is_hanging_up.is_set():
-            if not select.select([self._main], [], [], _READ_S)[0]:
+            if not select.select([self._main] if self.reads else [], [], [], _READ_S)[0]:
                 continue
             try:
                 data = os.read(self._main, 65536)
@@ -136,6 +140,11 @@ class Terminal:
         with self._news:
             self._has_ended = True
             self._news.notify_all()
+
+    @property
+    def unread(self) -> int:
+        """Bytes that wait to be read."""
+        return int.from_bytes(fcntl.ioctl(self._main, termios.FIONREAD, bytes(4)), sys.byteorder)
 
     @property
     def raw(self) -> bytes:

@@ -33,11 +33,13 @@ if TYPE_CHECKING:
     from textual.geometry import Region
     from textual.timer import Timer
 
+    from .cursor import Cursor
     from .curve import Curve
     from .marks import Mark
     from .window import Extent
 
 _MAX_SMOOTHING = 0.99
+_REST_S = 0.3
 # Textual turns the picture into strips after `render`: about a third of the drawing time again.
 _COST_WITH_STRIPS = 1.4
 _WAITING = "waiting for the first step"
@@ -136,6 +138,11 @@ class MetricChart(PointedPlot):
     def on_mount(self) -> None:
         """Draw the curves that were set before the widget was mounted."""
         self._schedule()
+
+    def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
+        """Move the crosshair; new samples wait until it rests, because drawing them would delay the next key."""
+        super().watch_cursor(old, new)
+        self._gate.hold(_REST_S)
 
     def render(self) -> Text:
         """Return the picture without the crosshair; redraw it if its look has changed or a redraw is due."""

@@ -38,7 +38,7 @@ class RedrawGate:
         self._min_wait_s = 1.0 / max_hz
         self.max_share = max_share
         self._max_wait_s = max_wait_s
-        self._next_s = float("-inf")
+        self._next_s = self._drawn_s = float("-inf")
         self._changed = False
 
     @property
@@ -62,8 +62,13 @@ class RedrawGate:
         """
         return force or (self._changed and self.wait_s() == 0.0)
 
+    def hold(self, seconds: float) -> None:
+        """Put the next redraw off, because something quicker is drawn now; never beyond `max_wait_s`."""
+        self._next_s = max(self._next_s, min(self._clock() + seconds, self._drawn_s + self._max_wait_s))
+
     def drawn(self, cost_s: float) -> None:
         """Report a redraw that has just ended and took `cost_s` seconds."""
         wait_s = min(max(self._min_wait_s, cost_s / self.max_share), self._max_wait_s)
-        self._next_s = self._clock() + wait_s
+        self._drawn_s = self._clock()
+        self._next_s = self._drawn_s + wait_s
         self._changed = False

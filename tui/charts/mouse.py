@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 HEADER_ROWS = 2
 _WHEEL = 1.25
+_CLOSE = 6  # columns
 
 
 class PointedPlot(PlotextPlot):
@@ -97,10 +98,13 @@ class PointedPlot(PlotextPlot):
         return self.size.width - self._scene.width if self._scene is not None else 0
 
     def watch_cursor(self, old: Cursor | None, new: Cursor | None) -> None:
-        """Move the crosshair, which needs no new picture but two columns of it."""
-        columns = [column for cursor in (old, new) if (column := self._column_of(cursor)) is not None]
-        if self._scene is not None and columns:
-            self.refresh(*(Region(column, HEADER_ROWS, 1, self._scene.height + 1) for column in columns))
+        """Move the crosshair, which needs no new picture but two columns of it, in one region if they are close."""
+        columns = sorted({column for cursor in (old, new) if (column := self._column_of(cursor)) is not None})
+        if self._scene is None or not columns:
+            return
+        parts = [columns] if columns[-1] - columns[0] < _CLOSE else [[column] for column in columns]
+        rows = self._scene.height + 1
+        self.refresh(*(Region(part[0], HEADER_ROWS, part[-1] - part[0] + 1, rows) for part in parts))
 
     def on_mouse_move(self, event: MouseMove) -> None:
         """Pan while a button is held, else move the crosshair unless a click or a key has put it down."""

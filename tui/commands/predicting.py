@@ -37,7 +37,7 @@ _STANDARD_OUTPUT = "-"
     metavar="PATH",
     multiple=True,
     required=True,
-    help="Data to predict: a table, images (folder or file), arrays or texts; repeatable for images.",
+    help="Data to predict: a table, images (folder or file), arrays, texts, or file.py:function. Images: repeatable.",
 )
 @click.option("--out", metavar="FILE", required=True, help="CSV file to write; - for standard output.")
 @click.option(

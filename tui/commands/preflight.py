@@ -77,13 +77,15 @@ def _complete_tpu(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     multiple=True,
     help="Precision; repeatable. [default: from the preset]",
 )
-@click.option("--search", is_flag=True, help="Find the largest batch that fits; compiles several times.")
+@click.option(
+    "--search", is_flag=True, help="Find the largest batch that fits, and compare three; compiles several times."
+)
 @click.option("--no-cache", is_flag=True, help="Ignore cached results.")
 @click.option(
     "--limit",
     metavar="SECONDS",
     type=click.FloatRange(min=0, min_open=True),
-    help="Time limit. [default: 600 per choice, 2400 with --search]",
+    help="Time for all choices; what is done by then is shown. [default: 600 per choice, 2400 with --search]",
 )
 @set_option
 @preset_file_option
@@ -121,18 +123,19 @@ def preflight(
         tuple(dict.fromkeys(precisions or (config.precision,))),
         search=search,
         use_cache=not no_cache,
+        limit=limit,
     )
     if (known := remembered(config, choices)) is not None:
-        return _tell(name, config, known, as_json=as_json)
+        return _show(name, config, known, as_json=as_json)
     from ..jobs.command_job import run_job
 
     missing = missing_compiler()
     job, options = choices.job(config, missing)
     try:
-        found = run_job(job, options, _KEPT, limit_s=limit or choices.limit_s, grace_s=GRACE_S)
+        found = run_job(job, options, _KEPT, limit_s=choices.stuck_s, grace_s=GRACE_S)
     except ConsoleError as error:
         return _without_verdict(error, config, choices.tpus, as_json=as_json)
-    code = _tell(name, config, found, as_json=as_json)
+    code = _show(name, config, found, as_json=as_json)
     if missing is not None:
         complain_about(missing)
     return code
@@ -168,14 +171,13 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
 
     advice = advice_for(config, tpus)
     if as_json:
-        told = {"what": error.what, "why": error.why, "remedy": error.remedy}
         values = {
             "config": config.name,
             "exit_code": _UNKNOWN,
             "versions": {},
             "verdicts": [],
             "advice": [asdict(one) for one in advice],
-            "error": told,
+            "error": {"what": error.what, "why": error.why, "remedy": error.remedy},
         }
         say([json.dumps(values, indent=2, ensure_ascii=False)])
     else:
@@ -184,37 +186,45 @@ def _without_verdict(error: ConsoleError, config: RunConfig, tpus: Sequence[str]
     return _UNKNOWN
 
 
-def _tell(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
+def _show(name: str, config: RunConfig, found: Mapping[str, Any], *, as_json: bool) -> int:
     """Show the verdicts and return the exit code."""
     from ..jobs.preflights import exit_code, read_verdicts
-    from ..text.verdicts import feeding_lines, verdict_lines
+    from ..text.verdicts import feeding_lines, likely_lines, verdict_lines
 
     verdicts = read_verdicts(config, found)
     code = exit_code(verdicts)
     if as_json:
-        told = [_as_json(config, verdict) for verdict in verdicts]
-        values = {"config": config.name, "exit_code": code, "versions": found["versions"], "verdicts": told}
+        values = {
+            "config": config.name,
+            "exit_code": code,
+            "versions": found["versions"],
+            "verdicts": [_as_json(config, verdict) for verdict in verdicts],
+        }
         say([json.dumps(values, indent=2, ensure_ascii=False)])
         return code
     from tpu_console.engine.config.catalog import IMAGE_DATASETS
 
     width = width_of_output()
     unit = "image" if config.dataset in IMAGE_DATASETS else "example"
-    say([*verdict_lines(verdicts, width, unit), "", *feeding_lines(config, verdicts, name, width)])
+    pace = [*likely_lines(config, verdicts, width), *feeding_lines(config, verdicts, name, width)]
+    say([*verdict_lines(verdicts, width, unit), "", *pace])
     return code
 
 
 def _as_json(config: RunConfig, verdict: Verdict) -> dict[str, Any]:
     """Return a verdict as plain values, with derived figures."""
     from tpu_console.engine.preflight.input_throughput import input_throughput_of
+    from tpu_console.engine.preflight.likely import likely_of
     from tpu_console.engine.preflight.quota import kaggle_share
 
     share = kaggle_share(verdict.tpu, verdict.bound.run_s if verdict.bound is not None else None)
     feeding = input_throughput_of(config, verdict)
+    likely = likely_of(config, verdict)
     return {
         **verdict.as_dict(),
         "global_batch": verdict.global_batch,
         "headroom": verdict.memory.headroom if verdict.memory is not None else None,
         "kaggle": asdict(share) if share is not None else None,
         "input": asdict(feeding) if feeding is not None else None,
+        "likely": asdict(likely) if likely is not None else None,
     }

@@ -14,6 +14,8 @@ from .preset_choice import parsed
 from .training import detached
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpu_console.engine.process.resume import Resumption
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -66,24 +68,33 @@ def resume(
         "budget": budget,
     }
     changes: list[tuple[str, Any]] = [*parsed(assignments), *((k, v) for k, v in options.items() if v is not None)]
-    if name is None or not is_at_mirror(name):
-        return _resume(prepare_resumption(find_run(name), changes), detach=detach, as_json=as_json)
-    place = name if "://" in name else str(Path(name).expanduser().absolute())
-    run = _fetched(place, as_json=as_json)
-    changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
-    return _resume(prepare_resumption(run, changes), detach=detach, as_json=as_json)
+    run = None
+    if name is not None and is_at_mirror(name):
+        place = name if "://" in name else str(Path(name).expanduser().absolute())
+        changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
+        run = fetched(place, as_json=as_json)
+    return _resume(prepare_resumption(run or find_run(name), changes), detach=detach, as_json=as_json)
 
 
-def _fetched(place: str, *, as_json: bool) -> RunDirectory:
-    """Copy a run from its mirror, unless it is here."""
+def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | None:
+    """Copy a run from its mirror, unless it is here.
+
+    Args:
+        place: The run's folder at the mirror, or the mirror if there is a label.
+        label: Chooses the newest run with it; the result is None if there is none.
+        as_json: Print nothing.
+    """
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.storage.paths import user_path
 
     from ..jobs.command_job import run_job
 
-    run = RunDirectory(Path(run_job("fetch", {"place": place}, "Nothing was copied.")["run"]))
+    found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
+    if "run" not in found:
+        return None
+    run = RunDirectory(Path(found["run"]))
     if not as_json:
-        say([labelled("mirror", place), labelled("", f"copied to {user_path(run.path)}")])
+        say([labelled("mirror", found["place"]), labelled("here", user_path(run.path))])
     return run
 
 
@@ -106,11 +117,12 @@ def mirror(name: str | None) -> int:
     return 0
 
 
-def resume_or_watch(run: RunDirectory, *, detach: bool, as_json: bool) -> int:
+def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
     """Resume a run; watch it if it is training, and say so if it has finished.
 
     Args:
         run: The run.
+        changes: Settings to change, by dotted key.
         detach: Return once it trains.
         as_json: Print its events as JSON.
     """
@@ -120,7 +132,7 @@ def resume_or_watch(run: RunDirectory, *, detach: bool, as_json: bool) -> int:
     from ..following.follow import FINISHED, follow
 
     try:
-        prepared = prepare_resumption(run)
+        prepared = prepare_resumption(run, changes)
     except RunningError:
         return FINISHED if detach else follow(run, as_json=as_json)
     except FinishedError as finished:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -228,10 +226,9 @@ def _answer(reader: JournalReader, is_it: Callable[[Answer], bool], limit_s: flo
 
 
 def _kill(details: Details, *, asks: bool) -> int:
-    """End the process of a run: it does so itself, with a last event, or else it is killed if it is on this machine."""
+    """End the process of a run without saving."""
+    from tpu_console.engine.process.ending import end_now
     from tpu_console.engine.runs.events import RunSource
-    from tpu_console.engine.runs.liveness import Liveness, watch_once
-    from tpu_console.engine.runs.requests import Action, ask
 
     run, started = details.run, details.state.started
     if started is not None and started.source != RunSource.PROCESS:
@@ -240,31 +237,9 @@ def _kill(details: Details, *, asks: bool) -> int:
         if not sys.stdin.isatty():
             raise click.UsageError("--now asks before it kills; without a terminal, add --yes.")
         click.confirm(f"Kill {run.run_id}? Work since its last checkpoint is lost.", abort=True, err=True)
-    reader = _read_to_the_end(run)
-    ask(run, Action.END_NOW, "requested with tpu-console stop --now")
-    limit_s = 0.0 if _is_silent(details) else _ANSWER_S
-    if _answer(reader, lambda _: False, limit_s) is None and watch_once(run).look().liveness is not Liveness.DEAD:
-        _kill_here(run)
+    end_now(run, "requested with tpu-console stop --now", responds=not _is_silent(details))
     say([f"Killed {run.run_id}; its checkpoints are kept."])
     return 0
-
-
-def _kill_here(run: RunDirectory) -> None:
-    """Kill the process that the heartbeat names, if it is seen from here to be that one."""
-    from tpu_console.engine.machine.process_identity import Sight, look_for
-    from tpu_console.engine.runs.liveness import LARGEST_HEARTBEAT
-    from tpu_console.engine.storage.files import read_json
-
-    try:
-        beat = read_json(run.heartbeat, LARGEST_HEARTBEAT)
-    except (OSError, ValueError):
-        beat = None
-    if not isinstance(beat, dict) or look_for(beat) is not Sight.RUNNING:
-        raise ConsoleError(
-            f"{run.run_id} does not respond, and its process cannot be seen from here.",
-            remedy="Kill it on the machine where it runs; `tpu-console show` names it.",
-        )
-    os.kill(beat["pid"], signal.SIGKILL)
 
 
 def _asked_in_silence(details: Details) -> list[str]:

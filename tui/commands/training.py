@@ -68,7 +68,7 @@ _LIFE_S = 15.0
     "--resume-if-exists",
     "resumed_name",
     metavar="NAME",
-    help="Name the run; if a run of that name is there, resume it, or watch it if it is training.",
+    help="Name the run; if a run of that name is here or at the mirror, resume it, or watch it if it is training.",
 )
 @click.option("--detach", is_flag=True, help="Start in the background and return.")
 @json_option("Print the run's events, one JSON object per line.")
@@ -109,13 +109,15 @@ def run(
     if resumed_name is not None:
         from tpu_console.engine.process.resume import newest_run_named
 
-        from .resume import resume_or_watch
+        from .resume import fetched, resume_or_watch
 
         if (existing := newest_run_named(resumed_name)) is not None:
             return resume_or_watch(existing, detach=detach, as_json=as_json)
         given.append(("name", resumed_name))
     chosen = chosen_preset(preset, preset_files)
     config = _configured(chosen, assignments, given)
+    if resumed_name and config.mirror and (copied := fetched(config.mirror, resumed_name, as_json=as_json)) is not None:
+        return resume_or_watch(copied, [("mirror", config.mirror)], detach=detach, as_json=as_json)
     plan = _checked_plan(config, chosen)
     if not as_json:
         say(plan)

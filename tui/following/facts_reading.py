@@ -20,7 +20,6 @@ from tpu_console.engine.runs.events import (
     EpochEnded,
     Event,
     FitStarted,
-    MirrorReported,
     ModelBuilt,
     Phase,
     RunFailed,
@@ -49,9 +48,6 @@ _NEEDED = {
         *(RunFinished, RunFailed),
     )
 }
-_LATE = MirrorReported.__name__
-"""Comes after the end, too, and then the run has not taken longer."""
-
 _LONGEST_WORD, _LONGEST_CHANGES = 80, 200
 
 
@@ -156,7 +152,6 @@ class _Notes:
 
     def add(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Note what some records say."""
-        records = [record for record in records if record.get("type") != _LATE]
         for record in records:
             if record.get("type") == "PhaseStarted":
                 self._phase = record.get("phase")  # not decoded: there are several in each epoch

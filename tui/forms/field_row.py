@@ -9,13 +9,14 @@ from textual.binding import Binding
 from textual.containers import Container
 from textual.content import Content
 from textual.message import Message
+from textual.suggester import Suggester
 from textual.widgets import Checkbox, Input, Select, Static
 
 from .fields import FieldSpec, Kind
 from .tick_box import TickBox
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
@@ -27,6 +28,21 @@ class Choice(Select[str], inherit_bindings=False):
     """A select that leaves the arrow keys to the form until it is opened."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,space", "show_overlay", "Choose", show=False)]
+
+
+class NameSuggester(Suggester):
+    """Completes the last of several names with commas between."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(use_cache=False)
+        self._names = names
+
+    async def get_suggestion(self, value: str) -> str | None:
+        """Return the text with its last name completed; None if no name begins so, or all of it is there."""
+        before, comma, last = value.rpartition(",")
+        begun = last.lstrip()
+        start = before + comma + last[: len(last) - len(begun)]
+        return next((start + name for name in self._names if begun and name.startswith(begun) and name != begun), None)
 
 
 class FieldRow(Container):
@@ -97,7 +113,8 @@ class FieldRow(Container):
                 yield Choice(self._prompts(), value=value, allow_blank=False, compact=True, classes="control")
             case _:
                 empty = spec.default or ("none" if spec.kind in {Kind.LIST, Kind.NAMES, Kind.KEYWORDS} else "")
-                yield Input(self._initial, placeholder=empty, compact=True, classes="control")
+                names = NameSuggester(spec.choices) if spec.choices else None
+                yield Input(self._initial, placeholder=empty, compact=True, classes="control", suggester=names)
         yield Static(spec.help, classes="hint", markup=False)
         if spec.own is not None:
             yield Static(spec.own.asks, classes="asks own", markup=False)

@@ -19,7 +19,8 @@ from pydantic import BaseModel
 from tpu_console.engine.config.catalog import DATASET_NAMES, MODELS, is_user_reference
 from tpu_console.engine.config.data_options import DATA_OPTIONS
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
-from tpu_console.engine.config.options import LOSSES, DataOptions
+from tpu_console.engine.config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES, DataOptions
+from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
 
@@ -128,16 +129,24 @@ OPTION_TABLES = {
 }
 
 _OWN_FUNCTION = OwnValue("custom function…", "Function", "", "package.module:function or file.py:function")
+_PIECE = OwnValue("custom, or with options…", "Name", "", "name(option=1) or file.py:name")
 _OWN = {
     "dataset": _OWN_FUNCTION,
     "model": _OWN_FUNCTION,
+    "loss": _PIECE,
+    "optimizer.name": _PIECE,
+    "optimizer.schedule": _PIECE,
     "accelerator": OwnValue("simulated replicas, or tpu:ADDRESS…", "Replicas", "sim:", "8"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "dataset": DATASET_NAMES,
     "model": tuple(MODELS),
     "accelerator": ("auto", "cpu", "gpu", "tpu"),
-    "loss": LOSSES,
+    "loss": tuple(LOSSES),
+    "optimizer.name": tuple(OPTIMIZERS),
+    "optimizer.schedule": tuple(SCHEDULES),
+    "metrics": tuple(METRICS),
+    "callbacks": tuple(CALLBACKS),
 }
 _GROUPS = {
     "dataset": "Data",
@@ -153,6 +162,7 @@ _GROUPS = {
     "augmentation": "Augmentation",
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
+    "mirror": "Checkpoints",
     "tensorboard": "TensorBoard",
     "alerts": "Alerts",
     "hosts": "Several hosts",
@@ -221,7 +231,7 @@ def _field(key: str, info: FieldInfo, help_text: str) -> FieldSpec:
 
 
 def _kind(key: str, annotation: Any) -> tuple[Kind, tuple[str, ...]]:
-    if key in _CHOICES:
+    if key in _CHOICES and get_origin(annotation) is not tuple:
         return (Kind.OPEN_CHOICE if key in _OWN else Kind.CHOICE), _CHOICES[key]
     origin = get_origin(annotation)
     if origin is Literal:
@@ -229,7 +239,7 @@ def _kind(key: str, annotation: Any) -> tuple[Kind, tuple[str, ...]]:
     if annotation is bool:
         return Kind.SWITCH, ()
     if origin is tuple:
-        return (Kind.NAMES if _is_text(get_args(annotation)[0]) else Kind.LIST), ()
+        return (Kind.NAMES if _is_text(get_args(annotation)[0]) else Kind.LIST), _CHOICES.get(key, ())
     if origin is dict:
         return Kind.KEYWORDS, ()
     return (Kind.TEXT if annotation is str else Kind.NUMBER), ()
@@ -283,7 +293,7 @@ def to_value(spec: FieldSpec, text: str) -> object:
     if spec.kind is Kind.SWITCH:
         return text == "true"
     if spec.kind in {Kind.LIST, Kind.NAMES}:
-        items = [item.strip() for item in text.split(",") if item.strip()]
+        items = split_pieces(text)
         return items if spec.kind is Kind.NAMES else [_number(item) for item in items]
     if spec.kind is Kind.KEYWORDS:
         return _keywords(text)

@@ -37,6 +37,9 @@ GRACE_S = 2.0
 CHOICE_S = 600.0
 """Default time limit for one choice."""
 
+STUCK_S = 2.0
+"""How long the job may take to end after its limit."""
+
 SEARCHED_S = 4 * CHOICE_S
 """The limit with a search, which compiles several times."""
 
@@ -54,6 +57,7 @@ class Choices:
         precisions: Keras's dtype policies.
         search: Whether to look for the largest batch that fits.
         use_cache: Whether to reuse the results of earlier compilations.
+        limit: Seconds for all choices together; None for the default.
     """
 
     tpus: tuple[str, ...]
@@ -61,12 +65,18 @@ class Choices:
     precisions: tuple[str, ...]
     search: bool = False
     use_cache: bool = True
+    limit: float | None = None
 
     @property
     def limit_s(self) -> float:
-        """Seconds after which the job counts as stuck."""
+        """Seconds after which the choices that are not done are given up."""
         count = len(self.tpus) * len(self.batches) * len(self.precisions)
-        return count * (SEARCHED_S if self.search else CHOICE_S)
+        return self.limit or count * (SEARCHED_S if self.search else CHOICE_S)
+
+    @property
+    def stuck_s(self) -> float:
+        """Seconds after which the job itself counts as stuck: it stops by itself when the limit is over."""
+        return self.limit_s + STUCK_S
 
     def job(self, config: RunConfig, missing: ConsoleError | None = None) -> tuple[str, dict[str, Any]]:
         """Return the name and the options of the job.
@@ -83,7 +93,7 @@ class Choices:
         }
         if missing is not None:
             return LEAST_MEMORY, {**options, "reason": str(missing)}
-        return JOB, {**options, "search": self.search, "use_cache": self.use_cache}
+        return JOB, {**options, "search": self.search, "use_cache": self.use_cache, "limit_s": self.limit_s}
 
 
 def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:

@@ -12,10 +12,8 @@ from textual.widgets import Input
 
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import RunFinished, RunStarted, Steering
+from tpu_console.engine.runs.events import RunFinished, RunStarted
 from tpu_console.engine.runs.follower import Snapshot
-from tpu_console.engine.runs.heartbeat import request_stop
-from tpu_console.engine.runs.requests import ask
 
 from ..following.run_settings import read_settings
 from ..following.watcher import RunWatcher, WatchUpdate
@@ -37,9 +35,9 @@ from ..widgets.settings_pane import SettingsPane
 from ..widgets.system_pane import SystemPane
 from ..widgets.waiting_pane import WaitingPane
 from .details import details_dialog
-from .dialogs import Question, error_dialog
-from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, SYSTEM, after
-from .live_panes import PanedScreen
+from .dialogs import error_dialog
+from .live_keys import BOTTOM_PANES, FIRST_NUMBER, KEYS, MARKERS, SAMPLES, STEERING, SYSTEM, after
+from .live_steering import SteeredScreen
 from .live_view import VIEWS
 from .messages import CompareRuns, NewRunLike, ResumeRun
 from .parts import KeysFooter
@@ -64,8 +62,8 @@ _SPIN_S = 0.25
 _TURNS_A_SECOND = 4
 
 
-class LiveScreen(PanedScreen):
-    """Shows a run, and can ask it to stop.
+class LiveScreen(SteeredScreen):
+    """Shows a run, and can steer it.
 
     Args:
         run: The run; its files need not exist yet.
@@ -103,11 +101,8 @@ class LiveScreen(PanedScreen):
             self.marker = marker
 
     def __init__(self, run: RunDirectory, marker: Marker = "braille") -> None:
-        super().__init__(marker)
-        self.run_directory = run
-        self.latest = WatchUpdate(Snapshot())
+        super().__init__(run, WatchUpdate(Snapshot()), marker)
         self._watcher = RunWatcher(run, self._tell)
-        self._is_stopping = False
         self._clock: Timer | None = None
         self._turns = 0
         self._drawn_state: RunState | None = None
@@ -194,18 +189,13 @@ class LiveScreen(PanedScreen):
         return self.latest.snapshot
 
     @property
-    def is_over(self) -> bool:
-        """Whether nothing more will come."""
-        return self.snapshot.is_over and not self.latest.is_reading
-
-    @property
     def farewell(self) -> str:
         """The lines printed about this run after the console has closed."""
         return farewell_to(self.run_directory, self.snapshot)
 
     def on_live_screen_updated(self, message: Updated) -> None:
         """Draw the news."""
-        was_over = self.is_over
+        was_over, was_paused = self.is_over, self.is_paused
         self.latest = message.update
         started = self.snapshot.state.started
         if started is not None and not self.latest.is_reading and not self._has_read_files:
@@ -214,6 +204,9 @@ class LiveScreen(PanedScreen):
         with self.app.batch_update():
             self._draw()
         self._ring()
+        self.report_answers()
+        if self.is_paused != was_paused:
+            self.refresh_bindings()
         if self.is_over and not was_over:
             self.refresh_bindings()
             self.set_class(not self.snapshot.state.train, "-curveless")
@@ -296,9 +289,9 @@ class LiveScreen(PanedScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer stopping until the run is over, and class scores and a similar run after that."""
-        if (action in {"stop", "pause"} and self.is_over) or (
-            action == "again" and not (self.is_over and self._settings)
-        ):
+        if (action in STEERING and self.is_over) or (action == "again" and not (self.is_over and self._settings)):
+            return False
+        if action in {"pause", "go_on"} and self.is_paused != (action == "go_on"):
             return False
         if action == "compare" and not self.is_over:
             return False
@@ -361,39 +354,6 @@ class LiveScreen(PanedScreen):
         else:
             self.notify("There is no other run of this preset to compare with.", markup=False)
 
-    def action_pause(self) -> None:
-        """Pause training, or continue it."""
-        asked = Steering.CONTINUE if self.snapshot.state.phase == "paused" else Steering.PAUSE
-        try:
-            ask(self.run_directory, asked, "requested in the console")
-        except OSError as error:
-            self.notify(f"Cannot write the request: {error.strerror}.", severity="error", markup=False)
-
     def action_resume(self) -> None:
         """Continue the run from its newest checkpoint."""
         self.post_message(ResumeRun(self.run_directory))
-
-    def action_stop(self) -> None:
-        """Ask, then ask the run to stop."""
-        question = Question(
-            "Stop training?",
-            "The current steps finish and the model is saved. To continue later, press u or run: tpu-console resume",
-            yes="Stop",
-            no="Keep training",
-        )
-        self.app.push_screen(question, self.stop_if)
-
-    def stop_if(self, is_sure: bool | None) -> None:
-        """Ask the run to stop if the user confirmed.
-
-        The journal may say for a moment that the run is over while it is being resumed: it is asked all the same.
-        """
-        if not is_sure:
-            return
-        try:
-            request_stop(self.run_directory, "requested in the console")
-        except OSError as error:
-            self.notify(f"Cannot write the stop request: {error.strerror}.", severity="error", markup=False)
-            return
-        self._is_stopping = True
-        self._draw()

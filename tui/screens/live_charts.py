@@ -28,12 +28,14 @@ from .live_keys import FOLLOWED_SHARES, MARKERS, SMOOTHINGS, after
 from .live_view import VIEWS, ChartView
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.text import Text
     from textual.timer import Timer
 
     from ..charts.curve import Curve
 
-_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "cursor", "y_range")
+_LOOK = ("smoothing", "log_scale", "axis", "marker", "window", "y_range")
 _ZOOM_FACTOR = 1.5
 _DOTS_OF_A_CELL = 2
 _REST_S = 0.3
@@ -48,18 +50,20 @@ class ChartedScreen(Screen[None]):
         marker: What charts are drawn with.
     """
 
-    smoothing: reactive[float] = reactive(0.0)
-    log_scale: reactive[bool] = reactive(False)
-    axis: reactive[Axis] = reactive(Axis.STEP)
-    marker: reactive[Marker] = reactive[Marker]("braille")
-    window: reactive[Window] = reactive(Window())
-    cursor: reactive[Cursor | None] = reactive(None)
-    y_range: reactive[YRange] = reactive(YRange.AUTO)
+    # No repaint: what changes is drawn by the charts, and the screen would draw everything else again too.
+    smoothing: reactive[float] = reactive(0.0, repaint=False)
+    log_scale: reactive[bool] = reactive(False, repaint=False)
+    axis: reactive[Axis] = reactive(Axis.STEP, repaint=False)
+    marker: reactive[Marker] = reactive[Marker]("braille", repaint=False)
+    window: reactive[Window] = reactive(Window(), repaint=False)
+    cursor: reactive[Cursor | None] = reactive(None, repaint=False)
+    y_range: reactive[YRange] = reactive(YRange.AUTO, repaint=False)
 
     def __init__(self, marker: Marker) -> None:
         super().__init__()
         self.set_reactive(ChartedScreen.marker, marker)
         self.state = RunState()
+        self._all_curves: tuple[RunState | None, Sequence[Curve]] = (None, ())
         self._followed_share = FOLLOWED_SHARES[-1]
         self._filter = ""
         self._preset = ""
@@ -70,6 +74,7 @@ class ChartedScreen(Screen[None]):
         """Pass every change of the look on to the charts."""
         for name in _LOOK:
             self.watch(self, name, self._dress_all, init=False)
+        self.watch(self, "cursor", self._move_cursor, init=False)
 
     @property
     def grid(self) -> ChartGrid:
@@ -77,13 +82,15 @@ class ChartedScreen(Screen[None]):
         return self.query_one(ChartGrid)
 
     @property
-    def curves(self) -> list[Curve]:
+    def curves(self) -> Sequence[Curve]:
         """The curves of all charts."""
-        return all_curves(self.state)
+        if self._all_curves[0] is not self.state:
+            self._all_curves = self.state, all_curves(self.state)
+        return self._all_curves[1]
 
     def dress(self, chart: ChartPane) -> None:
         """Give a chart the look of the others."""
-        for name in _LOOK:
+        for name in (*_LOOK, "cursor"):
             setattr(chart, name, getattr(self, name))
 
     def _dress_all(self) -> None:
@@ -92,6 +99,11 @@ class ChartedScreen(Screen[None]):
                 self.dress(chart)
         for pane in self.query(SystemPane):
             pane.along(self.axis, self.window)
+        self.draw_bar()
+
+    def _move_cursor(self, cursor: Cursor | None) -> None:
+        for chart in self.grid.on_page:
+            chart.cursor = cursor
         self.draw_bar()
 
     def watch_axis(self, old: Axis, new: Axis) -> None:

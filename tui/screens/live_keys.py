@@ -32,6 +32,9 @@ def _hidden(keys: str, action: str, tooltip: str = "", key_display: str | None =
     return Binding(keys, action, show=False, tooltip=tooltip, key_display=key_display)
 
 
+STEERING = {"stop", "pause", "go_on", "checkpoint", "epochs", "rate"}
+"""Actions on a run that trains."""
+
 _CURSOR = "Read the curves: move the cursor to the next sample."
 _ENDS = "Move the cursor to the first or the last sample that is shown."
 _ZOOM_X = "Show a shorter or a longer part of the run."
@@ -49,8 +52,12 @@ KEYS: list[BindingType] = [
     Binding("s", "smooth", "Smooth", tooltip="Smooth the training curves more, then off again."),
     Binding("z", "zoom", "Zoom", tooltip="Zoom the focused pane; again or escape to go back."),
     Binding("p", "pane", "Pane", tooltip="Go to the next pane: epochs, replicas, log, system, samples."),
-    Binding("k", "stop", "Stop", tooltip="Stop training after the current steps and save the model (asks first)."),
-    Binding("space", "pause", "Pause", tooltip="Pause training after the current steps, or continue it."),
+    Binding("k", "stop", "Stop", tooltip="Stop training after this step or epoch, or kill it (asks first)."),
+    Binding("space", "pause", "Pause", tooltip="Pause training after the current steps."),
+    Binding("space", "go_on", "Continue", tooltip="Continue training after a pause."),
+    _hidden("w", "checkpoint", "Save a checkpoint now."),
+    _hidden("e", "epochs", "Train more or fewer epochs."),
+    _hidden("t", "rate", "Change the learning rate."),
     Binding("u", "resume", "Resume", tooltip="Continue the run from its newest checkpoint."),
     Binding("c", "classes", "Classes", tooltip="Show class scores and the confusion matrix."),
     Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),

@@ -141,7 +141,7 @@ class PreflightScreen(Screen["tuple[int, str] | None"]):
                 self._end(known)
                 return
             name, options = choices.job(self._config, missing_compiler())
-            job = JobProcess(name, options, limit_s=choices.limit_s, grace_s=GRACE_S, start=self._start)
+            job = JobProcess(name, options, limit_s=choices.stuck_s, grace_s=GRACE_S, start=self._start)
         except ConfigError as error:
             form.show_problem(error)
             return

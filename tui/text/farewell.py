@@ -26,6 +26,7 @@ def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
     # Imported here because the app imports `goes_on` before its first frame.
     from tpu_console.engine.runs.events import RunFailed, RunFinished
 
+    from .mirror import mirror_facts
     from .outcome import best_text, outcome_of
 
     name = run.run_id
@@ -36,7 +37,9 @@ def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
     match snapshot.state.end:
         case RunFinished():
             best = best_text(snapshot.state)
-            return f"{name}: {headline}{f' Best: {best}.' if best else ''}\nTo see it again: tpu-console attach {name}"
+            mirror = [f"{label[0].upper()}{label[1:]}: {text}\n" for label, text in mirror_facts(snapshot.state, name)]
+            said = f"{name}: {headline}{f' Best: {best}.' if best else ''}\n{''.join(mirror)}"
+            return f"{said}To see it again: tpu-console attach {name}"
         case RunFailed() as end:
             what = end.what if end.what.endswith((".", "!", "?")) else f"{end.what}."
             return f"{name} failed: {what} {end.remedy}".rstrip() + f"\nLog: {user_path(run.log)}"

@@ -12,7 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 
 from .confusion import mistake_text
 from .log_text import read_messages
-from .mirror import mirror_lines
+from .mirror import mirror_facts
 from .numbers import duration, metric, milliseconds, percent, plural
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _finished(run: RunDirectory, state: RunState, end: RunFinished) -> RunOutcom
         ("classes", _classes(end)),
         ("efficiency", _efficiency(end)),
         ("model", _model_path(run, state)),
-        ("mirror", ". To copy the rest: ".join(mirror_lines(state, run.run_id))),
+        *mirror_facts(state, run.run_id),
         ("to continue", resume_command(run) if end.outcome == "stopped" else ""),
     )
     return RunOutcome("stopped" if end.outcome == "stopped" else "good", headline, _filled(facts))

@@ -135,6 +135,8 @@ def _learning_rate(plan: Plan, config: RunConfig) -> str:
     text = learning_rate(plan.learning_rate)
     if options.scale_with_replicas and plan.replicas > 1:
         text = f"{learning_rate(options.learning_rate)} × {plan.replicas} replicas = {text}"
+    if options.schedule not in {"constant", "cosine", "linear", "exponential"}:
+        return f"{text}, {options.schedule}"
     if options.schedule != "constant":
         text += f", {options.schedule} decay to {learning_rate(plan.learning_rate * options.final_fraction)}"
     if options.warmup_epochs:

@@ -15,7 +15,7 @@ from tpu_console.engine.runs.timing import pace
 from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
-from .mirror import mirror_lines
+from .mirror import mirror_facts
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text, resume_command
 from .tables import labelled
@@ -68,7 +68,7 @@ def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
         *([labelled("", time)] if (time := time_ahead(plan, config)) else []),
         labelled("", f"{optimizer.name}, learning rate {rate} ({optimizer.schedule}), {config.precision}"),
         *([labelled("", f"input {input_speed(plan.input_speed)}")] if plan.input_speed else []),
-        *(labelled("", item.text) for item in plan.advice if item.key == "outputs"),
+        *(labelled("", item.text) for item in plan.advice if item.key in {"structure", "outputs"}),
         *(labelled("budget", item.text) for item in plan.advice if item.key == "budget"),
         *([labelled("mirror", config.mirror)] if config.mirror else []),
         *(
@@ -272,7 +272,7 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         labelled("time", phases_text(state)),
         *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
-        *(labelled("" if number else "mirror", line) for number, line in enumerate(mirror_lines(state, run.run_id))),
+        *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
         labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
         labelled("", f"tpu-console show {run.run_id}  (all details)"),
         *([labelled("", f"{resume_command(run)}  (continue)")] if outcome == RunOutcome.STOPPED else []),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -52,12 +54,41 @@ def stop_text(event: StopRequested) -> str:
     return f"{event.reason}; after this epoch" if event.after == StopAfter.EPOCH else event.reason
 
 
+def is_busy(state: RunState) -> bool:
+    """Return whether a run does something that it finishes before it reacts."""
+    return state.phase not in {"", "training", "paused"}
+
+
 def busy_text(state: RunState, now: float) -> str:
     """Say what a run does before it can react, such as ``it is compiling (1m 20s so far)``; empty if it trains."""
-    if state.phase in {"", "training", "paused"}:
+    if not is_busy(state):
         return ""
     doing = "busy with its accelerator" if state.phase == "connecting" else state.phase
     return f"it is {doing} ({duration(now - state.phase_since)} so far)"
+
+
+def schedule_of(state: RunState) -> str:
+    """Name the schedule of the learning rate; empty if the rate is constant and can be changed."""
+    options = state.started.config.get("optimizer") if state.started is not None else None
+    if not isinstance(options, dict):
+        return ""
+    schedule = options.get("schedule", "constant")
+    after = "after warm-up" if options.get("warmup_epochs") else ""
+    return ", ".join(part for part in (schedule if schedule != "constant" else "", after) if part)
+
+
+def epochs_problem(text: str) -> str:
+    """Say why a text is not a number of epochs, such as 20, +5 or -5; empty if it is one."""
+    return "" if re.fullmatch(r"[+-]?0*[1-9]\d{0,8}", text) else f"'{text}' is not a number of epochs such as 20 or +5."
+
+
+def rate_problem(text: str) -> str:
+    """Say why a text is not a learning rate; empty if it is one."""
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    return "" if math.isfinite(rate) and rate > 0 else f"'{text}' is not a learning rate such as 0.001."
 
 
 def budget_text(event: BudgetSet, now: float) -> str:
@@ -67,11 +98,11 @@ def budget_text(event: BudgetSet, now: float) -> str:
 
 
 def budget_clock(event: BudgetSet, now: float) -> str:
-    """Say how much of a budget is left, such as ``budget 2h 10m left, stops by 17:42``."""
+    """Say how much of a budget is left, such as ``budget 2h 10m left, until 17:42``."""
     if event.ends_at <= now:
         return "budget used up"
     form = "%H:%M" if event.ends_at - now < _DAY_S else "%a %H:%M"
-    return f"budget {whole_duration(event.ends_at - now)} left, stops by {_clock(event, form)}"
+    return f"budget {whole_duration(event.ends_at - now)} left, until {_clock(event, form)}"
 
 
 def _clock(event: BudgetSet, form: str) -> str:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tpu_console.engine.preflight.quota import kaggle_share
+
 from .numbers import duration, flop, gib, milliseconds, plural, size
 
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.input_throughput import InputThroughput
+    from tpu_console.engine.preflight.likely import Likely
     from tpu_console.engine.preflight.quota import QuotaShare
     from tpu_console.engine.preflight.result import Bound, Memory, Verdict
 
+_SHOWN = 2**16  # bytes of memory that are worth a word
 _LIMITS = {"compute": "compute", "memory": "memory bandwidth", "exchange": "the gradient exchange"}
 
 
@@ -63,12 +67,53 @@ def memory_text(memory: Memory) -> str:
     """List what uses the memory of a device."""
     parts = {"parameters": memory.parameters, "optimizer": memory.optimizer, "batch": memory.batch}
     if not memory.is_lower_bound:
-        parts["activations and the rest of a step"] = memory.temporaries
-    text = ", ".join(f"{name} {size(count)}" for name, count in parts.items())
+        parts |= {"activations and gradients": memory.temporaries, "program code": memory.code}
+        parts["padding and results"] = memory.other
+    text = ", ".join(f"{name} {gib(count)}" for name, count in parts.items() if count >= _SHOWN)
     if memory.is_lower_bound:
         return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}; the compiler was not asked"
     free = " free" if memory.headroom >= 0 else ""
     return f"peak {gib(memory.peak)} of {gib(memory.limit)}, {headroom(memory)}{free}: {text}"
+
+
+def likely_text(likely: Likely, tpu: str) -> str:
+    """Say how long a step and the run will likely take, what of a quota that is, and how it is known."""
+    if likely.high_s is None:
+        step, run = f"at least {duration(likely.low_s)} per step", _range("at least ", likely.run_low_s, None)
+    else:
+        step, run = (
+            f"{_range('', likely.low_s, likely.high_s)} per step",
+            _range("", likely.run_low_s, likely.run_high_s),
+        )
+    parts = [step, *([f"{run} for the run"] if run else [])]
+    share = kaggle_share(tpu, likely.run_high_s or likely.run_low_s)
+    if share is not None:
+        parts.append(f"{'at least ' if likely.high_s is None else 'up to '}{share_text(share)} of Kaggle's week")
+    text = ", ".join(parts)
+    if likely.limited_by == "input":
+        text += ". It is input-bound: the input gives no more examples, measured on this machine"
+    elif likely.limited_by == "host":
+        text += ". The host sets the pace: it needs longer to start a step than the TPU to do it"
+    known = f"from {likely.source}" if likely.source else "no run of yours and no published figure says how much more"
+    return f"{text} ({known})"
+
+
+def _range(before: str, low: float | None, high: float | None) -> str:
+    if low is None:
+        return ""
+    if high is None or duration(high) == duration(low):
+        return f"{before}{duration(low)}"
+    return f"{before}{duration(low)} to {duration(high)}"
+
+
+def filling_text(verdict: Verdict) -> str:
+    """List what needs most of the memory, with its share of all that is needed; empty if that is unknown."""
+    peak = verdict.memory.peak if verdict.memory is not None else 0
+    return ", ".join(
+        f"{one.what} of {one.layer} ({one.kind}) {gib(one.size)}, {min(1.0, one.size / peak):.0%}"
+        for one in verdict.fillings
+        if peak
+    )
 
 
 def bound_text(bound: Bound) -> str:
@@ -81,15 +126,21 @@ def bound_text(bound: Bound) -> str:
     )
 
 
-def largest_text(verdict: Verdict) -> str:
-    """Say the largest batch that fits, rounded to multiples that suit the matrix unit; empty if not searched."""
+def largest_text(verdict: Verdict, unit: str) -> str:
+    """Say the largest batch that fits, and compare the batches worth choosing; empty if it was not searched."""
     if verdict.largest_batch is None:
         return ""
     largest = verdict.largest_batch
     if not largest:
         return "not even a batch of 1 fits"
-    multiples = [f"{largest // tile * tile:,} as a multiple of {tile}" for tile in (8, 128) if largest >= tile]
-    return "; ".join([f"{largest:,} per replica fits, {largest * verdict.devices:,} in total", *multiples])
+    first = f"{largest:,} per replica fits, {largest * verdict.devices:,} in total"
+    if verdict.dataset_is_limit:
+        first += ", which is as many as the dataset has for one step"
+    each = [
+        f"{one.replica_batch:,} needs {gib(one.peak)}, at best {one.images_per_s:,.0f} {unit}s/s"
+        for one in verdict.batches
+    ]
+    return "; ".join([first, *each])
 
 
 def quota_text(share: QuotaShare) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.preflight.input_throughput import input_throughput_of
+from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
@@ -16,9 +18,11 @@ from .verdict_text import (
     bound_text,
     choice_text,
     feeding_text,
+    filling_text,
     finding_text,
     headroom,
     largest_text,
+    likely_text,
     memory_text,
     pace_text,
     peak_text,
@@ -58,7 +62,7 @@ def verdict_lines(verdicts: Sequence[Verdict], width: int | None, unit: str = "i
         _memory_table(verdicts, width),
         _time_table(verdicts, width, unit),
         _reasons(verdicts, room),
-        [line for verdict in verdicts for line in _largest(verdict, verdicts, room)],
+        [line for verdict in verdicts for line in _largest(verdict, verdicts, room, unit)],
         _findings(verdicts, room),
         *_wastes(verdicts, width),
     ]
@@ -78,8 +82,8 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
     alone = [verdict]
     bound = verdict.bound
     pace = [] if bound is None else wrapped("at best", pace_text(bound, unit), width)
-    feeding = feeding_lines(config, alone, name, width)
-    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width), *feeding, *_findings(alone, width)]
+    feeding = [*likely_lines(config, alone, width), *feeding_lines(config, alone, name, width)]
+    lines = [*_reasons(alone, width), *pace, *_largest(verdict, alone, width, unit), *feeding, *_findings(alone, width)]
     return [*lines, *(line for part in _wastes(alone, width) for line in ["", *part])]
 
 
@@ -117,6 +121,22 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
         text = "not measured here; run: tpu-console inspect NAME --speed"
         return wrapped("input", text.replace("NAME", name), room)
     return [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
+
+
+def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
+    """Say how long a step of each choice will likely take.
+
+    Args:
+        config: The configuration that was judged.
+        verdicts: The verdicts.
+        width: Width of a line in cells; None in a pipe.
+    """
+    lines = []
+    for verdict in verdicts:
+        if (likely := likely_of(config, verdict)) is not None:
+            of = "" if len(verdicts) == 1 else f"{choice_text(verdict)}: "
+            lines += wrapped("likely", f"{of}{likely_text(likely, verdict.tpu)}", width or _PIPE_CELLS)
+    return lines
 
 
 def wrapped(name: str, text: str, room: int) -> list[str]:
@@ -223,6 +243,8 @@ def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
             lines += [labelled("compiler" if number == 0 else "", line) for number, line in enumerate(kept)]
         if is_alone and verdict.memory is not None:
             lines += wrapped("memory", memory_text(verdict.memory), room)
+        if text := filling_text(verdict):
+            lines += wrapped("filled by", text, room)
         if is_alone and verdict.bound is not None:
             lines += wrapped("step", bound_text(verdict.bound), room)
             if share := kaggle_share(verdict.tpu, verdict.bound.run_s):
@@ -242,12 +264,12 @@ def _words(text: str, room: int) -> list[str]:
     return textwrap.wrap(text.strip(), max(20, room - _INDENT))
 
 
-def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int) -> list[str]:
+def _largest(verdict: Verdict, verdicts: Sequence[Verdict], room: int, unit: str) -> list[str]:
     """Say the largest batch once per TPU and precision: it does not depend on the requested batch."""
     searched = [v for v in verdicts if v.largest_batch is not None and _place(v) == _place(verdict)]
     if not searched or verdict is not searched[0]:
         return []
-    text = largest_text(verdict)
+    text = largest_text(verdict, unit)
     is_alone = len({_place(v) for v in verdicts}) == 1
     return wrapped("largest", text if is_alone else f"{verdict.tpu}, {verdict.precision}: {text}", room)
 
@@ -257,13 +279,24 @@ def _place(verdict: Verdict) -> tuple[str, str]:
 
 
 def _findings(verdicts: Sequence[Verdict], room: int) -> list[str]:
-    said = shared(verdicts, lambda verdict: verdict.findings)
+    said = shared(verdicts, _more_than_the_reason)
     said.sort(key=lambda pair: list(_LABELS).index(pair[0].severity))
     lines = []
     for finding, sayers in said:
         of = "" if len(sayers) == len(verdicts) else f"{_named(sayers)}: "
         lines += _finding(finding, of, room)
     return lines
+
+
+def _more_than_the_reason(verdict: Verdict) -> list[Finding]:
+    """Return the findings of a verdict without what its reason says already."""
+    found = [
+        replace(one, text=one.text.removeprefix(verdict.reason).strip(), layer="")
+        if one.text.startswith(verdict.reason)
+        else one
+        for one in verdict.findings
+    ]
+    return [one for one in found if one.text or one.remedy]
 
 
 def _finding(finding: Finding, of: str, room: int) -> list[str]:

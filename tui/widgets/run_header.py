@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from textual.content import Content
 from textual.widget import Widget
 
-from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource
+from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
 
@@ -17,7 +17,7 @@ from ..text.hosts import input_verdict
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
 from ..text.numbers import bar_cells, clock, count, milliseconds, plural
 from ..text.silence import silent_text, stall_text
-from ..text.steering import budget_clock
+from ..text.steering import budget_clock, is_busy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,10 +138,20 @@ def status(view: HeaderView) -> Content:
     if view.snapshot.stall is not None:
         return Content.assemble((f"{WARNING} {stall_text(view.snapshot.stall)}", "bold $text-warning"))
     if view.is_stopping or state.stop is not None:
-        return Content.assemble((f"{spinner} stopping…", "bold $text-warning"))
+        return _stopping(view, spinner)
     phase, elapsed = phase_of(view)
     mark = NOW if phase == Phase.TRAINING else spinner
     return Content.assemble((f"{mark} {phase} ", "bold $text-accent"), (clock(elapsed), _FAINT))
+
+
+def _stopping(view: HeaderView, spinner: str) -> Content:
+    """Say what the run does before it stops, and for how long it has done so."""
+    state = view.state
+    doing = f" after {state.phase} " if is_busy(state) else "…"
+    if state.stop is not None and state.stop.after == StopAfter.EPOCH and not view.is_stopping:
+        doing = " after this epoch…"
+    since = clock(view.now - state.phase_since) if doing.endswith(" ") else ""
+    return Content.assemble((f"{spinner} stopping{doing}", "bold $text-warning"), (since, _FAINT))
 
 
 def phase_of(view: HeaderView) -> tuple[str, float]:

@@ -29,7 +29,8 @@ _MARKS = {
 }
 _FAINT = "$foreground 60%"
 _LABELS = {
-    **dict.fromkeys(("unknown", "compiler", "memory", "step", "quota", "at best", "largest", "input", "note"), _FAINT),
+    **dict.fromkeys(("unknown", "compiler", "memory", "filled by", "step", "quota"), _FAINT),
+    **dict.fromkeys(("at best", "likely", "largest", "input", "note"), _FAINT),
     "fits": "$text-success",
     "too large": "$text-error",
     "refused": "$text-error",

@@ -10,8 +10,9 @@ import tensorflow as tf
 from ...config.user_code import call_user_function
 from ...errors import UserCodeError
 from ...storage.keyed_store import today
-from ..examples import Examples, Input, Signature, Task
+from ..examples import Examples, Input, Signature, Task, label_of
 from ..function_record import FunctionRecord, save_function_record
+from .structures import split_parts, unbatched
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,55 +22,90 @@ if TYPE_CHECKING:
 
 def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:  # noqa: ARG001  fetches nothing itself
     """Call the user's function; raise `UserCodeError` if it failed or returned the wrong thing."""
+    try:
+        return _load(config)
+    except tf.errors.OpError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise UserCodeError(f"{config.dataset} cannot be read: {lines[0].rpartition('}} ')[2]}") from error
+
+
+def _load(config: RunConfig) -> Examples:
     name = config.dataset
-    returned = call_user_function(name, **config.data.options)
-    pair = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
-    for part, dataset in zip(("training", "validation"), pair, strict=True):
-        if not isinstance(dataset, tf.data.Dataset) and not (part == "validation" and dataset is None):
-            raise UserCodeError(
-                f"{name} returned a {type(dataset).__name__} as its {part} data instead of a tf.data.Dataset.",
-                remedy="Return (train, validation), unbatched datasets of (example, label); validation may be None.",
-            )
-    train, validation = pair
-    spec = train.element_spec
-    if not (isinstance(spec, tuple) and len(spec) in {2, 3} and hasattr(spec[0], "shape")):
-        raise UserCodeError(
-            f"{name} returned a dataset of {spec} instead of (example, label) pairs.",
-            remedy="Map each element to (example, label), unbatched.",
-        )
-    shape = tuple(spec[0].shape) if spec[0].shape.rank is not None else ()
-    if shape[:1] == (None,) and shape[:2] != (None, None):  # not images whose height and width vary
-        raise UserCodeError(
-            f"{name} returned examples of shape {spec[0].shape}, whose first size varies: they look batched.",
-            remedy="Return unbatched datasets; they are batched for the replicas.",
-        )
-    if not any(True for _ in train.take(1)):
+    parts = split_parts(call_user_function(name, **config.data.options))
+    train = unbatched(parts[0], name)
+    validation = None if parts[1] is None else unbatched(parts[1], name)
+    if not any(True for _ in train.dataset.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
+    spec = train.dataset.element_spec
     examples = Examples(
-        train=train,
-        validation=validation,
-        train_count=_count(train),
-        validation_count=0 if validation is None else _count(validation),
-        signature=Signature(Task.OWN, {"example": Input(shape)}, _count_classes(train, spec[1])),
+        train=train.dataset,
+        validation=validation and validation.dataset,
+        train_count=train.count,
+        validation_count=0 if validation is None else validation.count,
+        signature=Signature(
+            Task.OWN,
+            _inputs(spec[0]),
+            _count_classes(train.dataset, label_of(train.dataset)),
+            structure=tf.nest.map_structure(_shape, spec[0]) if tf.nest.is_nested(spec[0]) else None,
+        ),
     )
     save_function_record(config, _record_of(examples))
     return examples
 
 
+def _shape(spec: Any) -> tuple[int | None, ...]:
+    return tuple(spec.shape) if spec.shape.rank is not None else (None,)
+
+
+def _inputs(spec: Any) -> dict[str, Input]:
+    """Return the inputs by name; the only one is called ``example``."""
+    if not tf.nest.is_nested(spec):
+        return {"example": Input(() if spec.shape.rank is None else tuple(spec.shape), spec.dtype.name)}
+    return {name: _described(part) for name, part in _named(spec, "input")}
+
+
+def _named(spec: Any, name: str) -> list[tuple[str, Any]]:
+    """Return the tensors of a structure with their names, such as ``input 1`` in a tuple."""
+    if isinstance(spec, dict):
+        return [named for key, part in spec.items() for named in _named(part, str(key))]
+    if isinstance(spec, tuple | list):
+        return [named for number, part in enumerate(spec, 1) for named in _named(part, f"{name} {number}")]
+    return [(name, spec)]
+
+
+def _in_words(spec: Any) -> str:
+    """Describe what an element holds, such as ``inputs age (float32), city (string); labels 3 (float32)``."""
+    parts = []
+    for what, part in zip(("input", "label", "sample weight"), spec, strict=False):
+        named = _named(part, what)
+        sizes = ["×".join("?" if side is None else str(side) for side in _shape(one)) for _, one in named]
+        told = [
+            f"{'' if len(named) == 1 and name == what else f'{name} '}{size}{' ' if size else ''}({one.dtype.name})"
+            for (name, one), size in zip(named, sizes, strict=True)
+        ]
+        parts.append(f"{what}{'s' if len(told) > 1 else ''} {', '.join(told)}")
+    return "; ".join(parts)
+
+
 def _record_of(examples: Examples) -> FunctionRecord:
     """Describe what the function returned, for code that must not call it."""
-    example, label, *weight = examples.train.element_spec
-    validation = () if examples.validation is None else tuple(examples.validation.element_spec)[2:]
+    spec = examples.train.element_spec
+    label = label_of(examples.train)
+    weights = [part.element_spec[2] if part is not None and len(part.element_spec) > 2 else None
+               for part in (examples.train, examples.validation)]  # fmt: skip
+    shapes = [None if one is None or tf.nest.is_nested(one) else _shape(one) for one in weights]
     return FunctionRecord(
-        example=_described(example),
-        label=_described(label),
+        example=_described(tf.nest.flatten(spec[0])[0]),
+        label=Input(()) if label is None else _described(label),
         classes=examples.signature.classes,
         train_count=examples.train_count,
         validation_count=examples.validation_count,
         day=today(),
-        weight=_described(weight[0]).shape if weight else None,
-        validation_weight=_described(validation[0]).shape if validation else None,
-        whole_labels=_are_whole(examples.train, label),
+        weight=shapes[0],
+        validation_weight=shapes[1],
+        whole_labels=None if label is None else _are_whole(examples.train, label),
+        structure=_in_words(spec),
+        is_nested=label is None or tf.nest.is_nested(spec[0]),
     )
 
 
@@ -84,18 +120,13 @@ def _described(spec: Any) -> Input:
     return Input((None,) if spec.shape.rank is None else tuple(spec.shape), spec.dtype.name)
 
 
-def _count(dataset: Any) -> int | None:
-    count = int(dataset.cardinality())
-    return count if count >= 0 else None
-
-
 def _count_classes(dataset: Any, spec: Any) -> int:
-    """Take the width of a one-hot label, or the largest integer label plus one, from up to 10,000 examples."""
+    """Take the width of a one-hot label, or the largest integer label plus one of 10,000 examples or fewer."""
+    if spec is None:
+        return 0
     if spec.shape.rank == 1 and spec.shape[0]:
         return int(spec.shape[0])
     if spec.shape.rank == 0 and spec.dtype.is_integer:
-        return (
-            int(dataset.take(10_000).reduce(np.int64(0), lambda top, pair: tf.maximum(top, tf.cast(pair[1], tf.int64))))
-            + 1
-        )
+        first = dataset.take(10_000 if dataset.cardinality() >= 0 else 1_000).map(lambda _, label, *__: label)
+        return int(first.reduce(np.int64(0), lambda top, label: tf.maximum(top, tf.cast(label, tf.int64)))) + 1
     return 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from ...config.catalog import DATASETS
+from ...config.catalog import DATASETS, is_user_reference
 from ...errors import ConsoleError
 from ...storage.paths import user_path
 from .table import Request, write_table
@@ -65,8 +65,10 @@ def predict_with_run(
         raise ConsoleError(
             f"There is no folder {user_path(path.parent)}.", remedy="Create it, or choose another --out."
         )
-    trained = open_trained(run, checkpoint, trust=trust)
-    module, function = _PREDICTORS[trained.config.dataset]
+    calls_function = is_user_reference(data[0]) and data[0].rpartition(":")[2].isidentifier()
+    trained = open_trained(run, checkpoint, trust=trust, takes_function=calls_function)
+    own = ("function", "predict_function")
+    module, function = own if calls_function else _PREDICTORS[trained.config.dataset]
     predict = getattr(import_module(f"..{module}", __name__), function)
     table: Table = predict(trained, Request(tuple(data), images, skip_bad), reporter)
     rows = write_table(table, path)

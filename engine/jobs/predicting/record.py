@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...config.catalog import IMAGE_DATASETS
+from ...config.catalog import IMAGE_DATASETS, is_user_reference
 from ...errors import DataError, one_line
 from ...storage.files import NotAFileError, TooLargeError, read_text
 from ...storage.paths import user_path
@@ -75,7 +75,7 @@ def read_record(path: Path, dataset: str) -> dict[str, Any]:
     try:
         record = json.loads(read_text(path, _LARGEST))
     except FileNotFoundError:
-        if dataset in IMAGE_DATASETS:
+        if dataset in IMAGE_DATASETS or is_user_reference(dataset):
             return {}
         raise DataError(f"The run {path.parent.name} has no {path.name}, which maps its words to numbers.") from None
     except NotAFileError as error:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...config.catalog import is_user_reference
 from ...config.reading import load_config
-from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, one_line
-from ...models.saved_code import find_code, has_graph, is_own, move_graphs, read_architecture
+from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
+from ...models.pieces import custom_objects
+from ...models.saved_code import find_code, has_graph, is_own, is_own_source, move_graphs, read_architecture
 from ...runs.class_report import read_report
 from ...runs.run_directory import find_run, list_runs
 from ...storage.paths import user_path
@@ -52,17 +53,20 @@ class TrainedRun:
         import keras
 
         try:
-            if self.config.model == "hub":
-                model = _with_saved_model(self.architecture, safe_mode=not self.runs_code)
-            else:
-                model = keras.saving.load_model(self.model_path, compile=False, safe_mode=not self.runs_code)
+            with keras.saving.CustomObjectScope(custom_objects(self.config) if self.runs_code else {}):
+                if self.config.model == "hub":
+                    model = _with_saved_model(self.architecture, safe_mode=not self.runs_code)
+                else:
+                    model = keras.saving.load_model(self.model_path, compile=False, safe_mode=not self.runs_code)
+        except UserCodeError:
+            raise
         except Exception as error:
             own = is_user_reference(self.config.model)
             raise ConsoleError(
                 f"{user_path(self.model_path)} cannot be loaded.",
                 why=one_line(error, 300),
                 remedy=(
-                    "It has custom layers: load it with keras.models.load_model(…, custom_objects=…)."
+                    "Name its custom layers in custom_objects of the run's config.toml, as file.py:Name."
                     if own
                     else "Try the other --checkpoint: last or best."
                 ),
@@ -90,11 +94,15 @@ class TrainedRun:
         return 1 / 16 if self.config.dataset == "digits" else 1 / 255
 
 
-def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = False) -> TrainedRun:
+def open_trained(
+    name: str | None, checkpoint: Checkpoint, *, trust: bool = False, takes_function: bool = False
+) -> TrainedRun:
     """Find a run and its model without loading it. No code that the run's files name is imported.
 
     `name` is its name, a part of it, or the path of its folder; None for the newest run that has a model. `trust` runs
     code in a model that was not saved by one of the user's runs.
+
+    `takes_function` says that a function of the user makes the inputs.
 
     Raises:
         UntrustedCodeError: The model contains code that may not run.
@@ -114,11 +122,11 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
             remedy=f"Use --checkpoint {use}." if other.exists() else "`tpu-console show` says how it ended.",
         )
     config = _config(run, path)
-    if is_user_reference(config.dataset):
+    if is_user_reference(config.dataset) and not takes_function:
         raise DataError(
             f"The data of {run.run_id} comes from your function {config.dataset}.",
             why="How new data becomes its inputs is not known here.",
-            remedy=f"Predict by hand: {_BY_HAND.format(path=user_path(path))}",
+            remedy="Give a function that returns the new inputs, as in --data mine.py:new_data.",
         )
     record = read_record(run.inputs, config.dataset)
     architecture = read_architecture(path)
@@ -129,7 +137,7 @@ def open_trained(name: str | None, checkpoint: Checkpoint, *, trust: bool = Fals
                 remedy="Copy or move the whole run folder.",
             )
         move_graphs(architecture, run.hub)
-    return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, trust=trust))
+    return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, config, trust=trust))
 
 
 def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
@@ -141,11 +149,20 @@ def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
     return next((run for run in list_runs() if _model_of(run, checkpoint).is_file()), None) or find_run()
 
 
-def _may_run_code(architecture: Architecture, *, trust: bool) -> bool:
+def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool) -> bool:
     """Return whether a model has code that may run; raise `UntrustedCodeError` if it has code that may not be run."""
     code = find_code(architecture)
-    if not code or trust or is_own(architecture):
+    if not code or trust:
         return bool(code)
+    if is_own(architecture):
+        named = [*config.custom_objects, *([config.model] if is_user_reference(config.model) else [])]
+        foreign = next((name for name in named if not is_own_source(name)), None)
+        if foreign is None:
+            return True
+        raise UntrustedCodeError(
+            f"The run names the code {foreign}, which none of your runs used from this folder.",
+            remedy="Predict in the folder in which the run started; or if you trust the run's author, add --trust.",
+        )
     more = (
         f" {len(code) - 1} more layers have code, too."
         if len(code) > 2

@@ -29,11 +29,12 @@ def preflight_choices(
     *,
     search: bool = False,
     use_cache: bool = True,
+    limit_s: float | None = None,
 ) -> dict[str, Any]:
     """Return the verdict on every choice of TPU, batch and precision; none of these means the configuration's.
 
     Returns ``verdicts``, each from `Verdict.as_dict`: every precision and batch of the first TPU, then of the next; and
-    the ``versions`` of the packages that a verdict depends on.
+    the ``versions`` of the packages that a verdict depends on. After `limit_s` seconds the others are undecided.
 
     Raises:
         ConsoleError: There is no such TPU, or no TPU compiler on this machine.
@@ -50,6 +51,7 @@ def preflight_choices(
             lambda what, seconds: reporter.progress(what, seconds, None, "seconds"),
             search=search,
             use_cache=use_cache,
+            limit_s=limit_s,
         )
     return {"verdicts": [verdict.as_dict() for verdict in verdicts], "versions": versions()}
 

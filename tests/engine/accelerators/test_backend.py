@@ -85,13 +85,13 @@ KAGGLE = {"KAGGLE_KERNEL_RUN_TYPE": "Interactive"}
 @pytest.mark.parametrize(
     ("hardware", "packages", "environ", "changes", "line"),
     [
-        (NOTHING, set(), KAGGLE, {}, "%pip install tensorflow"),
-        (V5E, {"jax", "libtpu"}, KAGGLE, {}, "%pip install tensorflow-cpu"),
+        (NOTHING, set(), KAGGLE, {}, "-c here.txt tensorflow"),
+        (V5E, {"jax", "libtpu"}, KAGGLE, {}, "-c here.txt tensorflow-cpu"),
         (V5E, {"jax", "libtpu"}, {}, {}, " -m pip install tensorflow-cpu"),
         (Hardware(gpus=("T4",)), set(), {}, {}, " -m pip install 'tensorflow[and-cuda]'"),
-        (Hardware(gpus=("T4",)), set(), KAGGLE, {}, "%pip install tensorflow"),
-        (NOTHING, set(), KAGGLE, {"backend": "jax"}, "%pip install jax tensorflow"),
-        (V5E, set(), KAGGLE, {"accelerator": "tpu"}, "%pip install 'jax[tpu]' tensorflow-cpu"),
+        (Hardware(gpus=("T4",)), set(), KAGGLE, {}, "-c here.txt tensorflow"),
+        (NOTHING, set(), KAGGLE, {"backend": "jax"}, "-c here.txt jax tensorflow"),
+        (V5E, set(), KAGGLE, {"accelerator": "tpu"}, "-c here.txt 'jax[tpu]' tensorflow-cpu"),
     ],
 )
 def test_packages_that_are_missing_are_named_with_the_line_for_this_place(
@@ -108,10 +108,10 @@ def test_a_hub_model_needs_hub_and_the_setuptools_that_it_imports(tmp_path: Path
     assert not backend_choice({"tensorflow", "tensorflow-hub", "pkg_resources"}, **hub).missing
     lacking = backend_choice(LAPTOP, environ=KAGGLE, **hub)
     assert lacking.missing == "TensorFlow Hub is not installed."
-    assert lacking.remedy == "To install it here: %pip install tensorflow-hub 'setuptools<82'"
+    assert lacking.remedy.endswith("pip install -c here.txt tensorflow-hub 'setuptools<82'")
     assert "pkg_resources" in backend_choice(LAPTOP | {"tensorflow-hub"}, **hub).missing
     both = backend_choice(set(), environ=KAGGLE, **hub)
-    assert both.remedy.endswith("%pip install tensorflow tensorflow-hub 'setuptools<82'")
+    assert both.remedy.endswith("-c here.txt tensorflow tensorflow-hub 'setuptools<82'")
 
 
 def test_jax_is_not_installed_over_the_runtime_of_tensorflow_tpu() -> None:

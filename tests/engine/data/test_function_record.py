@@ -26,7 +26,7 @@ RECORD = FunctionRecord(Input((12, 12, 3), "uint8"), Input((), "int64"), 3, 40, 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "own.py"
-    path.write_text("raise SystemExit('it was loaded')\n", encoding="utf-8")
+    path.write_text("raise SystemExit('it was loaded')\ndef data(): ...\n", encoding="utf-8")
     return path
 
 

@@ -66,7 +66,7 @@ def test_runs_on_custom_data_are_refused(job: Job, small_digits: RunDirectory, t
     run.model.write_bytes(small_digits.model.read_bytes())
     if own:
         run.config.write_text('dataset = "my.module:data"\nmodel = "mlp"\nbatch_size = 8\nepochs = 1\n')
-    with pytest.raises(DataError, match=r"(my\.module:data|notebook).*load_model"):
+    with pytest.raises(DataError, match=r"(my\.module:data.*mine\.py:new_data|notebook.*load_model)"):
         job(run, "x.npy")
 
 

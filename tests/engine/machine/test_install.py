@@ -8,8 +8,9 @@ from pathlib import Path
 from tpu_console.engine.machine.install import install_line, line_for_module
 
 
-def test_a_notebook_installs_in_a_cell() -> None:
-    assert install_line("jax[tpu]", "keras", environ={"COLAB_RELEASE_TAG": "1"}) == "%pip install 'jax[tpu]' keras"
+def test_a_notebook_installs_in_a_cell_and_keeps_what_is_there() -> None:
+    line = install_line("jax[tpu]", "keras", environ={"COLAB_RELEASE_TAG": "1"})
+    assert line == "!pip list --format=freeze > here.txt && pip install -c here.txt 'jax[tpu]' keras"
 
 
 def test_elsewhere_it_is_the_pip_of_this_python(tmp_path: Path) -> None:

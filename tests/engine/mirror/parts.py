@@ -25,7 +25,7 @@ class Training:
 
     def __init__(self, folder: Path, mirror: str = "", size: int = 1000) -> None:
         self.run: RunDirectory = create_run("mirrored", folder)
-        self.run.config.write_text(to_toml(small_config(mirror=mirror, epochs=9)))
+        self.run.config.write_text(to_toml(small_config(mirror=mirror)))
         self.journal = JournalWriter(self.run.journal)
         self.recorder = Recorder(self.run, self.journal)
         self.recorder.emit(RunStarted("small", "host", 1, "here"))

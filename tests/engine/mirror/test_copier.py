@@ -52,18 +52,23 @@ def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
     copier = Copier(training.run, place)
     training.epoch()
     assert copier.copy()
+    (training.run.hub / "variables").mkdir(parents=True)
+    (training.run.hub / "variables" / "variables.index").write_bytes(b"index")
+    (training.run.hub / "notes.txt").write_bytes(b"no file of a SavedModel")
+    if isinstance(place, Bucket):  # of which this machine's folders are none
+        (tmp_path / "mirror" / training.run.run_id / "hub" / "variables").mkdir(parents=True)
     for _ in range(3):
         training.epoch()
     assert copier.copy()
     assert not copier.copy()
     assert copier.epoch == 4
-    assert names_at(place) == sorted(
-        ["best.keras", "checkpoints", "config.toml", "events.jsonl", MARKER, "state-000001.ckpt", "state-000004.ckpt"]
-    )
+    checkpoints = ["best.keras", "state-000001.ckpt", "state-000004.ckpt"]
+    assert names_at(place) == sorted(["checkpoints", "config.toml", "events.jsonl", "hub", MARKER, *checkpoints])
     run = fetched(training, place, tmp_path)
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
     assert run.config.read_bytes() == training.run.config.read_bytes()
     assert (run.checkpoints / "best.keras").read_bytes() == bytes([4]) * 100
+    assert [path.name for path in run.hub.rglob("*")] == ["variables", "variables.index"]
     found = newest_checkpoint(run)
     assert found is not None
     assert found[1].epoch == 4

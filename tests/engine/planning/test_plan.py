@@ -212,3 +212,10 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
     assert severity("The model gives logits", outputs="logits", **own) is Severity.INFO
     numbers: dict[str, Any] = {"loss": "mean_squared_error", "metrics": ["accuracy"]}
     assert severity("accuracy says little about numbers", **numbers) is Severity.WARNING
+
+
+def test_a_mirror_that_cannot_be_written_is_said_before_the_run(tmp_path: Path) -> None:
+    missing = str(tmp_path / "drive")
+    assert severity(f"The mirror {missing} cannot be written: the folder does not exist.", mirror=missing) == "warning"
+    assert severity("the run reports whether that works", mirror="gs://bucket/runs") == "info"
+    assert not [text for text in advice_of(mirror=str(tmp_path)) if "mirror" in text]

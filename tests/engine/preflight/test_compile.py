@@ -181,8 +181,12 @@ def _resnet(after_epochs: int) -> Verdict:
             "fine_tuning": preset.fine_tuning.model_copy(update={"after_epochs": after_epochs, "from_layer": 0}),
         }
     )
-    (verdict,) = reach_verdicts(choices_of(config, [find_topology("v5e-8")], [], []), lambda *_: None, use_cache=False)
+    choices = choices_of(config, [find_topology("v5e-8")], [], [])
+    (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False)
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
+    # Most of it are the results of convolutions on 4,096 images.
+    assert verdict.fillings
+    assert {one.what for one in verdict.fillings} == {"result"}
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says

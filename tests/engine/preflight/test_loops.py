@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import keras
 import pytest
 
 from tests.helpers import small_config
 from tpu_console.engine.preflight.bound import bound_of
+from tpu_console.engine.preflight.hlo import moved_by, program_findings
 from tpu_console.engine.preflight.loops import executions, flops_of, repeated_flops
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.traffic import hbm_bytes, moves
@@ -103,3 +105,17 @@ def test_numbers_that_are_gathered_one_by_one_are_counted() -> None:
     # A rotation and a zoom of 32 images, 32 × 32 × 3: eight neighbours of each number.
     assert sum(move.singles for move in moves(program("rotzoom"))) == 2 * 8 * 32 * 32 * 32 * 3
     assert sum(move.singles for move in moves(program("lstm"))) == 0
+
+
+def test_the_remedy_for_a_layer_of_the_model_differs_from_that_for_the_configurations_augmentation() -> None:
+    layers = keras.layers
+    model = keras.Sequential(
+        [keras.Input((32, 32, 3)), layers.RandomRotation(0.1, name="rot"), layers.RandomZoom(0.1, name="zoo")]
+    )
+    found = {one.layer: one for one in program_findings(program("rotzoom"), model, frozenset({"rot"}))}
+    assert found["rot"].remedy.endswith("augmentation.placement=pipeline")
+    assert found["zoo"].remedy.startswith("Remove the layer from the model and set augmentation.zoom instead")
+    assert found["zoo"].key == "augmentation.zoom"
+    # What the layers move adds up to what the step moves: there is one account of bytes.
+    moved = moved_by(program("rotzoom"), frozenset(found))
+    assert sum(moved.by_layer.values()) == pytest.approx(hbm_bytes(program("rotzoom")), rel=0.001)

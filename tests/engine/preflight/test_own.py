@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests import saved_models
 from tests.helpers import run_forked, small_config
+from tests.made_verdicts import FITS
+from tpu_console.engine.preflight.cache import save_verdict
 from tpu_console.engine.preflight.choices import choices_of
 from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
 from tpu_console.engine.preflight.result import Outcome, Verdict, from_dict
@@ -145,7 +148,11 @@ def test_a_mistake_in_a_model_function_is_named(verdicts: dict[str, Verdict]) ->
 
 
 def test_the_largest_batch_of_a_small_dataset_is_all_of_it(verdicts: dict[str, Verdict]) -> None:
-    assert verdicts["searched"].largest_batch == 1437 // 8
+    verdict = verdicts["searched"]
+    assert (verdict.largest_batch, verdict.dataset_is_limit) == (1437 // 8, True)
+    assert [one.replica_batch for one in verdict.batches] == [179, 128, 32]
+    assert verdict.memory is not None
+    assert verdict.batches[0].peak > verdict.batches[2].peak == verdict.memory.peak
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +228,12 @@ def test_a_crash_names_the_phase_and_the_log(own: Path) -> None:
     assert "preflight.log" in verdict.reason
 
 
-def test_a_hang_ends_at_the_limit(own: Path) -> None:
-    verdict = _by_worker(small_config(model=f"{own}:hangs", model_options={}), limit_s=5.0)
+def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
+    config = small_config(model=f"{own}:hangs", model_options={})
+    save_verdict(config, replace(FITS, tpu="v5e-8"))
+    choices = choices_of(config, [find_topology(name) for name in ("v5e-8", "v5e-1")], [], [])
+    done, verdict = reach_verdicts(choices, lambda *_: None, limit_s=5.0)
+    assert (done.outcome, done.tpu) == (Outcome.FITS, "v5e-8")
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "took longer than 5 s" in verdict.reason
+    assert "Stopped when the limit of 5 s was over" in verdict.reason
+    assert "it was building the model." in verdict.reason

@@ -66,6 +66,15 @@ def test_the_usual_names_are_known() -> None:
         ("v7x-8", "tpu7x-8"),
         ("tpu7x-8", "tpu7x-8"),
         ("v5e-32", "v5e-32"),
+        ("v3", "v3-8"),
+        ("tpu v3", "v3-8"),
+        ("TPU v5e", "v5e-8"),
+        ("v4", "v4-8"),
+        ("v5 lite", "v5e-8"),
+        ("trillium", "v6e-8"),
+        ("Cloud TPU v3-32", "v3-32"),
+        ("v3-2048", "v3-2048"),
+        ("v5p-12288", "v5p-12288"),
     ],
 )
 def test_other_ways_to_write_a_name(written: str, name: str) -> None:
@@ -74,7 +83,15 @@ def test_other_ways_to_write_a_name(written: str, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("written", "hint"),
-    [("v5x-8", "did you mean"), ("v5e-9", "v5e-1, v5e-4, v5e-8"), ("a100", "The usual ones"), ("", "The usual ones")],
+    [
+        ("v5x-8", "did you mean"),
+        ("v5e-9", "did you mean 'v5e-8'? Of v5e there are: v5e-1, v5e-4, v5e-8"),
+        ("v3-16", "did you mean 'v3-8'?"),
+        ("v6e-512", "did you mean 'v6e-256'?"),
+        ("tpu v4-4", "did you mean 'v4-8'?"),
+        ("a100", "The usual ones"),
+        ("", "The usual ones"),
+    ],
 )
 def test_an_unknown_name_names_the_nearest(written: str, hint: str) -> None:
     with pytest.raises(ConsoleError) as caught:
@@ -87,9 +104,47 @@ def test_slices_are_on_several_hosts() -> None:
     assert (find_topology("v5e-32").devices, find_topology("v5e-32").hosts) == (32, 8)
 
 
+@pytest.mark.parametrize(
+    ("name", "chips"),
+    [
+        ("v2-512", 256),
+        ("v3-2048", 1024),
+        ("v4-8192", 4096),
+        ("v5e-256", 256),
+        ("v5p-12288", 6144),
+        ("v6e-256", 256),
+        ("tpu7x-18432", 9216),
+    ],
+)
+def test_the_largest_slices_on_offer_are_known(name: str, chips: int) -> None:
+    assert find_topology(name).chips == chips
+    generation = name.rpartition("-")[0]
+    assert max(one.chips for one in TOPOLOGIES.values() if one.generation.name == generation) == chips
+
+
+def test_every_figure_names_its_source() -> None:
+    for generation in GENERATIONS.values():
+        for figure in (generation.flops, generation.hbm, generation.link, generation.usable_hbm):
+            assert figure.value > 0
+            assert re.search(r"https://|jax/_src|Jouppi|libtpu", figure.source), figure
+    v2 = GENERATIONS["v2"]
+    assert (v2.flops.value, v2.hbm.value) == (46e12, 716e9)
+
+
+def test_no_figure_is_below_what_jax_says() -> None:
+    from jax._src.pallas.mosaic.tpu_info import ChipVersion, get_tpu_info_for_chip
+
+    chips = {"v2": "V2", "v3": "V3", "v4": "V4", "v5e": "V5E", "v5p": "V5P", "v6e": "V6E", "tpu7x": "7X"}
+    for name, chip in chips.items():
+        info = get_tpu_info_for_chip(ChipVersion[f"TPU_{chip}"], 1)
+        cores = ChipVersion[f"TPU_{chip}"].num_physical_tensor_cores_per_chip
+        assert GENERATIONS[name].flops.value >= cores * info.bf16_ops_per_second
+        assert GENERATIONS[name].hbm.value >= cores * info.mem_bw_bytes_per_second
+
+
 def test_two_cores_share_the_memory_of_a_chip() -> None:
     v3, v5p = find_topology("v3-8"), find_topology("v5p-8")
-    assert v3.peak_flops == pytest.approx(61.5e12)
+    assert v3.peak_flops == pytest.approx(70e12)
     assert v3.usable_hbm_bytes == round(15.48 * 2**30)
     assert v5p.peak_flops == pytest.approx(459e12)
 
@@ -113,4 +168,4 @@ def test_the_compiler_agrees_with_the_table(tmp_path: Path) -> None:
         there = re.search(r"exceeds available HBM \(([\d.]+)G\)", found[name][2])
         assert there is not None, found[name][2]
         # It differs by a hundredth from one version to the next.
-        assert float(there[1]) == pytest.approx(TOPOLOGIES[name].generation.usable_hbm_gib, abs=0.02), name
+        assert float(there[1]) == pytest.approx(TOPOLOGIES[name].generation.usable_hbm.value, abs=0.02), name

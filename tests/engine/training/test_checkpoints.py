@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.helpers import all_of, small_config
 from tests.small_disk import small_disk
@@ -37,6 +38,7 @@ class Data:
 
     def __init__(self, steps_per_epoch: int = 4, global_batch: int = 8) -> None:
         self.steps_per_epoch, self.global_batch = steps_per_epoch, global_batch
+        self.validation: Any = None
 
 
 class Bridge:
@@ -175,6 +177,29 @@ def test_a_resumed_run_keeps_the_learning_rate_unless_its_configuration_changed(
     _, model = checkpoints_of(tmp_path, Clock(), saved, rate)
     assert float(model.optimizer.learning_rate) == pytest.approx(resumed)
     assert not saved[1], "the arrays would stay in memory"
+
+
+@pytest.mark.parametrize(
+    ("batches", "seconds", "is_cut"),
+    [(10, 0.5, False), (10, 2.0, True), (-2, 0.0, True), (-1, 0.0, True)],  # of unknown and of infinite length
+)
+def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
+    tmp_path: Path, batches: int, seconds: float, *, is_cut: bool
+) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock)
+    checkpoints._validation = (
+        tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
+    )
+    model.stop_evaluating = False
+    clock.now += 60.0  # the first batch is compiled
+    checkpoints._recorder.request_stop("asked by a test")
+    for batch in range(10):
+        checkpoints.on_test_batch_end(batch)
+        clock.now += seconds
+    logs = {"loss": 1.0, "val_loss": 1.0}
+    checkpoints.on_epoch_end(0, logs)
+    assert (model.stop_evaluating, "val_loss" not in logs) == (is_cut, is_cut)
 
 
 def header(**changes: Any) -> Header:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,18 +11,24 @@ import pytest
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, small_config, the
+from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.errors import UntrustedCodeError
+from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished, RunSource
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.runs.stop_token import StopToken
+from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 pytestmark = pytest.mark.slow
 
 MINE = """
 import keras
+import numpy as np
 import tensorflow as tf
 
 def logits(shape, classes):
@@ -52,6 +59,95 @@ class Guide(keras.Model):
 
 def guide(shape, classes):
     return Guide(classes)
+
+random = np.random.default_rng(0)
+AGE, CITY = random.normal(size=120).astype("float32"), np.array(["rome", "oslo"])[random.integers(0, 2, 120)]
+
+def houses(start=0, stop=120):
+    x = {"age": AGE[start:stop], "city": CITY[start:stop]}
+    y = {"price": AGE[start:stop] * 2, "kind": (CITY[start:stop] == "rome").astype("int32")}
+    return x, y
+
+def parts():
+    return houses(0, 96), tf.data.Dataset.from_tensor_slices(houses(96)).batch(8)
+
+def new_houses():
+    return houses(0, 4)[0]
+
+def house_model(shapes, classes):
+    assert (shapes, classes) == ({"age": (), "city": ()}, 0)
+    look, norm = keras.layers.StringLookup(output_mode="one_hot"), keras.layers.Normalization(axis=None)
+    look.adapt(CITY)
+    norm.adapt(AGE)
+    age, city = keras.Input((), name="age"), keras.Input((), dtype="string", name="city")
+    both = keras.layers.Concatenate()([keras.layers.Reshape((1,))(norm(age)), look(city)])
+    outputs = {"price": keras.layers.Dense(1, name="price")(both),
+               "kind": keras.layers.Dense(2, activation="softmax", name="kind")(both)}
+    model = keras.Model({"age": age, "city": city}, outputs)
+    model.compile(keras.optimizers.Adam(0.1), {"price": "mse", "kind": "sparse_categorical_crossentropy"},
+                  metrics={"kind": ["accuracy"]})
+    return model
+
+class Gan(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.maker = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+        self.judge = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        self.seen = keras.metrics.Mean(name="judge_loss")
+
+    def compile(self, judge_optimizer, maker_optimizer):
+        super().compile()
+        self.judge_optimizer, self.maker_optimizer = judge_optimizer, maker_optimizer
+
+    @property
+    def metrics(self):
+        return [self.seen]
+
+    def train_step(self, real):
+        noise = tf.random.normal((tf.shape(real)[0], 4))
+        with tf.GradientTape(persistent=True) as tape:
+            right, wrong = self.judge(real[:, None]), self.judge(self.maker(noise))
+            judge_loss, maker_loss = tf.reduce_mean(wrong - right), -tf.reduce_mean(wrong)
+        for part, optimizer, loss in ((self.judge, self.judge_optimizer, judge_loss),
+                                      (self.maker, self.maker_optimizer, maker_loss)):
+            optimizer.apply(tape.gradient(loss, part.trainable_variables), part.trainable_variables)
+        self.seen.update_state(judge_loss)
+        return {"judge_loss": self.seen.result()}
+
+def gan(shapes, classes):
+    model = Gan()
+    model.compile(keras.optimizers.Adam(0.01), keras.optimizers.Adam(0.01))
+    return model
+
+def unlabelled():
+    return tf.data.Dataset.from_tensor_slices(AGE).batch(16)
+
+class Scaled(keras.layers.Layer):
+    def call(self, x):
+        return x / 16.0
+
+def scaled(shape, classes):
+    return keras.Sequential([keras.Input(shape), Scaled(), logits(shape, classes)])
+
+def soft(y_true, y_pred, weight=1.0):
+    return weight * keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+
+def surest(y_true, y_pred):
+    return keras.ops.max(y_pred, axis=-1)
+
+class Slow(keras.optimizers.SGD):
+    def __init__(self, learning_rate, factor=1.0, **options):
+        super().__init__(learning_rate * factor, momentum=0.9, **options)
+
+class Stops(keras.callbacks.Callback):
+    def __init__(self, after):
+        super().__init__()
+        self.after, self.epochs, self.seen = after, 0, {1}
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+        if self.epochs == self.after:
+            self.model.stop_training = True
 """
 
 
@@ -72,7 +168,7 @@ def notices(run: RunDirectory) -> str:
 
 
 def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(tmp_path: Path) -> None:
-    run = run_of(tmp_path, model="mine.py:logits", epochs=3, optimizer={"learning_rate": 0.02})
+    run = run_of(tmp_path, model="mine.py:scaled", epochs=3, optimizer={"learning_rate": 0.2})
     last = all_of(run, EpochEnded)[-1].logs
     assert last["val_accuracy"] > 0.8
     assert "The model gives logits" in notices(run)
@@ -84,6 +180,20 @@ def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(t
     np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 17, (50, 8, 8)))
     shares = [float(row["probability"]) for row in job(run, tmp_path / "x.npy")]
     assert all(0.1 < share <= 1 for share in shares)
+    foreign = tmp_path / "foreign"
+    shutil.copytree(run.path, foreign)
+    (tmp_path / "evil.py").write_text("open('evil', 'w')\nfrom mine import Scaled", encoding="utf-8")
+    for text in ('custom_objects = ["evil.py:Scaled"]\n', 'model = "evil.py:Scaled"\n'):
+        (foreign / "config.toml").write_text(_with(run, text), encoding="utf-8")
+        with pytest.raises(UntrustedCodeError, match=r"evil\.py:Scaled, which none of your runs used"):
+            job(RunDirectory(foreign), tmp_path / "x.npy", force=True)
+    assert not (tmp_path / "evil").exists()
+
+
+def _with(run: RunDirectory, line: str) -> str:
+    """The configuration of a run with another line for a key."""
+    lines = run.config.read_text(encoding="utf-8").splitlines(keepends=True)
+    return "".join(line if old.split("=")[0] == line.split("=", maxsplit=1)[0] else old for old in lines)
 
 
 def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_path: Path) -> None:
@@ -94,3 +204,59 @@ def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_pa
     assert "Only the weights of the model are saved, in model.weights.h5" in notices(run)
     assert not run.model.exists()
     assert run.model.with_suffix(".weights.h5").exists()
+
+
+def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+    pieces: dict[str, Any] = {
+        "model": "mine.py:logits",
+        "loss": "mine.py:soft(weight=0.5)",
+        "metrics": "accuracy, F1Score(average=weighted), auc(curve=PR, name=area), mine.py:surest",
+        "optimizer": {"name": "mine.py:Slow(factor=0.5)", "learning_rate": 0.1},
+        "callbacks": [
+            "ReduceLROnPlateau(monitor=loss, min_delta=10, patience=1, factor=0.5)",
+            "mine.py:Stops(after=4)",
+        ],
+        "batch_size": 128,
+        "checkpoint": {"enabled": False},
+    }
+    whole = run_of(tmp_path / "whole", epochs=6, **pieces)
+    ended = all_of(whole, EpochEnded)
+    assert [epoch.learning_rate for epoch in ended] == pytest.approx([0.05, 0.05, 0.025, 0.0125])
+    assert set(ended[0].logs) >= {"loss", "accuracy", "f1_score", "area", "surest", "val_f1_score"}
+    assert 0 < ended[0].logs["f1_score"] <= 1
+    end = the(whole, RunFinished)
+    assert (end.outcome, end.reason) == ("early", "a callback stopped training")
+
+    part = run_of(tmp_path / "part", epochs=2, **pieces)
+    part.config.write_text(whole.config.read_text(encoding="utf-8"), encoding="utf-8")
+    found = newest_checkpoint(part)
+    assert found is not None
+    journal = JournalWriter(part.journal)
+    config = load_config(part.config)
+    assert train_and_report(part, config, journal, StopToken(), source=RunSource.IN_PROCESS, resumes=found[0].name)
+    journal.close()
+    resumed = all_of(part, EpochEnded)
+    assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]
+    assert [epoch.logs["val_loss"] for epoch in resumed] == [epoch.logs["val_loss"] for epoch in ended]
+    assert "Not in the checkpoint, so it begins anew: Stops (seen)" in notices(part)
+
+
+def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(tmp_path: Path) -> None:
+    data = {"model": "mine.py:house_model", "dataset": "mine.py:parts", "batch_size": 16}
+    run = run_of(tmp_path, epochs=5, steps_per_execution="auto", checkpoint={"enabled": True}, **data)
+    last = all_of(run, EpochEnded)[-1].logs
+    assert last["val_kind_accuracy"] > 0.9
+    assert "compiled its model: its own optimizer, loss and metrics are used" in notices(run)
+    assert the(run, FitStarted).monitor == "val_loss"
+    job = Job(tmp_path)
+    rows = job(run, "mine.py:new_houses", checkpoint="best")
+    assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability"]
+    assert len(rows) == 4
+    assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
+
+
+def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:
+    run = run_of(tmp_path, model="mine.py:gan", dataset="mine.py:unlabelled", batch_size=8, steps_per_execution="auto")
+    assert all_of(run, EpochEnded)[-1].logs["judge_loss"] != 0
+    assert "judge_optimizer and maker_optimizer are not timed" in the(run, FitStarted).execution_reason
+    assert the(run, RunFinished).outcome == "completed"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import signal
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psutil
 import pytest
 
 from tests import chaos
@@ -17,11 +19,21 @@ from tpu_console.engine.machine.process_identity import session
 from tpu_console.engine.process.launch import RunningError
 from tpu_console.engine.process.resume import FinishedError, newest_run_named, prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint, read_checkpoint
-from tpu_console.engine.runs.events import BudgetSet, EpochEnded, FitStarted, RunFinished
+from tpu_console.engine.runs.events import (
+    BudgetSet,
+    EpochEnded,
+    FitStarted,
+    MirrorReported,
+    RunFailed,
+    RunFinished,
+    Steering,
+)
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.training.checkpoints import check_same
+from tpu_console.tui.cli import main
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,6 +123,47 @@ def test_a_stopped_run_goes_on_within_the_epoch(
     chaos.check_same(host.run, whole)
 
 
+def test_a_run_whose_machine_is_gone_goes_on_from_its_mirror(
+    tmp_path: Path,
+    whole: RunDirectory,
+    start: Callable[..., Host],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "drive").mkdir()
+    config = chaos.chaos_config().model_copy(update={"mirror": str(tmp_path / "drive")})
+    lost = start(config, forked=True)
+    copy = RunDirectory(tmp_path / "drive" / lost.run.path.name)
+    wait_until(lambda: has(lost.run, EpochEnded), "the first epoch")
+    ask(lost.run, Steering.PAUSE, "the test")  # or the run may end before it is killed
+    wait_until(lambda: newest_checkpoint(copy) is not None, "a checkpoint at the mirror")
+    lost.kill()
+    shutil.rmtree(lost.run.path)
+    (tmp_path / "drive").rename(tmp_path / "elsewhere")  # the new machine mounts it in another place
+    copy = RunDirectory(tmp_path / "elsewhere" / copy.path.name)
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "new machine"))
+    assert main(["resume", str(copy.path), "--detach", "--json"]) == 0
+    process = psutil.Process(json.loads(capfd.readouterr().out)["pid"])
+    try:
+        run = RunDirectory(tmp_path / "new machine" / "runs" / copy.path.name)
+        (tmp_path / "elsewhere").rename(tmp_path / "away")
+        wait_until(lambda: RunFollower(run).catch_up().state.phase_detail.startswith("copying to "), "its end")
+        assert not has(run, RunFinished)
+        (tmp_path / "away").rename(tmp_path / "elsewhere")
+        wait_until(lambda: has(run, RunFinished), "the mirror")
+        wait_until(lambda: copy.journal.read_bytes() == run.journal.read_bytes(), "the last event at the mirror")
+    finally:
+        process.kill()
+    chaos.check_same(run, whole)
+    state = RunFollower(run).catch_up().state
+    assert len(state.resumed) == 1
+    reports = all_of(run, MirrorReported)
+    assert reports[-1] == MirrorReported(str(copy.path), 8)
+    assert "No such file or directory" in [report.problem for report in reports]
+    assert copy.model.read_bytes() == run.model.read_bytes()
+    assert copy.summary.read_bytes() == run.summary.read_bytes()
+
+
 def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
     newest = newest_checkpoint(copy)
@@ -165,6 +218,61 @@ def test_a_run_without_a_checkpoint_begins_again(tmp_path: Path) -> None:
         prepare_resumption(host.run)
     prepared.give_up()
     prepare_resumption(host.run).give_up()
+
+
+BROKEN = """
+import numpy as np
+import tensorflow as tf
+
+def data():
+    x = np.random.default_rng(1).normal(size=(64, 4)).astype("float32")
+    {before}
+    rows = tf.data.Dataset.from_tensor_slices((x, np.arange(64) % 3))
+    return rows.map(lambda x, y: (tf.ensure_shape(tf.py_function(checked, [x], tf.float32), (4,)), y))
+
+seen = 0
+
+def checked(x):
+    global seen
+    seen += 1
+    {within}
+    return x
+"""
+
+
+def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_on_other_devices(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(BROKEN.format(before="", within="assert seen < 400, 'a bad example'"))
+    config = small_config(
+        dataset=f"{mine}:data", model_options={"hidden": [4]}, batch_size=8, epochs=9, data={"cache": "off"}
+    )
+    run = run_host(config, tmp_path / "runs")
+    assert "AssertionError: a bad example" in the(run, RunFailed).what
+    done = newest_checkpoint(run)
+    assert done is not None
+
+    mine.write_text(BROKEN.format(before="np.empty(1 << 60)", within="pass"))
+    assert prepare_resumption(run).start().wait(LIMIT_S) == 1
+    failed = all_of(run, RunFailed)[-1]
+    assert "memory" in failed.what
+    assert "Traceback" not in failed.what + failed.why + failed.remedy
+
+    mine.write_text(BROKEN.format(before="", within="pass"))
+    moved = RunDirectory(run.path.rename(tmp_path / run.path.name))
+    prepared = prepare_resumption(moved, [("accelerator", "sim:2")])
+    assert (prepared.changes, prepared.at) == (("accelerator: cpu → sim:2",), done[1])
+    assert prepared.start().wait(LIMIT_S) == 0, moved.log.read_text()[-3000:]
+    state = RunFollower(moved).catch_up().state
+    assert [epoch.epoch for epoch in state.epochs] == [*range(1, 10)]
+    assert state.accelerator is not None
+    assert len(state.accelerator.replicas) == 2
+
+
+def test_a_run_that_another_machine_may_be_training_is_refused(tmp_path: Path) -> None:
+    run = Host(small_config(), tmp_path, start=False).run
+    run.heartbeat.write_text(json.dumps({"pid": 1, "host": "elsewhere"}))  # a shared folder, without its locks
+    with pytest.raises(RunningError, match="still training"):
+        prepare_resumption(run)
 
 
 def test_a_budget_that_is_used_up_in_this_session_needs_a_new_one(tmp_path: Path) -> None:

@@ -63,3 +63,16 @@ def test_a_redraw_settles_what_had_changed() -> None:
     clock.now_s += 60.0
     assert (changed_before, gate.changed) == (True, False)
     assert not gate.ready()
+
+
+def test_a_held_redraw_waits_but_never_too_long() -> None:
+    clock = FakeClock()
+    gate = RedrawGate(clock, max_wait_s=2.0)
+    gate.mark()
+    gate.drawn(0.0)
+    drawn_at = clock.now_s
+    gate.mark()
+    while not gate.ready():  # a key every tenth of a second
+        gate.hold(0.3)
+        clock.now_s += 0.1
+    assert clock.now_s - drawn_at == pytest.approx(2.0, abs=0.15)

@@ -7,16 +7,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.engine.mirror.parts import Training
 from tests.helpers import Host, small_config
-from tpu_console.engine.runs.events import EpochEnded, RunFinished, RunResumed, RunStarted
+from tpu_console.engine.runs.events import EpochEnded, MirrorReported, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.storage.paths import runs_folder
 from tpu_console.tui.cli import main
 from tpu_console.tui.following.follow import wait_for_life
+from tpu_console.tui.following.overview import read_details
 from tpu_console.tui.following.plain import PlainPrinter
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
 
@@ -71,6 +75,45 @@ def test_every_wrong_setting_is_named(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["resume", run.run_id, "--set", "optimizer.nme=3", "--epochs", "0"]) == 2
     assert "optimizer.nme: unknown key" in capsys.readouterr().err
     assert main(["resume", run.run_id, "--set", "model=mlp", "--set", "seed"]) == 2
+
+
+def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "drive").mkdir()
+    training = Training(runs_folder(), str(tmp_path / "drive"))
+    training.epoch()
+    place, run = tmp_path / "drive" / training.run.run_id, training.run
+    training.recorder.emit(MirrorReported(str(place), 0, "away", ("events.jsonl",), is_given_up=True))
+    training.recorder.emit(RunFinished("completed", "all epochs are done", {}))
+    training.journal.close()
+    took_s = read_details(run).state.took_s
+    assert main(["show"]) == 0
+    assert "mirror   not copied: events.jsonl (away); no checkpoint there" in capfd.readouterr().out
+    assert main(["mirror"]) == 0
+    assert capfd.readouterr().out == f"{run.run_id} is complete at {place}\n"
+    assert main(["show", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["mirror"]["epoch"] == 1
+    assert read_details(run).state.took_s == took_s, "copying later is no part of the run"
+    assert (place / "events.jsonl").read_bytes() == run.journal.read_bytes()
+
+    monkeypatch.setenv("TPU_CONSOLE_HOME", str(tmp_path / "new machine"))
+    (tmp_path / "drive").rename(tmp_path / "mounted")
+    again = ["run", "digits-cnn", "--resume-if-exists", "mirrored", "--set", f"mirror={tmp_path / 'mounted'}"]
+    assert main([*again, "--epochs", "1"]) == 0
+    copy = runs_folder() / run.run_id
+    assert capfd.readouterr().out.splitlines() == [
+        f"mirror       {tmp_path / 'mounted' / run.run_id}",
+        f"here         {copy}",
+        f"{run.run_id} has finished: all epochs are done.",
+    ]
+    assert (copy / "events.jsonl").read_bytes() == run.journal.read_bytes()
+
+
+def test_a_run_without_a_mirror_says_how_to_set_one(capfd: pytest.CaptureFixture[str]) -> None:
+    interrupted(ended(1))
+    assert main(["mirror"]) == 1
+    assert "has no mirror.\nSet one when it goes on: tpu-console resume --set mirror=…" in capfd.readouterr().err
 
 
 def test_printing_goes_on_after_the_seam() -> None:

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,9 +19,12 @@ from tpu_console.engine.runs.events import (
     PhaseStarted,
     ReplicaMemory,
     RunFailed,
+    RunStarted,
+    Steered,
     Steering,
     StopRequested,
 )
+from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.requests import take_requests
 from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
@@ -183,6 +190,89 @@ async def test_space_asks_to_pause_and_then_to_continue(engine: FakeEngine) -> N
             assert (request.action, request.by) == (action, "requested in the console")
 
 
+async def test_space_is_called_what_it_does(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "space Pause")
+        engine.write(PhaseStarted("paused"))
+        await shows(pilot, "space Continue")
+
+
+async def test_keys_save_a_checkpoint_and_ask_for_epochs_and_a_learning_rate(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    asked = []
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        for keys, shown in (("w", ""), ("e", "The run has 10 epochs."), ("t", "A new one counts")):
+            await pilot.press(keys)
+            if shown:
+                await shows(pilot, shown)
+                await pilot.press("x", "enter")
+                await shows(pilot, "'x' is not a")
+                await pilot.press("backspace", *("+5" if keys == "e" else "1e-4"), "enter")
+            await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
+            asked += take_requests(engine.run)
+        assert [(request.action, request.value) for request in asked] == [
+            ("checkpoint", ""),
+            ("epochs", "+5"),
+            ("learning_rate", "1e-4"),
+        ]
+        first, second, third = (request.number for request in asked)
+        engine.write(Steered("checkpoint", "me", 1, 20, 1.0, request=first))
+        await shows(pilot, "Checkpoint saved.")
+        engine.write(Steered("epochs", "me", 1, 20, 1.0, 10.0, 15.0, request=second))
+        await shows(pilot, "Epochs 10 → 15.")
+        several = "several hosts train this run together, and they can only be stopped"
+        engine.write(Steered("learning_rate", "me", 1, 20, 1.0, refused=several, request=third))
+        await shows(pilot, "Learning rate refused")
+
+
+async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.write(RunStarted("scheduled", "host", 1, "here", {"optimizer": {"schedule": "cosine"}}))
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24), notifications=True) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("t")
+        await shows(pilot, "follows a schedule")
+
+
+async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "1/10")
+        await pilot.press("k")
+        await shows(pilot, "After this step (y)", "After this epoch (e)", "Kill now (x)", "Keep training (n)")
+        await pilot.press("e")
+        await until(pilot, lambda: any(engine.run.control.glob("*-*.json")))
+        assert [request.action for request in take_requests(engine.run)] == ["stop_after_epoch"]
+        engine.write(StopRequested("asked from the console", "epoch"))
+        await shows(pilot, "stopping after this epoch")
+
+
+async def test_a_stop_that_waits_for_compilation_says_so_and_offers_to_kill(
+    engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tpu_console.engine.process.ending._PATIENCE_S", 0.2)
+    engine.begin()
+    engine.clock = time.time() - 80
+    engine.write(PhaseStarted("validating"), PhaseStarted("compiling"), StopRequested("asked from the console"))
+    process = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+    engine.freeze(0)
+    write_heartbeat(engine.run, process.pid)  # a process that cannot end itself now
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "stopping after compiling 1:2", "To kill it instead, press k.")
+        await pilot.press("k")
+        await shows(pilot, "Kill training?", "it is compiling (1m 2", "Kill now (x)")
+        await pilot.press("x")
+        await until(pilot, lambda: process.poll() is not None)
+    assert process.returncode == -signal.SIGKILL
+    process.communicate()
+
+
 @pytest.mark.parametrize(("outcome", "offered"), [("stopped", True), ("completed", False)])
 async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outcome: str, *, offered: bool) -> None:
     engine.begin()
@@ -190,7 +280,8 @@ async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outc
     engine.run.config.write_text(to_toml(find_preset("digits-cnn").config))
     engine.finish(outcome)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
-        await shows(pilot, "after 1 epoch" if offered else "Finished: 1 epoch", "Detach")
+        await shows(pilot, "after 1 epoch" if offered else "Finished: 1 epoch")
+        await until(pilot, lambda: "k Stop" not in screen_text(pilot))  # the footer is drawn later
         assert ("u Resume" in screen_text(pilot)) == offered
 
 
@@ -201,7 +292,7 @@ async def test_a_run_can_be_stopped_while_its_journal_still_says_that_it_is_over
     async with app_on(engine).run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: live(pilot).is_over)
         live(pilot).follow_again()
-        live(pilot).stop_if(True)
+        live(pilot).stop_if("step")
         await until(pilot, lambda: live(pilot).is_over)
         assert engine.run.stop_request.is_file()
 

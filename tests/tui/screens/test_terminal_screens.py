@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, Host, has, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, has, wait_until
 from tests.tui.terminal_driver import Terminal
 from tpu_console.engine.config.reading import with_changes
 from tpu_console.engine.runs.events import EpochEnded
@@ -204,6 +204,29 @@ def test_the_marker_key_switches_ascii_on_and_off(open_terminal: Opener) -> None
 def test_a_run_continues_while_viewers_open_and_close(open_terminal: Opener, run: RunDirectory) -> None:
     terminal = open_terminal("attach")
     terminal.wait_for(lambda: is_complete(terminal))
+    terminal.hang_up()
+    terminal.process.wait(LIMIT_S)
+    assert liveness_of(run) is Liveness.ALIVE
+
+
+def test_a_terminal_that_stops_reading_holds_up_neither_the_run_nor_the_consoles_end(
+    open_terminal: Opener, run: RunDirectory
+) -> None:
+    def waits_for(terminal: Terminal) -> None:
+        """Let it write until the terminal takes no more, and the run train on."""
+        terminal.reads = False
+        wait_until(lambda: terminal.unread >= 3000, "the terminal's buffer to be full")
+        done = len(all_of(run, EpochEnded))
+        wait_until(lambda: len(all_of(run, EpochEnded)) > done + 2, "training to go on")
+
+    terminal = open_terminal("attach")
+    terminal.wait_for(lambda: is_complete(terminal))
+    waits_for(terminal)
+    terminal.reads = True
+    terminal.press("i")
+    terminal.wait_for("escape: close")
+    terminal.press("escape")
+    waits_for(terminal)
     terminal.hang_up()
     terminal.process.wait(LIMIT_S)
     assert liveness_of(run) is Liveness.ALIVE

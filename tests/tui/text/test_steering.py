@@ -55,5 +55,5 @@ def test_a_budget_of_a_damaged_journal_has_an_end_too(ends_at: float) -> None:
 def test_a_budget_counts_down() -> None:
     budget = BudgetSet(30_600.0, 100_000.0, "8h30m")
     assert re.fullmatch(r"8h 30m, until \w+ \d\d:\d\d, 2h 10m left", budget_text(budget, 92_200.0))
-    assert re.fullmatch(r"budget 2h 10m left, stops by \d\d:\d\d", budget_clock(budget, 92_200.0))
+    assert re.fullmatch(r"budget 2h 10m left, until \d\d:\d\d", budget_clock(budget, 92_200.0))
     assert budget_clock(budget, 100_000.0) == "budget used up"

@@ -10,7 +10,9 @@ import pytest
 from tests.helpers import small_config
 from tests.made_verdicts import FITS, REFUSED, TOO_LARGE, UNKNOWN
 from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.findings import Finding, Severity
 from tpu_console.engine.preflight.quota import QuotaShare, kaggle_share
+from tpu_console.engine.preflight.result import BatchFigures
 from tpu_console.tui.text.numbers import flop, gib
 from tpu_console.tui.text.verdict_text import largest_text, quota_text
 from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, verdict_lines
@@ -65,21 +67,17 @@ def test_many_layers_show_the_worst() -> None:
     assert lines[-1] == "and 12 more that waste less"
 
 
-@pytest.mark.parametrize(
-    ("largest", "text"),
-    [
-        (None, ""),
-        (0, "not even a batch of 1 fits"),
-        (7, "7 per replica fits, 56 in total"),
-        (100, "100 per replica fits, 800 in total; 96 as a multiple of 8"),
-        (
-            6931,
-            ("6,931 per replica fits, 55,448 in total; 6,928 as a multiple of 8; 6,912 as a multiple of 128"),
-        ),
-    ],
-)
-def test_the_largest_batch_comes_with_its_multiples(largest: int | None, text: str) -> None:
-    assert largest_text(replace(FITS, largest_batch=largest)) == text
+def test_the_largest_batch_comes_with_the_ones_worth_choosing() -> None:
+    assert largest_text(FITS, "image") == ""
+    assert largest_text(replace(FITS, largest_batch=0), "image") == "not even a batch of 1 fits"
+    batches = (BatchFigures(1160, 15 * 2**30, 9000.4), BatchFigures(1152, 14 * 2**30, 9100.0))
+    searched = replace(FITS, largest_batch=1160, batches=batches)
+    assert largest_text(searched, "image") == (
+        "1,160 per replica fits, 9,280 in total; 1,160 needs 15.00 GiB, at best 9,000 images/s; "
+        "1,152 needs 14.00 GiB, at best 9,100 images/s"
+    )
+    limited = largest_text(replace(searched, dataset_is_limit=True), "image")
+    assert "9,280 in total, which is as many as the dataset has for one step;" in limited
 
 
 def test_a_quota_is_shown_if_it_is_fixed() -> None:
@@ -111,3 +109,11 @@ def test_sizes_and_spans_keep_three_digits() -> None:
 @pytest.mark.parametrize(("count", "text"), [(12, "12 FLOP"), (61.4e9, "61.4 GFLOP"), (1.4424e12, "1.44 TFLOP")])
 def test_operations_are_written_with_three_digits(count: float, text: str) -> None:
     assert flop(count) == text
+
+
+def test_a_refusal_says_what_where_and_what_to_write_once() -> None:
+    reason = "The layer 'sided' (Branch) makes a Python decision."
+    finding = Finding(Severity.ERROR, f"{reason} File own.py, line 6: `if x:`.", "sided", "Write keras.ops.where.")
+    lines = verdict_lines([replace(REFUSED, reason=reason, findings=(finding,))], 100)
+    assert sum("makes a Python decision" in line for line in lines) == 1
+    assert "error        File own.py, line 6: `if x:`. Write keras.ops.where." in lines

@@ -1,0 +1,134 @@
+"""Losses, metrics, optimizers, schedules and callbacks by name, each with options if it has any.
+
+A piece is written ``auc``, ``f1_score(average="micro")`` or ``mine.py:focal(gamma=2)``: a name that Keras knows, or a
+reference to the user's class or function, and options in TOML. A TOML table ``{name = "auc", curve = "PR"}`` means the
+same as ``auc(curve = "PR")``.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BeforeValidator
+
+from ..errors import did_you_mean
+from .catalog import is_user_reference
+from .values import check_reference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_OPEN, _CLOSE = "([{", ")]}"
+_WORDS = {"True": True, "False": False, "None": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of training, by name."""
+
+    name: str  # Keras's name in lower case with underscores, or a reference to the user's code
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the user's."""
+        return is_user_reference(self.name)
+
+    @property
+    def label(self) -> str:
+        """The name under which its values are logged."""
+        return str(self.options.get("name") or self.name.rpartition(":")[2])
+
+
+@lru_cache(maxsize=256)
+def parse_piece(text: str) -> Piece:
+    """Parse ``name`` or ``name(key=value, …)``.
+
+    Raises:
+        ValueError: The options cannot be read.
+    """
+    name, bracket, rest = text.strip().partition("(")
+    if not bracket:
+        return Piece(name)
+    if not rest.endswith(")"):
+        raise ValueError(f"'{text}' has no closing bracket")
+    pairs = [part.partition("=") for part in split_pieces(rest[:-1])]
+    if bad := next((key for key, equals, _ in pairs if not (equals and key.strip().isidentifier())), None):
+        raise ValueError(f"'{bad.strip()}' in '{text}' is not key=value")
+    return Piece(name.strip(), {key.strip(): _value(raw.strip()) for key, _, raw in pairs})
+
+
+def split_pieces(text: str) -> list[str]:
+    """Split at the commas that are not in brackets or quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in text:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        else:
+            depth += (character in _OPEN) - (character in _CLOSE)
+        if character == "," and not depth and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts if part.strip()]
+
+
+def piece(choices: Mapping[str, str] | Iterable[str]) -> BeforeValidator:
+    """Return a validator that accepts pieces with these names, the user's own, and TOML tables."""
+    known = {_plain(name): name for name in choices}
+
+    def check(value: object) -> object:
+        if isinstance(value, dict):
+            value = _from_table(value)
+        if not isinstance(value, str):
+            return value  # which the type refuses
+        name = parse_piece(value).name
+        if is_user_reference(name):
+            check_reference(name)
+            return value
+        if (found := known.get(_plain(name))) is None:
+            hint = " Write your own as package.module:name or path/to/file.py:name"
+            raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
+        return found + value.strip()[len(name) :]
+
+    return BeforeValidator(check)
+
+
+def listed(value: object) -> object:
+    """Turn a text with commas, as on the command line, into a list."""
+    return split_pieces(value) if isinstance(value, str) else value
+
+
+def _from_table(table: dict[str, Any]) -> str:
+    if not isinstance(table.get("name"), str):
+        raise ValueError("a table needs a name, such as {name = 'auc', curve = 'PR'}")
+    options = ", ".join(f"{key}={_toml(value)}" for key, value in table.items() if key != "name")
+    return f"{table['name']}({options})" if options else str(table["name"])
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(key)}={_toml(inner)}" for key, inner in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
+
+
+def _value(raw: str) -> Any:
+    """Read an option: TOML, a Python word, or else a plain text."""
+    if raw in _WORDS:
+        return _WORDS[raw]
+    try:
+        return tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        return raw

@@ -1,0 +1,166 @@
+"""Turns what Keras's `fit` takes into unbatched datasets: arrays, tables, generators, `PyDataset` and `tf.data`.
+
+An element of the result is ``(x,)``, ``(x, y)`` or ``(x, y, weight)``; x and y are tensors, tuples or dictionaries.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...errors import UserCodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_TAKES = "Return (train, validation), each a tf.data.Dataset, a keras.utils.PyDataset, a generator function or (x, y)."
+
+
+@dataclass(frozen=True, slots=True)
+class Unbatched:
+    """One part of the data."""
+
+    dataset: Any  # a `tf.data.Dataset` of single examples
+    count: int | None  # their number; None if unknown
+
+
+def split_parts(returned: Any) -> tuple[Any, Any]:
+    """Split what a function returned into training and validation data, which may be None.
+
+    Two tuples, or two datasets, are training and validation data; arrays are ``(x, y)``.
+    """
+    if isinstance(returned, tuple) and len(returned) == 2:
+        train, validation = returned
+        if _is_part(train) and (validation is None or _is_part(validation)):
+            return train, validation
+    return returned, None
+
+
+def unbatched(part: Any, name: str) -> Unbatched:
+    """Return training or validation data as a dataset of single examples.
+
+    Raises:
+        UserCodeError: It is nothing that `fit` takes.
+    """
+    if isinstance(part, tf.data.Dataset):
+        return _of_dataset(part, name)
+    if _is_py_dataset(part):
+        return _of_batches(lambda: (part[index] for index in range(len(part))), name)
+    if inspect.isgenerator(part):
+        return _of_batches(_ReadOnce(part, name), name)
+    if inspect.isgeneratorfunction(part):
+        return _of_batches(part, name)
+    arrays = tuple(_with_columns(one) for one in (part if isinstance(part, tuple) else (part,)))
+    lengths = {len(array) if np.ndim(array) else -1 for array in tf.nest.flatten(arrays)}
+    if len(lengths) != 1 or -1 in lengths or not 1 <= len(arrays) <= 3:
+        what = f"arrays of {' and '.join(f'{n:,}' for n in sorted(lengths))} examples" if len(lengths) > 1 else None
+        raise UserCodeError(f"{name} returned {what or _kind(part)} instead of data.", remedy=_TAKES)
+    return Unbatched(tf.data.Dataset.from_tensor_slices(arrays), lengths.pop())
+
+
+def _is_py_dataset(part: Any) -> bool:
+    return hasattr(part, "__getitem__") and hasattr(part, "__len__") and hasattr(part, "on_epoch_end")
+
+
+def _is_part(value: Any) -> bool:
+    is_reader = inspect.isgenerator(value) or inspect.isgeneratorfunction(value) or _is_py_dataset(value)
+    return is_reader or isinstance(value, tf.data.Dataset | tuple)
+
+
+def _of_dataset(dataset: Any, name: str) -> Unbatched:
+    if not isinstance(dataset.element_spec, tuple):
+        dataset = dataset.map(lambda element: (element,))
+    if not 1 <= len(dataset.element_spec) <= 3:
+        raise UserCodeError(f"{name} returned a dataset of {len(dataset.element_spec)} parts.", remedy=_TAKES)
+    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
+    is_batched = all(shape.rank and shape[0] is None for shape in shapes)
+    if not is_batched or (len(shapes) == 1 and tuple(shapes[0][:2]) == (None, None)):  # one image of any size
+        return Unbatched(dataset, _known(dataset))
+    count = _known(dataset)
+    if count is not None:
+        sizes = dataset.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
+        count = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
+    single = dataset.unbatch()
+    return Unbatched(single if count is None else _counted(single, count), count)
+
+
+def _known(dataset: Any) -> int | None:
+    count = int(dataset.cardinality())
+    return count if count >= 0 else None
+
+
+def _counted(dataset: Any, count: int) -> Any:
+    return dataset.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:
+    """Return the examples of batches, as Keras's generators yield them; a scalar label means single examples."""
+    first = next(make(), None)
+    if first is None:
+        raise UserCodeError(f"{name} returned data without examples.")
+    first = _with_columns(first if isinstance(first, tuple) else (first,))
+    is_batched = all(np.ndim(value) for value in tf.nest.flatten(first))
+
+    def elements() -> Iterator[Any]:
+        for element in make():
+            yield _with_columns(element if isinstance(element, tuple) else (element,))
+
+    def spec(value: Any) -> Any:
+        array = np.asarray(value)
+        shape = (None, *array.shape[1:]) if is_batched else array.shape
+        return tf.TensorSpec(shape, tf.string if array.dtype.kind in "OSU" else array.dtype)
+
+    dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.nest.map_structure(spec, first))
+    return Unbatched(dataset.unbatch() if is_batched else dataset, None)
+
+
+class _ReadOnce:
+    """Goes on reading a generator wherever it is read; its first batch is looked at before."""
+
+    def __init__(self, generator: Iterator[Any], name: str) -> None:
+        self._generator = generator
+        self._name = name
+        self._lock = threading.Lock()
+        self._first: list[Any] | None = None
+
+    def __call__(self) -> Iterator[Any]:
+        if self._first is None:
+            self._first = [next(self._generator, None)]
+            return iter([*self._first])
+        return self._rest()
+
+    def _rest(self) -> Iterator[Any]:
+        if self._first:
+            yield self._first.pop()
+        while True:
+            with self._lock:
+                batch = next(self._generator, None)
+            if batch is None:
+                raise RuntimeError(f"The generator of {self._name} ended; return its function, which can begin again.")
+            yield batch
+
+
+def _with_columns(value: Any) -> Any:
+    """Turn tables into arrays: one of numbers alone is an array, as in `fit`, another a dictionary of its columns."""
+    if isinstance(value, tuple | list) and not all(np.isscalar(part) for part in value):
+        return tuple(_with_columns(part) for part in value)
+    if isinstance(value, dict):
+        return {key: _with_columns(part) for key, part in value.items()}
+    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
+        if all(dtype.kind in "biuf" for dtype in value.dtypes):
+            return value.to_numpy("float32")
+        return {str(column): _with_columns(value[column]) for column in value.columns}
+    array = np.asarray(value)
+    if array.dtype.kind == "O":
+        return array.astype(str)
+    return array.astype("float32") if array.dtype == "float64" else array
+
+
+def _kind(part: Any) -> str:
+    name = type(part).__name__
+    return f"a{'n' if name[:1] in 'aeiou' else ''} {name}"

@@ -1,0 +1,98 @@
+"""Predicts data that a function of the user returns, with any model and any outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config.user_code import call_user_function
+from ...data.sources.structures import unbatched
+from ...errors import DataError
+from ...models.outputs import apply_activation
+from .table import BATCH, Table, chosen, inputs_fit, number, probabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from ...messages import Reporter
+    from .table import Request
+    from .trained import TrainedRun
+
+_NOT_EXACT = 0.01  # by how much the probabilities of an example may miss 1
+
+
+def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
+    """Predict what a function returns: inputs as the model takes them, alone or followed by labels, which are ignored.
+
+    A row is an example, numbered from 0. A probability for each class becomes the likeliest class and its probability;
+    other outputs become a column per number. Several outputs have their names before their columns.
+
+    Raises:
+        UserCodeError: The function failed or returned the wrong thing.
+        DataError: The inputs do not fit the model, or its output is no row of numbers.
+    """
+    reference = request.only()
+    returned = call_user_function(reference)
+    part = returned if isinstance(returned, tuple) or not _is_arrays(returned) else (returned,)
+    inputs = unbatched(part, reference).dataset.map(lambda *element: element[0]).batch(BATCH)
+    outputs = _outputs(trained, inputs, reporter)
+    names = list(outputs) if len(outputs) > 1 else [""]
+    columns: list[str] = ["index"]
+    cells: list[Sequence[Sequence[str]]] = []
+    for name, values in zip(names, outputs.values(), strict=True):
+        heads, rows = _described(trained, values, is_only=len(outputs) == 1)
+        columns += [f"{name}_{head}".strip("_") if name and head != "prediction" else name or head for head in heads]
+        cells.append(rows)
+    count = len(next(iter(outputs.values())))
+    table = ((str(index), *(cell for rows in cells for cell in rows[index])) for index in range(count))
+    return Table(tuple(columns), table)
+
+
+def _is_arrays(returned: Any) -> bool:
+    return isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
+
+
+def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
+    """Return the model's outputs by name."""
+    model, parts = trained.load_model(), list[Any]()
+    done = 0
+    for batch in inputs:
+        with inputs_fit():
+            found = model(batch, training=False)
+        flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
+        parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
+        done += len(next(iter(parts[-1].values())))
+        reporter.progress("predicting", done, done, "examples")
+    if not parts:
+        raise DataError("The function returned no examples.")
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    if len(joined) == 1:
+        return {name: np.asarray(apply_activation(trained.activation, values)) for name, values in joined.items()}
+    known = list(getattr(model, "output_names", ()))
+    is_numbered = set(joined) == {str(number) for number in range(len(known))}
+    return dict(zip(known, joined.values(), strict=True)) if is_numbered else joined
+
+
+def _described(
+    trained: TrainedRun, values: NDArray[np.float32], *, is_only: bool
+) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the columns of an output and its cells."""
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2:
+        raise DataError(
+            f"An output of the model has shape {values.shape[1:]}, which is no row of a table.",
+            remedy="Predict by hand with keras.models.load_model, or give the model another output.",
+        )
+    is_binary = is_only and values.shape[1] == 1 and trained.config.loss_name == "binary_crossentropy"
+    is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
+    if is_binary or (is_share and values.shape[1] > 1):
+        classes = max(values.shape[1], 2)
+        names = trained.class_names(classes) if is_only else tuple(map(str, range(classes)))
+        return ["label", "probability"], [chosen(probabilities(row), names) for row in values]
+    heads = ["prediction"] if values.shape[1] == 1 else [f"prediction_{place}" for place in range(values.shape[1])]
+    return heads, [tuple(map(number, row)) for row in values]

@@ -1,0 +1,103 @@
+"""How long a step will likely take, beside the least time that it can take.
+
+A real step reaches a share of its best case. The share is known from the user's runs on the same generation of TPU, and
+for ResNet-50 from published runs. Without either only the least time is known. The host's time to start a step, and the
+input's speed measured on this machine, hold for every run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..data.input_speed import input_speed_of
+from ..storage.files import read_json
+from ..storage.paths import runs_folder
+from .bound import HOST_STEP_S
+from .topologies import TOPOLOGIES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..config.run_config import RunConfig
+    from .result import Verdict
+
+_MOST_RUNS = 200  # newest runs whose results are read
+_LARGEST = 1 << 20  # bytes of a result
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published run, and the least time of its step as this preflight states it."""
+
+    generation: str
+    model: str  # begins the names in `keras.applications` that it stands for
+    step_s: float  # seconds per step, from the whole run: with input, evaluation and starting
+    best_s: float  # the preflight's bound for the same model, batch, precision and TPU
+    source: str
+
+
+_FLAX = "https://github.com/google/flax/blob/main/examples/imagenet/README.md"
+_STEPS = 125_100  # of 1,024 images in bfloat16 (`configs/tpu.py` there): 100 epochs of ImageNet
+
+PUBLISHED = (
+    Published("v3", "ResNet50", 4.4 * 3600 / _STEPS, 0.0927, f"{_FLAX}: TPU v3-8, 4.4 h"),
+    Published("v3", "ResNet50", 2.1 * 3600 / _STEPS, 0.0246, f"{_FLAX}: TPU v3-32, 2.1 h"),
+    Published("v2", "ResNet50", 2.5 * 3600 / _STEPS, 0.0313, f"{_FLAX}: TPU v2-32, 2.5 h"),
+)
+"""The runs whose model, batch and time are all stated; times have two digits there. The bounds are those of Keras's
+ResNet-50 with 128 images per core (v3-8) or 32, compiled with libtpu 0.0.42."""
+
+
+@dataclass(frozen=True, slots=True)
+class Likely:
+    """The time that a step will likely take."""
+
+    low_s: float
+    high_s: float | None  # None if nothing shows how near its best case the TPU will get
+    limited_by: str  # ``device``, ``host`` or ``input``
+    source: str  # what the range is from
+    run_low_s: float | None = None  # of the whole run, without compiling and validating; None if its length is unknown
+    run_high_s: float | None = None
+
+
+def likely_of(config: RunConfig, verdict: Verdict) -> Likely | None:
+    """Return the likely time of a verdict's step; None without a bound."""
+    bound = verdict.bound
+    if bound is None:
+        return None
+    shares, source = _shares(config, TOPOLOGIES[verdict.tpu].generation.name)
+    low, high = (bound.step_s / max(shares), bound.step_s / min(shares)) if shares else (bound.step_s, None)
+    speed = input_speed_of(config)
+    waits = {"host": 0.0 if config.takes_tensorflow else HOST_STEP_S}
+    if speed is not None:
+        waits["input"] = verdict.global_batch / max(1, verdict.hosts) / (speed.later or speed.first)
+    slowest = max(waits, key=lambda name: waits[name])
+    if waits[slowest] <= low:
+        slowest = "device"
+    floor = max(waits.values())
+    low, high = max(low, floor), None if high is None else max(high, floor)
+    steps = None if bound.run_s is None else bound.run_s / bound.step_s
+    runs = (None if steps is None else steps * low, None if steps is None or high is None else steps * high)
+    return Likely(low, high, slowest, source, *runs)
+
+
+def _shares(config: RunConfig, generation: str) -> tuple[list[float], str]:
+    """Return the shares of their best case that comparable runs reached, and where they are from."""
+    if own := list(_own_shares(generation)):
+        return own, f"your {len(own)} {'run' if len(own) == 1 else 'runs'} on {generation}"
+    name = str(config.model_options.get("name", "")) if config.model == "application" else ""
+    same = [one for one in PUBLISHED if one.generation == generation and name.startswith(one.model)]
+    return [one.best_s / one.step_s for one in same], "; ".join(one.source for one in same)
+
+
+def _own_shares(generation: str) -> Iterator[float]:
+    """Yield the share that each of the user's runs on a generation reached, the newest runs only."""
+    for path in sorted(runs_folder().glob("*/summary.json"), reverse=True)[:_MOST_RUNS]:
+        try:
+            best = read_json(path, _LARGEST)["best_case"]
+            name, share = best["tpu"], float(best["reached"])
+        except (OSError, ValueError, TypeError, KeyError):
+            continue
+        if 0 < share <= 1 and name in TOPOLOGIES and TOPOLOGIES[name].generation.name == generation:
+            yield share

@@ -1,0 +1,1 @@
+"""Compares the preflight with direct compiles, on many models."""

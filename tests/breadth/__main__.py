@@ -1,0 +1,98 @@
+"""Compares verdicts with direct compiles: ``make preflight-breadth PART=2/20``, or ``NAMES=ResNet50,lstm``.
+
+Each model takes some minutes, so the work can be done in parts. Results are kept in ``docs/preflight-breadth.json``;
+the table in ``docs/preflight.md`` is written from them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tests.breadth.models import APPLICATIONS, OTHERS, shape_of
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.examples import Input
+from tpu_console.engine.data.function_record import FunctionRecord, save_function_record
+from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.compiler_environment import PREFLIGHT
+from tpu_console.engine.preflight.topologies import find_topology
+from tpu_console.engine.preflight.worker_pool import reach_verdicts
+
+ROOT = Path(__file__).parents[2]
+PAGE, KEPT = ROOT / "docs" / "preflight.md", ROOT / "docs" / "preflight-breadth.json"
+BEGIN, END = "<!-- breadth: written by make preflight-breadth -->", "<!-- end of breadth -->"
+BATCH = 8
+MODELS = Path(__file__).with_name("models.py")
+
+
+def compared(name: str) -> dict[str, Any]:
+    """Return what the preflight and a direct compile say of a model on v5e-8."""
+    values = {
+        "dataset": f"{MODELS}:data",
+        "data": {"options": {"name": name}},
+        "model": f"{MODELS}:build",
+        "model_options": {"name": name},
+        "batch_size": BATCH,
+        "epochs": 1,
+    }
+    config = parse_config(values)
+    record = FunctionRecord(Input(shape_of(name)), Input((), "int32"), 10, None, 0, "2026-11-22")
+    save_function_record(config, record)
+    choices = [Choice(config, find_topology("v5e-8"))]
+    (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False)
+    command = [sys.executable, "-m", "tests.breadth.direct", name, str(BATCH)]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ | PREFLIGHT, stdout=subprocess.PIPE, text=True, check=True)
+    ours = {
+        "outcome": verdict.outcome.value,
+        "flops": verdict.bound.flops if verdict.bound else None,
+        "peak": verdict.memory.peak if verdict.memory else None,
+        "reason": verdict.reason,
+    }
+    return {"preflight": ours, "direct": json.loads(done.stdout.splitlines()[-1])}
+
+
+def table(results: dict[str, Any]) -> str:
+    """Write the results as a table."""
+    rows = [
+        "| model | verdict | direct | TFLOP | difference | peak GiB | difference |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, found in sorted(results.items()):
+        ours, direct = found["preflight"], found["direct"]
+        cells = ["–"] * 4
+        if ours["flops"] and direct.get("flops"):
+            cells = [f"{ours['flops'] / 1e12:.3g}", f"{ours['flops'] / direct['flops'] - 1:+.3%}"]
+            cells += [f"{ours['peak'] / 2**30:.2f}", f"{ours['peak'] / direct['peak'] - 1:+.2%}"]
+        rows.append(f"| {' | '.join([f'`{name}`', ours['outcome'], direct['outcome'], *cells])} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Compare the models that were asked for, one after the other, and keep each result."""
+    parser = argparse.ArgumentParser(prog="python -m tests.breadth", description=__doc__)
+    parser.add_argument("--part", default="1/1", help="which part of all models, such as 2/20")
+    parser.add_argument("--names", default="", help="models to compare, separated by commas")
+    asked = parser.parse_args()
+    part, parts = (int(number) for number in asked.part.split("/"))
+    names = asked.names.split(",") if asked.names else [*OTHERS, *APPLICATIONS][part - 1 :: parts]
+    for name in names:
+        with TemporaryDirectory() as home:
+            os.environ["TPU_CONSOLE_HOME"] = home
+            found = compared(name)
+        results = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+        KEPT.write_text(json.dumps(results | {name: found}, indent=1, sort_keys=True) + "\n")
+        print(name, json.dumps(found), flush=True)
+        page = PAGE.read_text(encoding="utf-8")
+        before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+        text = f"{before}{BEGIN}\n\n{table(results | {name: found})}\n\n{END}{after}"
+        PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Losses, metrics, optimizers, schedules and callbacks by name."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
+from tpu_console.engine.config.pieces import parse_piece, split_pieces
+from tpu_console.engine.config.reading import parse_assignment, parse_config, with_changes
+from tpu_console.engine.config.run_config import to_toml
+from tpu_console.engine.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "options"),
+    [
+        ("auc", "auc", {}),
+        ("auc()", "auc", {}),
+        ("f1_score(average=micro, threshold=0.5)", "f1_score", {"average": "micro", "threshold": 0.5}),
+        ("mine.py:f(a=[1, 2], b={c = 1}, d='x, y', e=True, f=None)", "mine.py:f",
+         {"a": [1, 2], "b": {"c": 1}, "d": "x, y", "e": True, "f": None}),
+    ],
+)  # fmt: skip
+def test_a_piece_is_a_name_with_options(text: str, name: str, options: dict[str, Any]) -> None:
+    piece = parse_piece(text)
+    assert (piece.name, dict(piece.options)) == (name, options)
+
+
+def test_commas_in_brackets_and_quotes_belong_to_a_piece() -> None:
+    assert split_pieces("accuracy, auc(curve=PR, name='a, b'),  m.py:f(x=[1,2]) ,") == [
+        "accuracy",
+        "auc(curve=PR, name='a, b')",
+        "m.py:f(x=[1,2])",
+    ]
+
+
+@pytest.mark.parametrize("value", ["accuracy,auc", '["accuracy", "auc"]', '["Accuracy", {name = "AUC"}]'])
+def test_metrics_are_set_as_text_list_or_tables(value: str) -> None:
+    assert with_changes(small_config(), [parse_assignment(f"metrics={value}")]).metrics == ("accuracy", "auc")
+
+
+def test_a_configuration_with_pieces_is_written_and_read_back() -> None:
+    config = small_config(
+        loss={"name": "Huber", "delta": 2.0},
+        metrics=["mine.py:mine(x=1)", {"name": "F1Score", "average": "micro"}],
+        optimizer={"name": "SGD(nesterov=true)", "schedule": "PiecewiseConstantDecay(boundaries=[9], values=[1, 2])"},
+        callbacks="CSVLogger(filename=x.csv), mine.py:Own",
+        custom_objects=["mine.py:Layer"],
+    )
+    assert config.loss == "huber(delta=2.0)"
+    assert config.metric_names == ("mine", "f1_score")
+    assert config.optimizer.name == "sgd(nesterov=true)"
+    assert config.callbacks == ("csv_logger(filename=x.csv)", "mine.py:Own")
+    assert parse_config(tomllib.loads(to_toml(config))) == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"metrics": "acuracy"}, "metrics.0: unknown name 'acuracy'; did you mean 'accuracy'?"),
+        ({"metrics": "auc(curve=PR"}, "has no closing bracket"),
+        ({"metrics": "auc(PR)"}, "'PR' in 'auc(PR)' is not key=value"),
+        ({"metrics": [{"curve": "PR"}]}, "a table needs a name"),
+        ({"loss": "mine.py"}, "unknown name 'mine.py'"),
+        ({"loss": "mine.py:3"}, "is not package.module:function"),
+        ({"custom_objects": ["Layer"]}, "is not package.module:function"),
+        ({"optimizer": {"name": "adm"}}, "did you mean 'adam'?"),
+        ({"callbacks": "reduce_lr_on_plateau", "optimizer": {"schedule": "cosine"}}, "needs a constant learning rate"),
+    ],
+)
+def test_a_piece_that_is_wrong_is_explained(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        small_config(**changes)
+    assert says in str(refused.value)
+
+
+def test_every_name_is_a_class_of_keras() -> None:
+    import keras
+
+    for names, module in (
+        (LOSSES, keras.losses),
+        (METRICS, keras.metrics),
+        (OPTIMIZERS, keras.optimizers),
+        (SCHEDULES, keras.optimizers.schedules),
+        (CALLBACKS, keras.callbacks),
+    ):
+        assert [name for name in names.values() if name and not hasattr(module, name)] == []

@@ -1,0 +1,148 @@
+"""Data of every structure that `model.fit` takes, as a custom dataset function may return it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from tests.helpers import small_config
+from tpu_console.engine.data.function_record import function_record_of
+from tpu_console.engine.data.sources import user_function
+from tpu_console.engine.data.sources.structures import split_parts, unbatched
+from tpu_console.engine.errors import UserCodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+X = np.arange(28, dtype="float64").reshape(7, 4)
+Y = np.arange(7)
+CITIES = np.array(["rome", "oslo", "bern", "rome", "oslo", "bern", "rome"])
+DICT = {"age": X[:, 0], "city": CITIES}
+SLICES = tf.data.Dataset.from_tensor_slices
+
+
+class Batches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras is untyped
+    """Three batches; the last is smaller."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index * 3 : index * 3 + 3], Y[index * 3 : index * 3 + 3]
+
+
+def batches() -> Iterator[Any]:
+    for index in range(3):
+        yield X[index * 3 : index * 3 + 3], Y[index * 3 : index * 3 + 3]
+
+
+def singles() -> Iterator[Any]:
+    yield from zip(X, Y, strict=True)
+
+
+def shapes_of(dataset: Any) -> Any:
+    return keras.tree.map_structure(lambda spec: (*spec.shape, spec.dtype.name), dataset.element_spec)
+
+
+@pytest.mark.parametrize(
+    ("part", "count", "x", "y"),
+    [
+        ((X, Y), 7, (4, "float32"), ("int64",)),
+        ((pd.DataFrame(X), pd.Series(Y)), 7, (4, "float32"), ("int64",)),
+        ((pd.DataFrame(DICT), pd.Series(Y)), 7, {"age": ("float32",), "city": ("string",)}, ("int64",)),
+        ((DICT, {"price": X, "kind": Y}), 7, {"age": ("float32",), "city": ("string",)},
+         {"price": (4, "float32"), "kind": ("int64",)}),
+        (((X[:, :2], X[:, 2:]), Y), 7, ((2, "float32"), (2, "float32")), ("int64",)),
+        (SLICES((X, Y)), 7, (4, "float64"), ("int64",)),
+        (SLICES((X, Y)).batch(3), 7, (4, "float64"), ("int64",)),
+        (SLICES((DICT, Y)).batch(2), 7, {"age": ("float64",), "city": ("string",)}, ("int64",)),
+        (Batches(), None, (4, "float32"), ("int64",)),
+        (batches, None, (4, "float32"), ("int64",)),
+        (singles, None, (4, "float32"), ("int64",)),
+    ],
+)  # fmt: skip
+def test_every_structure_becomes_single_examples(part: Any, count: int | None, x: Any, y: Any) -> None:
+    found = unbatched(part, "mine")
+    assert found.count == count
+    assert shapes_of(found.dataset) == (x, y)
+    assert sum(1 for _ in found.dataset) == 7
+    assert sum(1 for _ in found.dataset) == 7  # a second epoch
+
+
+@pytest.mark.parametrize("part", [SLICES(X), SLICES(X).batch(2)])
+def test_data_without_labels_and_with_weights(part: Any) -> None:
+    assert shapes_of(unbatched(part, "mine").dataset) == ((4, "float64"),)
+    weighted = unbatched((X, Y, np.ones(7)), "mine").dataset
+    assert shapes_of(weighted)[2] == ("float32",)
+
+
+def test_images_of_any_size_are_single_examples() -> None:
+    spec = (tf.TensorSpec((None, None, 3)), tf.TensorSpec((), tf.int32))
+    part = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)
+    assert shapes_of(unbatched(part, "mine").dataset)[0] == (None, None, 3, "float32")
+
+
+def test_a_generator_is_read_on_and_its_end_is_explained() -> None:
+    dataset = unbatched(batches(), "mine.py:data").dataset
+    first = [int(label) for _, label in dataset.take(3)]
+    assert first == [0, 1, 2]
+    with pytest.raises(tf.errors.UnknownError, match=r"mine\.py:data ended; return its function"):
+        list(dataset)
+
+
+@pytest.mark.parametrize(
+    ("returned", "has_validation"),
+    [
+        (((X, Y), (X, Y)), True),
+        (((X, Y), None), False),
+        ((X, Y), False),
+        ((SLICES((X, Y)), SLICES((X, Y))), True),
+        ((batches, batches), True),
+        ((Batches(), None), False),
+        ((DICT, Y), False),
+        (((X, X), Y), False),
+        (SLICES((X, Y)), False),
+    ],
+)
+def test_two_parts_are_training_and_validation_and_arrays_are_not(returned: Any, has_validation: bool) -> None:
+    assert (split_parts(returned)[1] is not None) == has_validation
+
+
+@pytest.mark.parametrize(
+    ("part", "says"),
+    [
+        ((X, Y[:3]), "arrays of 3 and 7 examples"),
+        ("a.csv", "a str"),
+        (3, "an int"),
+        (lambda: iter(()), "a function"),
+    ],
+)
+def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
+    with pytest.raises(UserCodeError, match=says):
+        unbatched(part, "mine")
+
+
+def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\n"
+        "def data():\n"
+        "    x = {'age': np.ones(5), 'city': np.array(['a'] * 5)}\n"
+        "    return x, {'price': np.ones((5, 2)), 'kind': np.arange(5)}, np.ones(5)\n",
+        encoding="utf-8",
+    )
+    config = small_config(dataset="mine.py:data")
+    examples = user_function.load(config, lambda _: None)
+    assert examples.signature.structure == {"age": (), "city": ()}
+    record = function_record_of(config)
+    assert record is not None
+    assert record.is_nested
+    assert record.structure == (
+        "inputs age (float32), city (string); labels price 2 (float32), kind (int64); sample weight (float32)"
+    )

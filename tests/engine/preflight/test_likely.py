@@ -1,0 +1,99 @@
+"""The likely time beside the bound, from the user's runs, published runs, the host and the input."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import small_config
+from tests.made_verdicts import FITS
+from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.data.input_speed import save_input_speed
+from tpu_console.engine.preflight.bound import HOST_STEP_S
+from tpu_console.engine.preflight.likely import PUBLISHED, likely_of
+from tpu_console.engine.preflight.topologies import GENERATIONS
+from tpu_console.engine.storage.paths import runs_folder
+from tpu_console.tui.text.verdict_text import likely_text
+
+if TYPE_CHECKING:
+    from tpu_console.engine.preflight.result import Verdict
+
+CONFIG = small_config(accelerator="tpu")
+BEST = 2.32e-3
+
+
+def save_run(name: str, tpu: str, reached: object) -> None:
+    folder = runs_folder() / name
+    folder.mkdir(parents=True)
+    (folder / "summary.json").write_text(json.dumps({"best_case": {"tpu": tpu, "step_ms": 1.0, "reached": reached}}))
+
+
+def on(step_s: float) -> Verdict:
+    assert FITS.bound is not None
+    return replace(FITS, bound=replace(FITS.bound, step_s=step_s))
+
+
+def test_without_any_run_only_the_least_time_is_known() -> None:
+    likely = likely_of(CONFIG, FITS)
+    assert likely is not None
+    assert (likely.low_s, likely.high_s, likely.limited_by, likely.source) == (BEST, None, "device", "")
+    text = likely_text(likely, "v5e-8")
+    assert text.startswith("at least 2.32 ms per step, at least 22.3 s for the run")
+    assert "no run of yours and no published figure" in text
+    assert likely_of(CONFIG, replace(FITS, bound=None)) is None
+
+
+def test_the_users_runs_on_the_same_generation_give_a_range() -> None:
+    for name, tpu, reached in (("a", "v5e-8", 0.4), ("b", "v5e-4", 0.5), ("c", "v3-8", 0.9), ("d", "v5e-8", "much")):
+        save_run(name, tpu, reached)
+    (runs_folder() / "e").mkdir()
+    (runs_folder() / "e" / "summary.json").write_text("{")
+    likely = likely_of(CONFIG, FITS)
+    assert likely is not None
+    assert [likely.low_s, likely.high_s] == pytest.approx([BEST / 0.5, BEST / 0.4])
+    assert likely.run_high_s == pytest.approx(22.3 / 0.4)
+    assert likely.source == "your 2 runs on v5e"
+    text = likely_text(likely, "v5e-8")
+    assert text.startswith("4.64 ms to 5.8 ms per step, 44.6 s to 55.7 s for the run, up to 0.1% of Kaggle's week")
+
+
+def test_an_input_that_is_slower_is_named() -> None:
+    save_run("a", "v5e-8", 0.5)
+    save_input_speed(CONFIG, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 10_240.0}])
+    likely = likely_of(CONFIG, FITS)
+    assert likely is not None
+    assert (likely.low_s, likely.high_s, likely.limited_by) == (0.1, 0.1, "input")
+    assert likely_text(likely, "v5e-8").startswith("0.10 s per step")
+    assert "input-bound" in likely_text(likely, "v5e-8")
+
+
+def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
+    likely = likely_of(CONFIG, on(1e-6))
+    assert likely is not None
+    assert (likely.low_s, likely.limited_by) == (HOST_STEP_S, "host")
+
+
+def test_published_runs_stand_for_their_model_and_generation_alone() -> None:
+    v3 = replace(FITS, tpu="v3-8")
+    values = {"dataset": "cifar10", "model": "application", "batch_size": 32, "epochs": 1}
+    resnet = parse_config({**values, "model_options": {"name": "ResNet50", "weights": "none"}})
+    other = parse_config({**values, "model_options": {"name": "MobileNetV2", "weights": "none"}})
+    likely = likely_of(resnet, v3)
+    assert likely is not None
+    shares = [one.best_s / one.step_s for one in PUBLISHED if one.generation == "v3"]
+    assert [likely.low_s, likely.high_s] == pytest.approx([BEST / max(shares), BEST / min(shares)])
+    assert "github.com/google/flax" in likely.source
+    for config, verdict in ((other, v3), (resnet, FITS)):
+        found = likely_of(config, verdict)
+        assert found is not None
+        assert found.high_s is None
+
+
+def test_published_runs_are_slower_than_their_bounds() -> None:
+    for one in PUBLISHED:
+        assert one.generation in GENERATIONS
+        assert one.source.startswith("https://")
+        assert 0.05 < one.best_s / one.step_s < 1

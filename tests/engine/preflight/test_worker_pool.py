@@ -1,0 +1,63 @@
+"""What the pool makes of the verdicts of its workers, without a compiler."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import small_config
+from tests.made_verdicts import FITS, REFUSED, TOO_LARGE
+from tpu_console.engine.findings import Finding, Severity
+from tpu_console.engine.messages import MessageReader
+from tpu_console.engine.preflight.choices import Choice
+from tpu_console.engine.preflight.compile_time import expected_seconds, save_compile_time
+from tpu_console.engine.preflight.topologies import find_topology
+from tpu_console.engine.preflight.worker_pool import _after_trial, _should_try_tensorflow, _Worker
+
+if TYPE_CHECKING:
+    from tpu_console.engine.preflight.result import Verdict
+
+FLOW = replace(
+    REFUSED, findings=(Finding(Severity.ERROR, "It calls TensorFlow.", "flow", "Use keras.ops.", "backend"),)
+)
+
+
+def worker(verdict: Verdict, **changes: object) -> _Worker:
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.wait()
+    assert process.stdout is not None
+    choice = Choice(small_config(accelerator="tpu", **changes), find_topology("v5e-8"))
+    return _Worker(0, choice, process, MessageReader(process.stdout), verdict=verdict)
+
+
+@pytest.mark.parametrize(
+    ("on_tensorflow", "text"),
+    [
+        (FITS, "Or set backend=tensorflow, with which it compiles and fits"),
+        (TOO_LARGE, "needs more memory than a device has"),
+        (REFUSED, "With backend=tensorflow it does not compile either."),
+    ],
+)
+def test_another_backend_is_only_advised_once_it_was_tried(on_tensorflow: Verdict, text: str) -> None:
+    assert _should_try_tensorflow(worker(FLOW))
+    verdict = _after_trial(FLOW, worker(on_tensorflow))
+    assert text in verdict.findings[0].remedy
+    assert verdict.findings[0].remedy.startswith("Use keras.ops.")
+
+
+def test_other_refusals_and_runs_on_tensorflow_are_not_tried_again() -> None:
+    assert not _should_try_tensorflow(worker(REFUSED))
+    assert not _should_try_tensorflow(worker(FITS))
+    assert not _should_try_tensorflow(worker(FLOW, backend="tensorflow"))
+
+
+def test_the_expected_time_comes_from_similar_compiles_on_this_machine() -> None:
+    assert expected_seconds(13_600) == pytest.approx(60)
+    for lines, seconds in ((1_000, 2.0), (1_200, 3.0), (40_000, 400.0)):
+        save_compile_time(lines, seconds)
+    assert expected_seconds(2_000) == pytest.approx(2_000 * (0.002 + 0.0025) / 2)
+    assert expected_seconds(60_000) == pytest.approx(600)

@@ -1,0 +1,101 @@
+"""Resolves the documented install lines beside what images have installed: ``python -m tests.install_lines UV``.
+
+Each file of ``tests/installs/`` lists an image's packages, as far as ours need them. Like pip, uv keeps a version that
+is there when it satisfies every requirement. Fails if an image's package would change. Needs the network.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from packaging.utils import canonicalize_name
+
+from tpu_console.engine.machine.packages import TENSORFLOWS
+
+LISTS = Path(__file__).with_name("installs")
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image's packages, its Python, and the line that installs the console there."""
+
+    name: str
+    python: str
+    install: str  # what follows ``pip install``
+    packages: dict[str, str]
+
+    def requirements(self, wheel: Path) -> list[str]:
+        """Return the line's requirements, with the wheel for ``.``."""
+        parts = shlex.split(self.install)
+        return [f"tpu-console{part[1:]} @ {wheel.as_uri()}" if part.startswith(".") else part for part in parts]
+
+
+def pins(text: str) -> dict[str, str]:
+    """Read ``name==version`` lines."""
+    return {canonicalize_name(name): version for name, version in _PIN.findall(text)}
+
+
+def read_image(path: Path) -> Image:
+    """Read a list."""
+    text = path.read_text(encoding="utf-8")
+    facts = dict(re.findall(r"^# (python|install): (.+)$", text, re.MULTILINE))
+    return Image(path.stem, facts["python"], facts["install"], pins(text))
+
+
+def images() -> list[Image]:
+    """Read all lists."""
+    return [read_image(path) for path in sorted(LISTS.glob("*.txt"))]
+
+
+def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """Name the packages that were there and would have another version."""
+    return [
+        f"{name} {before[name]} → {after[name]}"
+        for name in sorted(before)
+        if after.get(name, before[name]) != before[name]
+    ]
+
+
+def resolve(image: Image, requirements: list[str], uv: str, *, constrained: bool = False) -> dict[str, str]:
+    """Return the versions that an installation would have; raises `CalledProcessError` if there are none."""
+    with TemporaryDirectory() as folder:
+        wanted, found, here = (Path(folder, name) for name in ("wanted.txt", "found.txt", "here.txt"))
+        wanted.write_text("\n".join(requirements), encoding="utf-8")
+        listed = "".join(f"{name}=={version}\n" for name, version in image.packages.items())
+        for path in (found, here):
+            path.write_text(listed, encoding="utf-8")
+        command = [uv, "pip", "compile", "--quiet", "--no-annotate", "--no-header", "--only-binary", ":all:"]
+        command += ["--python-version", image.python, "--python-platform", "x86_64-manylinux_2_35"]
+        command += ["--constraint", str(here)] if constrained else []
+        subprocess.run([*command, str(wanted), "--output-file", str(found)], check=True)
+        return pins(found.read_text(encoding="utf-8"))
+
+
+def main(uv: str) -> int:
+    """Resolve every line; return the exit code."""
+    failed = False
+    with TemporaryDirectory() as folder:
+        build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder]
+        subprocess.run(build, check=True, capture_output=True, cwd=LISTS.parents[1])
+        (wheel,) = Path(folder).iterdir()
+        for image in images():
+            after = resolve(image, image.requirements(wheel), uv)
+            changed = changes(image.packages, after)
+            added = sorted(set(after) - set(image.packages) - {"tpu-console"})
+            print(f"{image.name}: pip install {image.install}")
+            print(f"  {'changes ' + ', '.join(changed) if changed else 'changes nothing'}; adds {', '.join(added)}")
+            failed |= bool(changed)
+            if not any(name in image.packages for name in TENSORFLOWS):
+                resolve(image, ["tensorflow-cpu"], uv, constrained=True)  # the line that a run's plan gives
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,30 @@
+"""The install lines in the documentation, and the lists of packages that `make images` resolves them against."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import ROOT
+from tests.install_lines import Image, changes, images, pins
+
+IMAGES = images()
+
+
+def test_a_package_that_would_change_is_named() -> None:
+    before = pins("# python: 3.13\nrich==13.9.4\nTensorFlow_Hub==0.16.1\n")
+    assert before == {"rich": "13.9.4", "tensorflow-hub": "0.16.1"}
+    assert changes(before, {**before, "textual": "8.2.8"}) == []
+    assert changes(before, {"textual": "8.2.8"}) == []  # ours needs neither
+    assert changes(before, before | {"rich": "15.0.0"}) == ["rich 13.9.4 → 15.0.0"]
+
+
+def test_there_is_a_list_for_every_place() -> None:
+    assert {image.name for image in IMAGES} == {
+        "colab", "colab-tpu", "kaggle", "kaggle-tpu", "tpu-vm-2.19", "tpu-vm-2.20",
+    }  # fmt: skip
+    assert all(image.packages["keras"] and image.python for image in IMAGES)
+
+
+@pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
+def test_the_documentation_gives_the_line_that_was_resolved(image: Image) -> None:
+    assert f"`pip install {image.install}`" in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")

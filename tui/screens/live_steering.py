@@ -1,0 +1,184 @@
+"""What the live screen asks of its run: to stop, pause, save, and train longer or at another learning rate."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from textual import work
+
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.events import Phase, RunSource, Steering
+from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.requests import Action, ask
+
+from ..text.numbers import learning_rate
+from ..text.steering import busy_text, change_text, epochs_problem, rate_problem, schedule_of
+from .live_panes import PanedScreen
+from .steer_dialogs import EPOCH, KILL, STEP, StopDialog, ValueDialog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.runs.state import RunState
+
+    from ..charts.raster import Marker
+    from ..following.watcher import WatchUpdate
+
+_BY = "requested in the console"
+
+
+class SteeredScreen(PanedScreen):
+    """Writes requests to a run, and reports its answers.
+
+    Args:
+        run: The run.
+        latest: The watcher's latest update.
+        marker: What charts are drawn with.
+    """
+
+    def __init__(self, run: RunDirectory, latest: WatchUpdate, marker: Marker) -> None:
+        super().__init__(marker)
+        self.run_directory = run
+        self.latest = latest
+        self._is_stopping = False
+        self._asked: set[str] = set()
+
+    def _draw(self) -> None:
+        """Draw everything; a subclass does."""
+        raise NotImplementedError
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come."""
+        return self.latest.snapshot.is_over and not self.latest.is_reading
+
+    @property
+    def _run_state(self) -> RunState:
+        return self.latest.snapshot.state
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the run waits to be continued."""
+        return self._run_state.phase == Phase.PAUSED
+
+    def report_answers(self) -> None:
+        """Show the run's answers to what was asked here."""
+        for event in self._run_state.steered if self._asked else ():
+            if event.request in self._asked:
+                self._asked.discard(event.request)
+                text = change_text(event)
+                self.notify(
+                    f"{text[0].upper()}{text[1:]}.",
+                    severity="warning" if event.refused else "information",
+                    markup=False,
+                )
+
+    def _source(self) -> str:
+        started = self._run_state.started
+        return started.source if started is not None else RunSource.PROCESS
+
+    def _ask(self, action: Steering | Action, value: str = "") -> None:
+        if self._source() == RunSource.NOTEBOOK:
+            self.notify("This run trains in a notebook, so it can only be stopped after a step.", severity="warning")
+            return
+        try:
+            self._asked.add(ask(self.run_directory, action, _BY, value))
+        except OSError as error:
+            self.notify(f"Cannot write the request: {error.strerror}.", severity="error", markup=False)
+            return
+        if busy := busy_text(self._run_state, time.time()):
+            self.notify(f"The run will carry this out between two executions; {busy}.")
+
+    def action_pause(self) -> None:
+        """Pause training."""
+        self._ask(Steering.PAUSE)
+
+    def action_go_on(self) -> None:
+        """Continue training after a pause."""
+        self._ask(Steering.CONTINUE)
+
+    def action_checkpoint(self) -> None:
+        """Save a checkpoint now."""
+        self._ask(Steering.CHECKPOINT)
+
+    def action_epochs(self) -> None:
+        """Ask for another number of epochs."""
+        state = self._run_state
+        now = f"The run has {state.fit.epochs:,} epochs. " if state.fit is not None else ""
+        explanation = f"{now}Write another number, or +5 for five more. It counts from now on; done epochs stay."
+        self._ask_value("Number of epochs", explanation, "20 or +5", epochs_problem, Steering.EPOCHS)
+
+    def action_rate(self) -> None:
+        """Ask for another learning rate."""
+        if schedule := schedule_of(self._run_state):
+            text = f"The learning rate follows a schedule ({schedule}), and only a constant one can be changed."
+            self.notify(text, severity="warning", markup=False)
+            return
+        epochs = self._run_state.epochs
+        rate = epochs[-1].learning_rate if epochs else None
+        now = f"In epoch {epochs[-1].epoch} it was {learning_rate(rate)}. " if rate is not None else ""
+        explanation = f"{now}A new one counts from the next execution on, usually within a second."
+        self._ask_value("Learning rate", explanation, "0.0005", rate_problem, Steering.LEARNING_RATE)
+
+    def _ask_value(
+        self, title: str, explanation: str, example: str, check: Callable[[str], str], action: Steering
+    ) -> None:
+        def ask_if(value: str | None) -> None:
+            if value and not self.is_over:
+                self._ask(action, value)
+
+        self.app.push_screen(ValueDialog(title, explanation, example, check), ask_if)
+
+    def action_stop(self) -> None:
+        """Ask when to stop, then ask the run to do so."""
+        state, source = self._run_state, self._source()
+        busy = busy_text(state, time.time())
+        kill = {KILL: "Kill now"} if source == RunSource.PROCESS else {}
+        loses = " Killing it loses the work since its last checkpoint." if kill else ""
+        if self.is_stopping and state.stop is not None and state.stop.after != EPOCH:
+            what = f"The run is stopping; {busy or 'its current steps finish and the model is saved'}.{loses}"
+            self.app.push_screen(StopDialog("Kill training?" if kill else "Stopping", what, kill), self.stop_if)
+            return
+        first = f" First, {busy}." if busy else ""
+        explanation = f"The model is saved.{first} To continue later, press u or run: tpu-console resume.{loses}"
+        epoch = {} if source == RunSource.NOTEBOOK else {EPOCH: "After this epoch"}
+        choices = {STEP: "After this step", **epoch, **kill}
+        self.app.push_screen(StopDialog("Stop training?", explanation, choices), self.stop_if)
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the run was asked to stop, here or elsewhere."""
+        return self._is_stopping or self._run_state.stop is not None
+
+    def stop_if(self, choice: str | None) -> None:
+        """Ask the run to stop as chosen.
+
+        While a run is being resumed, its journal says for a moment that it is over; a stop is requested all the same.
+        """
+        if not choice or (choice != STEP and self.is_over):
+            return
+        if choice == EPOCH:
+            self._ask(Action.STOP_AFTER_EPOCH)
+            return
+        if choice == KILL:
+            self._kill(responds=not self.latest.snapshot.is_silent)
+            return
+        try:
+            request_stop(self.run_directory, _BY)
+        except OSError as error:
+            self.notify(f"Cannot write the stop request: {error.strerror}.", severity="error", markup=False)
+            return
+        self._is_stopping = True
+        self._draw()
+
+    @work(thread=True, name="kill")
+    def _kill(self, *, responds: bool) -> None:
+        """End the run's process; it may take seconds to see whether it responds."""
+        from tpu_console.engine.process.ending import end_now
+
+        try:
+            end_now(self.run_directory, _BY, responds=responds)
+        except (ConsoleError, OSError) as error:
+            self.app.call_from_thread(self.notify, f"Cannot kill the run: {error}", severity="error", markup=False)

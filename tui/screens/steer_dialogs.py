@@ -1,0 +1,114 @@
+"""Small screens that ask how to steer a run: when to stop, or for a new value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Button, Input, Static
+
+from .dialogs import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+STEP, EPOCH, KILL = "step", "epoch", "kill"
+_KEYS = {STEP: "y", EPOCH: "e", KILL: "x"}
+
+
+class StopDialog(ModalScreen[str]):
+    """Asks when to stop; returns one of the choices, or an empty text to go on.
+
+    Args:
+        question: One sentence.
+        explanation: What the choices mean.
+        choices: The button's label of each choice: `STEP`, `EPOCH` or `KILL`.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(key, f"choose('{name}')", show=False) for name, key in _KEYS.items()),
+        Binding("n,escape", "choose('')", "No", tooltip="Leave everything as it is."),
+        Binding("left,up", "app.focus_previous", "Choose", show=False),
+        Binding("right,down", "app.focus_next", "Choose", show=False),
+    ]
+    CSS = Question.CSS.replace("Question", "StopDialog") + "StopDialog Horizontal { margin-top: 1; }"
+
+    def __init__(self, question: str, explanation: str, choices: Mapping[str, str]) -> None:
+        super().__init__()
+        self._question, self._explanation, self._choices = question, explanation, choices
+
+    def compose(self) -> ComposeResult:
+        """Lay the choices out, the harmless one first."""
+        buttons = [Button(f"{'Keep training' if STEP in self._choices else 'Wait'} (n)", id="keep", compact=True)]
+        for name, label in self._choices.items():
+            button = Button(f"{label} ({_KEYS[name]})", id=name, compact=True)
+            button.variant = "error" if name == KILL else "warning"
+            buttons.append(button)
+        with Vertical():
+            yield Static(Content(self._question), classes="question")
+            yield Static(Content(self._explanation), classes="explanation")
+            for at in range(0, len(buttons), 2):
+                yield Horizontal(*buttons[at : at + 2])
+
+    def on_mount(self) -> None:
+        """Focus the button on which an accidental enter does no harm."""
+        self.query_one("#keep", Button).focus()
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        """Answer with the button."""
+        self.dismiss(event.button.id if event.button.id in self._choices else "")
+
+    def action_choose(self, name: str) -> None:
+        """Answer with a key."""
+        if not name or name in self._choices:
+            self.dismiss(name)
+
+
+class ValueDialog(ModalScreen[str]):
+    """Asks for a value; returns it, or an empty text if nothing shall change.
+
+    Args:
+        title: What is changed.
+        explanation: The value now, and from when the new one counts.
+        example: A value, shown until one is typed.
+        check: Returns what is wrong with a value, or an empty text.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss('')", "Cancel", tooltip="Leave everything as it is.")
+    ]
+    CSS = (
+        Question.CSS.replace("Question", "ValueDialog")
+        + "ValueDialog .problem { color: $text-error; height: auto; margin-top: 1; }"
+        + "ValueDialog Input { background: $boost; }"
+        + "ValueDialog > Vertical { border-subtitle-color: $text-muted; }"
+    )
+
+    def __init__(self, title: str, explanation: str, example: str, check: Callable[[str], str]) -> None:
+        super().__init__()
+        self._title, self._explanation, self._example, self._check = title, explanation, example, check
+
+    def compose(self) -> ComposeResult:
+        """Lay the question and its field out."""
+        with Vertical() as box:
+            box.border_subtitle = "enter: change · escape: cancel"
+            yield Static(Content(self._title), classes="question")
+            yield Static(Content(self._explanation), classes="explanation")
+            yield Input(placeholder=self._example, compact=True)
+            yield Static(classes="problem")
+
+    @on(Input.Submitted)
+    def _submit(self, message: Input.Submitted) -> None:
+        """Return the value, or say what is wrong with it."""
+        value = message.value.strip()
+        if problem := self._check(value):
+            self.query_one(".problem", Static).update(Content(problem))
+        else:
+            self.dismiss(value)
