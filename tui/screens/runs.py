@@ -98,6 +98,7 @@ class RunsScreen(Screen[None]):
         self._entering = ""
         self._listed_ns = 0
         self._could_resume = False
+        self._is_looking = False
 
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the lines on the chosen run."""
@@ -116,7 +117,8 @@ class RunsScreen(Screen[None]):
             return
         if self._listed_ns and _changed_ns() != self._listed_ns:
             self.action_refresh_runs()
-        elif self._live:
+        elif self._live and not self._is_looking:
+            self._is_looking = True
             self._look_again()
 
     def on_screen_resume(self) -> None:
@@ -154,9 +156,15 @@ class RunsScreen(Screen[None]):
         self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
         reader.save()
 
-    @work(thread=True, exclusive=True, group="live runs", name="look at live runs")
+    @work(thread=True, group="live runs", name="look at live runs")
     def _look_again(self) -> None:
-        """Read what is new of the runs that may change."""
+        """Read what is new of the runs that may change; a long journal takes longer than a turn."""
+        try:
+            self._read_live()
+        finally:
+            self._is_looking = False
+
+    def _read_live(self) -> None:
         from ..following.overview import overview_of
 
         for run_id, (watch, follower) in list(self._live.items()):
