@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +12,8 @@ from tpu_console.engine.sanitize import printable
 
 from ..following.run_list import Sort, in_order, with_tags
 from ..terminal.output import complain, complain_about, say, width_of_output
-from ..text.tables import Column
+from ..text.numbers import NONE, count, duration, metric, size
+from ..text.tables import Column, table
 from .options import examples, json_option, preset_file_option
 
 _BAD_USAGE = 2
@@ -39,11 +41,17 @@ if TYPE_CHECKING:
 @json_option("Print a JSON array.")
 def runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
     """List your runs, the newest first."""
+    from tpu_console.engine.runs.garbage import no_collecting
+
+    with no_collecting():
+        return _list(Sort(sort), tags, archived=archived, deleted=deleted, as_json=as_json)
+
+
+def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, as_json: bool) -> int:
     from tpu_console.engine.runs.run_directory import list_runs
     from tpu_console.engine.storage.paths import runs_folder, user_path
 
     from ..following.overview import read_overviews
-    from ..text.tables import table
 
     if deleted:
         from tpu_console.engine.process.trash import deleted_runs, trash_of
@@ -53,7 +61,7 @@ def runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_jso
         found, place = list_runs(), f"No runs in {user_path(runs_folder())} yet."
         place += " To start one: tpu-console run digits-cnn"
     known = read_overviews(found, is_kept=not deleted)
-    overviews = in_order(with_tags(known, tags, archived=archived or deleted), Sort(sort))
+    overviews = in_order(with_tags(known, tags, archived=archived or deleted), sort)
     if as_json:
         say([json.dumps([overview.as_dict() for overview in overviews], indent=2, ensure_ascii=False)])
         return 0
@@ -91,9 +99,7 @@ _RUN_COLUMNS = (
 
 
 def _run_row(overview: Overview, *, is_short: bool) -> list[str]:
-    from ..text.numbers import NONE, count, duration, metric, size
-
-    best, started, facts = overview.best, overview.started, overview.facts
+    best, facts = overview.best, overview.facts
     replicas = f" ×{facts.replicas}" if facts.replicas and facts.replicas > 1 else ""
     return [
         overview.name if is_short else overview.run.run_id,
@@ -112,7 +118,8 @@ def _run_row(overview: Overview, *, is_short: bool) -> list[str]:
         size(facts.size_bytes) if facts.size_bytes is not None else NONE,
         " ".join(overview.annotations.tags),
         "" if is_short else overview.annotations.title,
-        f"{started:%Y-%m-%d %H:%M}" if started is not None else NONE,
+        # A third of the time that `datetime` takes, for ten thousand runs.
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.started_at)) if facts.has_started else NONE,
     ]
 
 
@@ -137,8 +144,6 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     """
     from tpu_console.engine.storage.paths import user_path, user_presets_folder
     from tpu_console.presets.catalog import all_presets
-
-    from ..text.tables import Column, table
 
     found, broken = all_presets(preset_files)
     if as_json:

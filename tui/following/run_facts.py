@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LATEST = 2e11
 """The largest Unix time that is accepted, in the year 8307: a later one is damage, and no clock could show it."""
@@ -71,29 +75,35 @@ def facts_from(value: object) -> Facts | None:
     """
     if not isinstance(value, dict) or value.keys() != _KINDS.keys():
         return None
-    if not all(_fit(kind, [value[name] for name in names]) for kind, names in _NAMES.items()):
+    values = _ALL(value)
+    types = tuple(map(type, values))
+    if types not in _SEEN:
+        if not all(found in _TYPES[kind] for found, kind in zip(types, _KINDS.values(), strict=True)):
+            return None
+        _SEEN.add(types)
+    moments, counts, measures = _MOMENTS(value), filter(None, _COUNTS(value)), filter(None, _MEASURES(value))
+    in_range = min(moments) >= 0 and max(moments) <= LATEST and min(counts, default=0) >= 0
+    if not (in_range and all(map(math.isfinite, measures)) and "".join(_TEXTS(value)).isprintable()):
         return None
-    return Facts(**value)
+    return Facts(*values)
 
 
 _KINDS = {field.name: str(field.type) for field in fields(Facts)}
-_NAMES = {kind: [name for name, other in _KINDS.items() if other == kind] for kind in _KINDS.values()}
-_TYPES: dict[str, set[type]] = {"str": {str}, "bool": {bool}, "int": {int}, "float": {int, float}}
+_TYPES: dict[str, set[type]] = {
+    "str": {str},
+    "bool": {bool},
+    "int": {int},
+    "int | None": {int, type(None)},
+    "float": {int, float},
+    "float | None": {float, type(None)},
+}
 
 
-def _fit(kind: str, values: list[Any]) -> bool:
-    """Return whether values fit fields of one type; all in one go, because a list asks for 10,000 runs."""
-    kind, _, is_optional = kind.partition(" | ")
-    known = [value for value in values if value is not None] if is_optional else values
-    if any(found not in _TYPES[kind] for found in set(map(type, known))):
-        return False
-    match kind:
-        case "str":
-            return "".join(known).isprintable()
-        case "int":
-            return bool(min(known, default=0) >= 0)
-        case "float" if is_optional:
-            return all(map(math.isfinite, known))
-        case "float":
-            return bool(min(known) >= 0 and max(known) <= LATEST)
-    return True
+def _values_of(*kinds: str) -> Callable[[Any], tuple[Any, ...]]:
+    return itemgetter(*(name for name, kind in _KINDS.items() if kind in kinds))
+
+
+# A list asks for ten thousand runs: all values of a kind are looked at in one go, and types that fitted once fit again.
+_ALL, _TEXTS, _MOMENTS = _values_of(*_TYPES), _values_of("str"), _values_of("float")
+_COUNTS, _MEASURES = _values_of("int", "int | None"), _values_of("float | None")
+_SEEN: set[tuple[type, ...]] = set()
