@@ -90,6 +90,13 @@ def _headline(overview: Details) -> list[str]:
     state, seconds = overview.state, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
     pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    written = overview.annotations
+    archived = " (archived)" if written.archived else ""
+    pairs += [
+        (name, text)
+        for name, text in (("title", written.title), ("tags", " ".join(written.tags)), ("note", written.note))
+        if text
+    ]
     if overview.status.is_live and (waiting := overview.life.waiting) is not None:
         pairs.append(("disk", waiting_text(waiting)))
     if overview.started is not None and seconds is not None:
@@ -104,7 +111,7 @@ def _headline(overview: Details) -> list[str]:
         pairs.append(("best", best))
     if efficiency := efficiency_line(state):
         pairs.append(("efficiency", efficiency))
-    return [overview.run.run_id, *fields(pairs)]
+    return [f"{overview.run.run_id}{archived}", *fields(pairs)]
 
 
 def _hyperparameters(overview: Details) -> list[str]:
