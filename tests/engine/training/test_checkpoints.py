@@ -219,11 +219,14 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
         tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
     )
     model.stop_evaluating = False
-    clock.now += 60.0  # the first batch is compiled
+    checkpoints.on_test_begin()
+    checkpoints.on_test_batch_end(1)  # of the epoch before
+    clock.now += 60.0  # the first batches are compiled
     checkpoints._recorder.request_stop("asked by a test")
-    for batch in range(10):
+    checkpoints.on_test_begin()
+    for batch in range(1, 10, 2):  # two steps per execution
         checkpoints.on_test_batch_end(batch)
-        clock.now += seconds
+        clock.now += 2 * seconds
     logs = {"loss": 1.0, "val_loss": 1.0}
     checkpoints.on_epoch_end(0, logs)
     assert (model.stop_evaluating, "val_loss" not in logs) == (is_cut, is_cut)
