@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test check images chaos bench docs docs-preflight preflight-breadth screenshot clean
+.PHONY: help demo test check images lowest package chaos bench docs docs-preflight preflight-breadth screenshot clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,8 @@ help:
 	@echo "make test        run all tests"
 	@echo "make check       formatter, linter, strict types and import contracts"
 	@echo "make images      resolve the documented install lines beside what Colab, Kaggle and TPU VMs have installed"
+	@echo "make lowest      install the oldest packages that are allowed; set up, train, watch and attach with them"
+	@echo "make package     build the wheel and the source distribution into dist/, and check their metadata and contents"
 	@echo "make chaos       kill and resume training 200 times; takes most of an hour"
 	@echo "make bench       measure throughput and latency, and write docs/benchmarks.md"
 	@echo "make docs        write docs/configuration.md, events.md and presets.md from the code"
@@ -50,6 +52,17 @@ $(UV):
 images: $(READY) $(UV)
 	@$(BIN)/python -m tests.install_lines $(UV)
 
+lowest: $(READY) $(UV)
+	@$(UV) venv --quiet --clear --python $(PYTHON) $(VENV)-lowest
+	@$(UV) pip install --quiet --python $(VENV)-lowest --resolution lowest-direct '.[tensorflow,hub]'
+	@$(BIN)/python -m tests.lowest $(VENV)-lowest/bin/tpu-console
+
+package: $(READY) $(UV)
+	@rm -rf dist
+	@$(BIN)/python -m hatchling build
+	@$(UV) tool run twine check --strict dist/*
+	@$(UV) tool run check-wheel-contents dist/*.whl
+
 chaos: $(READY)
 	@$(BIN)/python -m tests.chaos 200
 
@@ -69,4 +82,4 @@ screenshot: $(READY)
 	@$(BIN)/python docs/screenshot.py $(TO) $(RUNS)
 
 clean:
-	rm -rf $(VENV) $(VENV)-uv dist
+	rm -rf $(VENV) $(VENV)-uv $(VENV)-lowest dist

@@ -143,6 +143,7 @@ def gallery(own: Sequence[RunDirectory]) -> Iterator[Picture]:
     yield Picture("nan", changed(digits, with_nan))
     yield Picture("six-metrics", changed(digits, with_six_metrics))
     yield Picture("waiting", before_training(digits))
+    yield Picture("fashion-mnist", train("fashion-mnist-cnn"))
     for run in own:
         yield Picture(run.run_id, run)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.helpers import ROOT
@@ -28,3 +30,12 @@ def test_there_is_a_list_for_every_place() -> None:
 @pytest.mark.parametrize("image", IMAGES, ids=lambda image: image.name)
 def test_the_documentation_gives_the_line_that_was_resolved(image: Image) -> None:
     assert f"`pip install {image.install}`" in (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
+
+
+def test_nothing_says_to_install_from_an_index_while_the_package_is_on_none() -> None:
+    files = [path for folder in ("docs", "engine", "presets", "tui") for path in (ROOT / folder).rglob("*.*")]
+    texts = {
+        path: path.read_text(encoding="utf-8") for path in [*files, *ROOT.glob("*.md")] if path.suffix in {".md", ".py"}
+    }
+    wrong = re.compile(r"pip install[^\n`]*\btpu-console\b|tpu-console\[")
+    assert {path.name: found[0] for path, text in texts.items() if (found := wrong.search(text))} == {}

@@ -8,6 +8,7 @@ trains calls `prepare` before it imports Keras, which reads its backend at impor
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from dataclasses import dataclass, replace
@@ -16,10 +17,11 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from ..config.accelerator import AcceleratorKind
+from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.install import HUB, JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import TENSORFLOWS
+from ..storage.paths import keras_home, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 TENSORFLOW, JAX = "tensorflow", "jax"
 
 _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
+_ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _THREADS_PER_REPLICA = 8
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
 
@@ -44,6 +47,7 @@ class BackendChoice:
     missing: str = ""  # why it cannot be used here; empty if nothing is known against it
     remedy: str = ""  # what to do about it
     install: tuple[str, ...] = ()  # packages that its backend lacks
+    notes: tuple[str, ...] = ()  # variables and files that ask for something else, and why they are not followed
 
 
 @cache
@@ -63,7 +67,7 @@ def choose_backend(
     environ: Mapping[str, str] = os.environ,
 ) -> BackendChoice:
     """Choose the backend of a run, and say what it needs that is not installed."""
-    choice = _choose(config, hardware, has, environ)
+    choice = _follow_keras(config, hardware, has, environ)
     missing, packages = [choice.missing] if choice.missing else [], [*choice.install]
     if not any(has(name) for name in TENSORFLOWS):
         missing.append("TensorFlow is not installed; it reads the data of every run, also with JAX.")
@@ -76,6 +80,63 @@ def choose_backend(
         return choice
     remedy = f"To install it here: {install_line(*packages, environ=environ)}"
     return replace(choice, missing=" ".join(missing), remedy=remedy)
+
+
+def _follow_keras(
+    config: RunConfig, hardware: Hardware, has: Callable[[str], bool], environ: Mapping[str, str]
+) -> BackendChoice:
+    """Choose the backend; under ``auto`` the one that Keras is set to, unless the run cannot use it."""
+    choice = _choose(config, hardware, has, environ)
+    if config.requested.kind in _ON_CPU and (platforms := environ.get("JAX_PLATFORMS", "cpu")) != "cpu":
+        choice = replace(
+            choice, notes=(f"JAX_PLATFORMS={platforms} is not followed: accelerator={config.accelerator}.",)
+        )
+    wished, said = _keras_setting(environ)
+    if wished in {"", choice.backend}:
+        return choice
+    is_default = wished == TENSORFLOW and not environ.get("KERAS_BACKEND")  # Keras writes the file itself
+    if is_default and (config.backend != "auto" or choice.backend == TENSORFLOW or not _is_tpu(choice)):
+        return choice
+    if is_default:
+        why_not = f"it is Keras's default, and {choice.why.removeprefix('auto: ')}"
+    else:
+        why_not = _why_not_followed(wished, config, hardware, choice, has)
+    if why_not:
+        return replace(choice, notes=(*choice.notes, f"{said} is not followed: {why_not}."))
+    changed = _choose(config.model_copy(update={"backend": wished}), hardware, has, environ)
+    return replace(changed, why=said, notes=choice.notes)
+
+
+def _why_not_followed(
+    wished: str, config: RunConfig, hardware: Hardware, choice: BackendChoice, has: Callable[[str], bool]
+) -> str:
+    """Say why a run cannot use the backend that Keras is set to, in a few words; empty if it can."""
+    if wished not in {TENSORFLOW, JAX}:
+        return "runs train on TensorFlow or JAX"
+    if config.backend != "auto":
+        return f"the run asks for {config.backend}"
+    if config.hosts.is_several:
+        return _SEVERAL_HOSTS
+    if wished == JAX:
+        remote = _is_tpu(choice) and not hardware.tpu
+        return config.needs_tensorflow or ("only TensorFlow can use a TPU on another machine" if remote else "")
+    return "TensorFlow is built without TPU operations here" if _is_tpu(choice) and not has("tensorflow-tpu") else ""
+
+
+def _is_tpu(choice: BackendChoice) -> bool:
+    return parse_accelerator(choice.accelerator).is_tpu
+
+
+def _keras_setting(environ: Mapping[str, str]) -> tuple[str, str]:
+    """Return the backend that Keras would take, and where that is set; empty if nowhere."""
+    if name := environ.get("KERAS_BACKEND"):
+        return name, f"KERAS_BACKEND={name}"
+    file = keras_home(environ) / "keras.json"
+    try:
+        name = str(json.loads(file.read_text(encoding="utf-8"))["backend"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "", ""
+    return name, f"backend={name} in {user_path(file)}"
 
 
 def check_tensorflow() -> None:
@@ -93,7 +154,8 @@ def _choose(
     config: RunConfig, hardware: Hardware, has: Callable[[str], bool], environ: Mapping[str, str]
 ) -> BackendChoice:
     remote = next((environ[name] for name in _ADDRESSES if environ.get(name, "local") not in {"", "local"}), "")
-    by_jax, by_tensorflow = has("jax") and has("libtpu"), has("tensorflow-tpu")
+    may_use_tpu = "tpu" in environ.get("JAX_PLATFORMS", "").split(",") or not environ.get("JAX_PLATFORMS")
+    by_jax, by_tensorflow = has("jax") and has("libtpu") and may_use_tpu, has("tensorflow-tpu")
     backend = config.backend
     if config.requested.kind is AcceleratorKind.AUTO:
         if not (hardware.tpu or remote):
@@ -103,7 +165,11 @@ def _choose(
             return _off_tpu(config, has)
     elif not config.requested.is_tpu:
         return _off_tpu(config, has)
-    return _to_tpu(config, hardware, remote, by_jax=by_jax, by_tensorflow=by_tensorflow)
+    choice = _to_tpu(config, hardware, remote, by_jax=by_jax, by_tensorflow=by_tensorflow)
+    if choice.backend == JAX and not may_use_tpu:
+        missing = f"JAX_PLATFORMS={environ['JAX_PLATFORMS']} keeps JAX from using the TPU."
+        return replace(choice, missing=missing, remedy="Unset it, or add tpu to it.", install=())
+    return choice
 
 
 def _off_tpu(config: RunConfig, has: Callable[[str], bool]) -> BackendChoice:
@@ -176,6 +242,6 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         flags += " --xla_cpu_multi_thread_eigen=false"
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
         os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
-    if config.requested.kind in {AcceleratorKind.CPU, AcceleratorKind.SIMULATED}:
+    if config.requested.kind in _ON_CPU:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
         os.environ["JAX_PLATFORMS"] = "cpu"

@@ -63,7 +63,7 @@ def _why_no_gpu(hardware: Hardware) -> str:
             f"{hardware.gpus[0]} is in this machine, but TensorFlow {tf.__version__} does not see it: its CUDA "
             f"libraries are missing or do not match (`{install_line('tensorflow[and-cuda]')}`)."
         )
-    return "No NVIDIA GPU was found."
+    return next((text for text in hardware.hidden if "GPU" in text), "No NVIDIA GPU was found.")
 
 
 def _cpu(asked: str) -> Accelerator:

@@ -78,12 +78,14 @@ class TextPairsOptions(Section):
 
     Args:
         path: The file.
+        target_path: A file with the target sentence of each line, if `path` has the source sentences only.
         vocabulary: Words kept per language; all others become one unknown word.
         length: Words per sentence; longer ones are cut, shorter ones padded.
         limit: Read only the first so many lines; 0 means all.
     """
 
     path: Path
+    target_path: str = ""
     vocabulary: VocabularySize = 15_000
     length: WordCount = 20
     limit: NaturalNumber = 0

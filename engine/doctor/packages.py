@@ -35,6 +35,9 @@ def check_tensorflow(facts: Environment) -> CheckResult | None:
     evidence = tuple(f"{package.name} {package.version}" for package in found)
     if len(found) == 1:
         return CheckResult("tensorflow", title, Severity.OK, f"{evidence[0]}.", _METADATA)
+    if packages.has_one_tensorflow:
+        text = f"{' and '.join(evidence)} share a folder, and have the same version."
+        return CheckResult("tensorflow", title, Severity.OK, text, evidence)
     tpu = facts.tpu is not None and (facts.tpu.is_here or bool(facts.tpu.address))
     keep = next((p for p in found if (p.name == "tensorflow-tpu") == tpu), found[0])
     gone = " ".join(package.name for package in found if package is not keep)
@@ -57,7 +60,7 @@ def check_keras(facts: Environment) -> CheckResult | None:
         return CheckResult("keras", title, Severity.ERROR, text, _METADATA, "pip install 'keras>=3.7'")
     if keras.startswith(("1.", "2.")):
         text = f"Keras {keras} is too old; Keras 3 is needed."
-        return CheckResult("keras", title, Severity.ERROR, text, (f"keras {keras}",), "pip install --upgrade keras")
+        return CheckResult("keras", title, Severity.ERROR, text, (f"keras {keras}",), "pip install 'keras>=3.7'")
     misfits = [m for package in packages.tensorflows for m in packages.misfits(package.name, "keras")]
     if misfits:
         return _misfit("keras", title, misfits, Severity.ERROR)
@@ -75,6 +78,12 @@ def check_libtpu(facts: Environment) -> CheckResult | None:
     for_jax = packages.misfits("jax", "libtpu", extra="tpu")
     if for_tensorflow:
         return _misfit("libtpu", title, for_tensorflow, Severity.ERROR)
+    if for_jax and facts.place.is_notebook:
+        text = (
+            f"{facts.place.kind.value} ships libtpu {libtpu}; {for_jax[0].owner} was released for "
+            f"{for_jax[0].requirement}. Leave it: the other packages of this image may need it."
+        )
+        return CheckResult("libtpu", title, Severity.INFO, text, (f"libtpu {libtpu}", for_jax[0].requirement))
     if for_jax:
         needed = facts.tpu is not None and facts.tpu.is_here and not packages.version("tensorflow-tpu")
         return _misfit("libtpu", title, for_jax, Severity.ERROR if needed else Severity.WARNING)
@@ -110,8 +119,11 @@ def check_hub(facts: Environment) -> CheckResult | None:
     evidence = (f"tensorflow-hub {hub}", f"setuptools {setuptools}" if setuptools else "setuptools is not installed")
     if _version(hub) > _HUB_NEEDS_PKG_RESOURCES or (setuptools and _version(setuptools) < _SETUPTOOLS_WITHOUT):
         return CheckResult("hub-setuptools", title, Severity.OK, "pkg_resources is available or not needed.", evidence)
-    text = f"tensorflow-hub {hub} imports pkg_resources, which setuptools 82 removed."
-    return CheckResult("hub-setuptools", title, Severity.ERROR, text, evidence, "pip install 'setuptools<82'")
+    text = (
+        f"tensorflow-hub {hub} imports pkg_resources, which setuptools 82 removed: "
+        "SavedModels of TensorFlow Hub cannot be loaded."
+    )
+    return CheckResult("hub-setuptools", title, Severity.WARNING, text, evidence, "pip install 'setuptools<82'")
 
 
 def _version(text: str) -> Version:

@@ -40,7 +40,7 @@ def check_tensorflow_backend(facts: Environment) -> CheckResult | None:
     if packages is None:
         return not_checked("tpu-tensorflow", title, facts, "packages")
     evidence = tuple(f"{package.name} {package.version}" for package in packages.tensorflows)
-    if len(evidence) > 1:
+    if evidence and not packages.has_one_tensorflow:
         text = "Several TensorFlow packages share one folder, so it is unclear which is imported (see Packages)."
         return CheckResult("tpu-tensorflow", title, Severity.UNKNOWN, text, evidence)
     if packages.version("tensorflow-tpu"):

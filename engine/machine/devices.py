@@ -47,7 +47,8 @@ class Hardware:
     tpu: str = ""  # the device file or PCI device of the TPU; empty for none
     tpu_kind: str = ""  # generation of the TPU, such as ``v5e``; empty if unknown
     tpu_chips: int = 0
-    tpu_hosts: int = 1  # hosts of its slice according to variables; a run also asks the metadata server
+    tpu_hosts: int = 1  # hosts of its slices according to variables; a run also asks the metadata server
+    hidden: tuple[str, ...] = ()  # variables that hide some of the devices, and how many they leave
 
 
 def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.environ) -> Hardware:
@@ -59,7 +60,37 @@ def detect_hardware(root: Path = Path("/"), environ: Mapping[str, str] = os.envi
     chips = len({address.partition(".")[0] for address in on_pci}) or len(accel)
     tpu = f"/{accel[0]}" if accel else f"PCI device {min(on_pci)}" if on_pci else ""
     hosts = count_hosts(next((environ[name] for name in SLICE_HOSTS if environ.get(name)), "")) if chips else 1
-    return Hardware(gpus=_gpus(root), tpu=tpu, tpu_kind="/".join(kinds), tpu_chips=chips, tpu_hosts=hosts)
+    hosts *= count_slices(environ) if chips else 1
+    gpus, hidden = _gpus(root), []
+    if gpus and (listed := environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+        seen = visible_gpus(gpus, listed)
+        hidden += [f"CUDA_VISIBLE_DEVICES={listed} leaves {len(seen)} of {len(gpus)} GPUs."] * (len(seen) < len(gpus))
+        gpus = seen
+    for name in ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES"):
+        if (named := [part for part in environ.get(name, "").split(",") if part.strip()]) and len(named) < chips:
+            hidden.append(f"{name}={environ[name]} leaves {len(named)} of {chips} chips.")
+            chips = len(named)
+    kind = "/".join(kinds)
+    return Hardware(gpus=gpus, tpu=tpu, tpu_kind=kind, tpu_chips=chips, tpu_hosts=hosts, hidden=tuple(hidden))
+
+
+def count_slices(environ: Mapping[str, str]) -> int:
+    """Return the number of TPU slices that train together."""
+    listed = environ.get("MEGASCALE_NUM_SLICES", "")
+    return max(1, int(listed)) if listed.isdecimal() else 1
+
+
+def visible_gpus(gpus: tuple[str, ...], listed: str) -> tuple[str, ...]:
+    """Return the GPUs that ``CUDA_VISIBLE_DEVICES`` leaves: CUDA ignores everything from the first unknown one on."""
+    seen = []
+    for part in (part.strip() for part in listed.split(",")):
+        if part.isdecimal() and int(part) < len(gpus):
+            seen.append(gpus[int(part)])
+        elif part.startswith(("GPU-", "MIG-")):  # a UUID; which one it is matters to no plan
+            seen.append(gpus[0])
+        else:
+            break
+    return tuple(seen)
 
 
 def count_hosts(listed: str) -> int:

@@ -52,7 +52,7 @@ class Gpus:
 
 def find_gpus(sources: Sources) -> Gpus | None:
     """Find the NVIDIA GPUs; None if there are none."""
-    names = detect_hardware(sources.root).gpus
+    names = detect_hardware(sources.root, {}).gpus  # also those that a variable hides
     if not names:
         return None
     kernel = re.search(r"Kernel Module.*?(\d+\.\d+(?:\.\d+)?)", sources.text("proc/driver/nvidia/version"))

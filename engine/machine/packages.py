@@ -51,6 +51,16 @@ class Packages:
         """The installed TensorFlow packages."""
         return tuple(self.found[name] for name in TENSORFLOWS if name in self.found)
 
+    @property
+    def has_one_tensorflow(self) -> bool:
+        """Whether one TensorFlow is installed, or several builds of one version, whose files fit together.
+
+        Kaggle's TPU image has ``tensorflow`` beside ``tensorflow-cpu``; only ``tensorflow-tpu`` has TPU operations.
+        """
+        found = self.tensorflows
+        is_mixed = len(found) > 1 and any(package.name.endswith("-tpu") for package in found)
+        return bool(found) and len({package.version for package in found}) == 1 and not is_mixed
+
     def misfits(self, owner: str, target: str, extra: str = "") -> tuple[Misfit, ...]:
         """Return the requirements of one package on another, or of its extra such as ``tpu``, that are not met."""
         have = self.version(target)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,159}", re.ASCII)
 _LARGEST_TEXT = 64 << 20  # of a file that is not weights or the journal
+_LONGEST_FETCH_S = 86_400.0
 _PART = 1 << 22
 _BEGINNING = 64 << 20  # of a checkpoint, with its whole header
 
@@ -53,6 +56,9 @@ def fetch_run(where: str, runs: Path, on_file: Callable[[str], object] = lambda 
             _check_has_all(run, place)
             return run
         make_private_folder(runs)
+        for old in runs.glob(".fetch-*"):  # of a process that was killed
+            if time.time() - old.stat().st_mtime > _LONGEST_FETCH_S:
+                shutil.rmtree(old, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=".fetch-", dir=runs, ignore_cleanup_errors=True) as folder:
             draft = RunDirectory(Path(folder) / name)
             for new in (draft.path, draft.control, draft.checkpoints):

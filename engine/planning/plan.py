@@ -5,10 +5,11 @@ It is fast enough to run at every key press.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..accelerators.backend import TENSORFLOW, choose_backend
+from ..accelerators.backend import JAX, TENSORFLOW, choose_backend
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..config.batch import global_batch, steps_per_epoch
 from ..config.budget import budget_seconds
@@ -76,6 +77,9 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     batch = global_batch(config.batch_size, replicas)
     examples = train_examples_of(config)
     steps = steps_per_epoch(config, examples, replicas)
+    advice += [Finding(Severity.INFO, text, key="backend") for text in backend_choice.notes]
+    if config.requested.kind not in (AcceleratorKind.CPU, AcceleratorKind.SIMULATED):
+        advice += [Finding(Severity.INFO, text, key="accelerator") for text in hardware.hidden]
     remainder = 0
     if examples is not None:
         findings = list(batch_findings(config, examples, replicas))
@@ -135,6 +139,10 @@ def _accelerator(
             Finding(Severity.ERROR, f"{backend_choice.missing} {backend_choice.remedy}".strip(), key="backend")
         )
     requested = config.requested
+    platforms = os.environ.get("JAX_PLATFORMS", "")
+    if gpus and backend_choice.backend == JAX and platforms and not {"cuda", "gpu", "rocm"} & {*platforms.split(",")}:
+        refusals.append(Finding(Severity.INFO, f"JAX_PLATFORMS={platforms} keeps JAX from the GPU.", key="accelerator"))
+        gpus = ()
     if count := requested.simulated:
         among = f" on {hosts} hosts" if hosts > 1 else ""
         refusals += _crowding_advice(max(1, count // hosts))
@@ -150,6 +158,8 @@ def _accelerator(
                 f"The TPU ({hardware.tpu}) is not used: neither JAX's TPU packages nor tensorflow-tpu are installed. "
                 f"To use it: {install_line(JAX_ON_TPU)}"
             )
+            if platforms:
+                text = f"The TPU ({hardware.tpu}) is not used: JAX_PLATFORMS={platforms}."
             refusals.append(Finding(Severity.WARNING, text, key="accelerator"))
         name = "CPU" if requested.kind is AcceleratorKind.CPU else "CPU (auto: no GPU found)"
         return (f"{hosts} × {name}" if hosts > 1 else name), hosts, refusals

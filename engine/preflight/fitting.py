@@ -46,6 +46,17 @@ def what_fills(model: Any, replica_batch: int, memory: Memory) -> tuple[Filling,
     return tuple(one for one in largest if one.size >= _LEAST_SHARE * memory.peak)
 
 
+def why_no_batch_fits(memory: Memory) -> str:
+    """Say that no batch is small enough; empty if one may be."""
+    held = memory.parameters + memory.optimizer
+    if held < memory.limit:
+        return ""
+    return (
+        f"The weights and the optimizer's slots alone need {held / 2**30:.1f} GiB. Every device holds all of them, so "
+        "neither a smaller batch nor more chips of this kind help."
+    )
+
+
 def changes(config: RunConfig, memory: Memory, topology: Topology) -> Iterator[tuple[str, RunConfig, Topology]]:
     """Yield changes with which a step that does not fit may fit, the cheapest first: what to set, and the choice."""
     fixed = memory.parameters + memory.optimizer

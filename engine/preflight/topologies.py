@@ -236,7 +236,9 @@ USUAL = ("v2-8", "v3-8", "v4-8", "v5e-1", "v5e-4", "v5e-8", "v5p-8", "v6e-1", "v
 _ALIASES = {
     "v5litepod": "v5e",
     "v5-lite": "v5e",
+    "v5-litepod": "v5e",
     "v6-lite": "v6e",
+    "tpu-7x": "tpu7x",
     "v5lite": "v5e",
     "v6lite": "v6e",
     "v6litepod": "v6e",

@@ -20,6 +20,7 @@ _CHAIN = re.compile(r'channel_id=(\d+).*chain_id="(\d+)"')
 _SLICES = re.compile(r"slice_sizes=\{([\d,]*)\}")
 LANES = 128  # numbers side by side in a tile
 _CONTROL = {"while", "conditional", "call"}  # what they move is in the computations that they call
+_NAMES_MEMORY = re.compile(r'custom_call_target="(?:AllocateBuffer|ConcatBitcast)"')  # moves nothing
 _SLICING = {"dynamic-slice", "slice"}
 
 # Collective operations, and how often a ring of n devices sends all of their bytes, in (n-1)/n.
@@ -84,7 +85,7 @@ def moves(hlo_text: str) -> Iterator[Move]:
         times, known = found.times.get(name, 1), dict[str, float]()
         for one in computations.get(name, ()):
             known[one.name] = sum(array.size for array in arrays_in(one.result) if array.is_in_hbm)
-            if one.operation in STILL | _CONTROL or one.operation.endswith("-done"):
+            if one.operation in STILL | _CONTROL or one.operation.endswith("-done") or _NAMES_MEMORY.search(one.rest):
                 continue
             inside = [part for called in called_computations(one) for part in computations.get(called, ())]
             inside = inside if one.operation == "fusion" else [one]

@@ -19,7 +19,7 @@ from .compile import Compiler, DoesNotFitError, NotPossibleError, Program, bytes
 from .compile_memory import shortage
 from .compile_time import expected_seconds, save_compile_time
 from .explain import changing_shapes, explain_refusal
-from .fitting import changes, what_fills
+from .fitting import changes, what_fills, why_no_batch_fits
 from .hlo import program_findings
 from .inputs import UnknownShapesError, batch_of
 from .layers import all_layers
@@ -65,11 +65,17 @@ class _RefusedError(Exception):
 
 
 def reach_verdict(
-    choice: Choice, report: Callable[[str], None], *, search: bool = False, advise: bool = True
+    choice: Choice,
+    report: Callable[[str], None],
+    keep: Callable[[Verdict], None] = lambda _: None,
+    *,
+    search: bool = False,
+    advise: bool = True,
 ) -> Verdict:
     """Compile the steps of a choice and return the verdict; `report` is called with each phase as it begins.
 
-    With `advise`, changes that may make a step fit are compiled too.
+    With `search` the largest batch is searched, and with `advise` changes that may make a step fit are compiled too.
+    Before that, `keep` gets the verdict as it is by then.
 
     Raises:
         ConsoleError: The compiler cannot be started.
@@ -87,7 +93,13 @@ def reach_verdict(
         if changing := changing_shapes(model):
             return replace(empty, outcome=Outcome.DOES_NOT_COMPILE, reason=changing[0].text, findings=changing)
         subject = _Subject(config, batch, model, compiler, report)
-        verdict = _compiled(empty, subject, topology, search=search)
+        verdict, made = _compiled(empty, subject, topology)
+        if made is None:
+            return verdict
+        keep(verdict)
+        if search:
+            verdict = _search(subject, verdict, topology, {config.batch_size: made})
+            keep(verdict)
         if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise:
             more = _changes_that_fit(subject, verdict.memory, topology)
             verdict = replace(verdict, findings=(*verdict.findings, *more))
@@ -125,19 +137,19 @@ def _refusing(step: str, model: Any = None) -> Iterator[None]:
         raise _RefusedError(step, error, model) from error
 
 
-def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: bool) -> Verdict:
-    """Compile both steps and make the verdict."""
+def _compiled(empty: Verdict, subject: _Subject, topology: Topology) -> tuple[Verdict, Program | Memory | None]:
+    """Compile both steps and make the verdict; return it with the training step, or with what that would need."""
     config = subject.config
     lowered = _lowered(subject, "training")
     lines = lowered.as_text().count("\n")
     if reason := shortage(lines, free_memory_bytes()):
-        return replace(empty, reason=reason)
+        return replace(empty, reason=reason), None
     try:
         program = _program(subject, lowered, "training", expected_s=expected_seconds(lines))
         save_compile_time(lines, program.seconds)
         _program(subject, _lowered(subject, "validation"), "validation")
     except DoesNotFitError as error:
-        return _too_large(empty, subject, error, topology, search=search)
+        return _too_large(empty, subject, error), error.memory
     memory = program.memory
     bound = _bound(subject, program, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
@@ -159,14 +171,12 @@ def _compiled(empty: Verdict, subject: _Subject, topology: Topology, *, search: 
         findings=most_severe_first(findings),
         compile_s=program.seconds,
     )
-    return _search(subject, verdict, topology, {config.batch_size: program}) if search else verdict
+    return verdict, program
 
 
-def _too_large(
-    empty: Verdict, subject: _Subject, error: DoesNotFitError, topology: Topology, *, search: bool
-) -> Verdict:
+def _too_large(empty: Verdict, subject: _Subject, error: DoesNotFitError) -> Verdict:
     memory = error.memory
-    verdict = replace(
+    return replace(
         empty,
         outcome=Outcome.DOES_NOT_FIT,
         reason=f"It needs {_gib(memory.peak)} of each device, which has {_gib(memory.limit)}.",
@@ -176,22 +186,22 @@ def _too_large(
         compiler_says=error.words,
         fillings=what_fills(subject.model, subject.config.batch_size, memory),
     )
-    return _search(subject, verdict, topology, {subject.config.batch_size: memory}) if search else verdict
 
 
 def _changes_that_fit(subject: _Subject, memory: Memory, topology: Topology) -> Iterator[Finding]:
     """Compile the step with each change that may make it fit, and report those that do."""
+    if reason := why_no_batch_fits(memory):
+        yield Finding(Severity.INFO, reason)
     tried: list[str] = []
     for text, config, other in changes(subject.config, memory, topology):
-        key = text.partition("=")[0]
-        if any(before.startswith(f"{key}=") for before in tried):
+        key = text.partition("=")[0] if "=" in text else ""
+        if key and any(before.startswith(f"{key}=") for before in tried):
             continue
-        subject.report(f"checking whether it fits with {text}")
         try:
             compiler = subject.compiler if other is topology else _started(config, other)
-            changed = replace(
-                subject, config=config, compiler=compiler, model=build(config, subject.batch, other.devices)
-            )
+            with _refusing("The model"):
+                model = build(config, subject.batch, other.devices)
+            changed = _about(replace(subject, config=config, compiler=compiler, model=model), f"trying {text}")
             found = _program(changed, _lowered(changed, "training"), "training").memory
         except (DoesNotFitError, NotPossibleError, _RefusedError, ConsoleError):
             continue
@@ -200,6 +210,11 @@ def _changes_that_fit(subject: _Subject, memory: Memory, topology: Topology) -> 
     if not tried:
         text = "None of the changes that were compiled makes it fit: other precisions, optimizers, batches and TPUs."
         yield Finding(Severity.INFO, text, remedy="Make the layers smaller that need the most memory.")
+
+
+def _about(subject: _Subject, what: str) -> _Subject:
+    """Return the subject with reports that begin with what is being tried."""
+    return replace(subject, report=lambda phase: subject.report(f"{what}: {phase}"))
 
 
 def _lowered(subject: _Subject, step: str, replica_batch: int | None = None) -> Any:
@@ -224,17 +239,23 @@ def _search(subject: _Subject, found: Verdict, topology: Topology, known: Mappin
 
     `known` has the program, or the memory of one that does not fit, of each batch that was compiled already.
     """
-    compiled = dict(known)
+    compiled: dict[int, Program | Memory | None] = dict(known)
 
     def probe(size: int) -> tuple[bool, int]:
         if size not in compiled:
-            subject.report(f"searching for the largest batch: {size:,} per device")
+            tried = _about(subject, f"searching the largest batch, {size:,} per device")
             try:
-                compiled[size] = _program(subject, _lowered(subject, "training", size), "training", size)
+                compiled[size] = _program(tried, _lowered(tried, "training", size), "training", size)
             except DoesNotFitError as error:
                 compiled[size] = error.memory
-        made = compiled[size]
-        return (False, made.peak) if isinstance(made, Memory) else (True, made.memory.peak)
+            except _RefusedError:  # it says nothing about the batch that was asked for
+                compiled[size] = None
+        match compiled[size]:
+            case Program(memory=memory):
+                return True, memory.peak
+            case Memory() as memory:
+                return False, memory.peak
+        return False, topology.usable_hbm_bytes
 
     examples = train_examples_of(subject.config)
     most = LARGEST if examples is None else max(1, examples // topology.devices)

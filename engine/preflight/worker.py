@@ -1,9 +1,9 @@
 """The process that compiles one choice: `python -P -m tpu_console.engine.preflight.worker`.
 
 A line of JSON on standard input names the choice (``config``, ``tpu``, ``search``, ``advise``). The process writes the
-messages of `engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``. A
-crash of the compiler ends this process and nothing else. The process also ends when its standard input is closed, so
-that it never outlives the console.
+messages of `engine.messages` to standard output: a ``progress`` for each phase, and the verdict as the ``result``; with
+a search it writes that again with more in it. A crash of the compiler ends this process and nothing else. The process
+also ends when its standard input is closed, so that it never outlives the console.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..messages import Reporter
+    from .result import Verdict
 
 
 def main() -> int:
@@ -43,7 +44,10 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     os.environ.update(compiler_environment_of(choice.config))
     from .verdict import reach_verdict
 
-    return reach_verdict(choice, report, search=asked["search"], advise=asked["advise"]).as_dict()
+    def keep(verdict: Verdict) -> None:
+        reporter.result(verdict.as_dict())
+
+    return reach_verdict(choice, report, keep, search=asked["search"], advise=asked["advise"]).as_dict()
 
 
 def _end_with_parent() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..data.places import is_remote
 from ..errors import ConsoleError
+from ..findings import Finding, Severity
 from ..machine.resources import free_memory_bytes, usable_cores
 from ..messages import MessageReader, error_of, exit_cause
 from ..storage.paths import runs_folder, user_path
@@ -45,8 +46,8 @@ class _Worker:
     process: subprocess.Popen[bytes]
     reader: MessageReader
     phase: str = "starting"
-    began: float = field(default_factory=time.monotonic)
     phase_began: float = field(default_factory=time.monotonic)
+    is_late: bool = False  # whether the limit ended it
     refused: Verdict | None = None  # the verdict on JAX, if this worker tries what it advises: TensorFlow
     verdict: Verdict | None = None
     error: ConsoleError | None = None
@@ -84,7 +85,7 @@ def reach_verdicts(
             _read_messages(working)
             _report(working, report)
             if time.monotonic() >= deadline:
-                text = f"Not begun when the limit of {limit_s:,.0f} s was over."
+                text = f"Not begun before the limit of {limit_s:,.0f} s."
                 verdicts |= {number: choices[number].undecided(text) for number in waiting}
                 waiting = []
             for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:
@@ -94,7 +95,8 @@ def reach_verdicts(
                     continue
                 verdict = _result(worker) if worker.refused is None else _after_trial(worker.refused, worker)
                 verdicts[worker.number] = verdict
-                save_verdict(choices[worker.number].config, verdict, search=search)
+                if not worker.is_late:
+                    save_verdict(choices[worker.number].config, verdict, search=search)
     finally:
         for worker in working:
             _end(worker.process)
@@ -198,14 +200,19 @@ def _take_in(worker: _Worker, message: dict[str, Any]) -> None:
 
 
 def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
-    if worker.process.returncode is not None:
+    if (code := worker.process.returncode) is not None:
+        worker.is_late = code != 0  # a verdict before a crash lacks what was to come, so it is not saved
         return True
-    now = time.monotonic()
-    if now < deadline:
+    if time.monotonic() < deadline:
         return False
     _end(worker.process)
-    text = f"Stopped when the limit of {limit_s:,.0f} s was over, after {now - worker.began:,.0f} s of its own: it was "
-    worker.error, worker.verdict = None, worker.choice.undecided(f"{text}{worker.phase}.")
+    worker.error, worker.is_late = None, True
+    text = f"Stopped at the limit of {limit_s:,.0f} s while {worker.phase}."
+    if worker.verdict is None:
+        worker.verdict = worker.choice.undecided(text)
+    else:
+        late = Finding(Severity.INFO, text)
+        worker.verdict = replace(worker.verdict, findings=(*worker.verdict.findings, late))
     return True
 
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import platformdirs
 
 from ..sanitize import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 APP_NAME = "tpu-console"
 HOME_VARIABLE = "TPU_CONSOLE_HOME"
@@ -33,9 +37,9 @@ def cache_folder() -> Path:
     return Path(home).expanduser() / "cache" if home else Path(platformdirs.user_cache_dir(APP_NAME))
 
 
-def keras_home() -> Path:
+def keras_home(environ: Mapping[str, str] = os.environ) -> Path:
     """Return the folder of Keras's cache, by the rule of Keras's `config.py`."""
-    home = os.environ.get("KERAS_HOME")
+    home = environ.get("KERAS_HOME")
     return Path(home).expanduser() if home else Path.home() / ".keras"
 
 

@@ -110,8 +110,8 @@ def train_and_report(
     try:
         if recorder.mirror is not None:
             recorder.mirror.close(end)
-        recorder.emit(end)
     finally:
+        recorder.emit(end)
         discard_cache(run)
         journal.flush()
     if recorder.mirror is not None:

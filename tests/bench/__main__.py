@@ -18,6 +18,7 @@ from tests.bench import (
     many_curves,
     moments,
     preflight,
+    reliability,
     runs_list,
     small_steps,
     throughput,
@@ -42,6 +43,7 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "many-curves": many_curves.measure,
     "runs-list": runs_list.measure,
     "moments": moments.measure,
+    "reliability": reliability.measure,
     "preflight": preflight.measure,
 }
 

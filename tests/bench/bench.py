@@ -106,6 +106,11 @@ class Bench:
         started = json.loads(self.output(self.console("run", *arguments, "--detach", "--json")))
         return RunDirectory(Path(started["path"])), psutil.Process(started["pid"])
 
+    def start_resumed(self, run: RunDirectory) -> tuple[RunDirectory, psutil.Process]:
+        """Resume a run in the background."""
+        started = json.loads(self.output(self.console("resume", run.run_id, "--detach", "--json")))
+        return run, psutil.Process(started["pid"])
+
 
 def journal_of(run: RunDirectory) -> list[dict[str, Any]]:
     """Return what a run's journal holds; a torn last line is not there yet."""

@@ -56,7 +56,7 @@ def measure(bench: Bench) -> Section:
         began = time.perf_counter()
         state = RunFollower(run).catch_up().state
         read.append(time.perf_counter() - began)
-        whole, pressed = _open(bench, run)
+        whole, pressed = open_run(bench, run)
         opened.append(whole)
         keys += pressed
     redraws, looks = asyncio.run(redraw(run, state, _METRICS))
@@ -76,19 +76,19 @@ def measure(bench: Bench) -> Section:
     )
 
 
-def make_long_run(folder: Path, metrics: Sequence[str]) -> RunDirectory:
-    """Write the journal of a finished run that reported its metrics a million times."""
+def make_long_run(folder: Path, metrics: Sequence[str], events: int = EVENTS) -> RunDirectory:
+    """Write the journal of a finished run that reported its metrics many times."""
     run = create_run("long", folder)
     write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
     write_whole(run.heartbeat, json.dumps(beat))
-    began = time.time() - EVENTS * 0.1
+    began = time.time() - events * 0.1
     with run.journal.open("wb") as file:
-        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics)))
+        file.writelines(encode(event, began + number * 0.1) for number, event in enumerate(_events(metrics, events)))
     return run
 
 
-def _events(metrics: Sequence[str]) -> Iterator[Event]:
+def _events(metrics: Sequence[str], events: int) -> Iterator[Event]:
     steps = EVENTS // _EPOCHS
     host = socket.gethostname()
     yield RunStarted("long", "host", os.getpid(), host, {"dataset": "digits", "model": "cnn"})
@@ -96,7 +96,7 @@ def _events(metrics: Sequence[str]) -> Iterator[Event]:
     yield AcceleratorReady("cpu", "asked for", "one device", (replica,), {"keras": "3"})
     yield DataReady(1_437, 360, (8, 8, 1), 10)
     yield FitStarted(_EPOCHS, steps, 32, 32, 1, "asked for", "val_accuracy")
-    for step in range(1, EVENTS + 1):
+    for step in range(1, events + 1):
         yield progress(step, metrics)
         if step % steps == 0:
             logs = _logs(step, metrics)
@@ -118,7 +118,7 @@ def _logs(step: int, metrics: Sequence[str]) -> dict[str, float]:
     return {name: value / (number + 1) for number, name in enumerate(metrics)}
 
 
-def _open(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
+def open_run(bench: Bench, run: RunDirectory) -> tuple[float, list[float]]:
     """Open the run in a terminal; return how long that took, and then key presses to repaints."""
     seconds = []
     with bench.open(bench.console("attach", run.run_id)) as terminal:

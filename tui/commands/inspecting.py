@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,10 +56,16 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
 @click.argument("dataset", shell_complete=_complete_dataset)
 @set_option
 @click.option("--speed", is_flag=True, help="Measure the input pipeline: read, decode, augment, total.")
+@click.option("--save", metavar="FILE", type=click.Path(path_type=Path), help="Write a preset file that trains on it.")
 @preset_file_option
 @json_option("Print a JSON object.")
 def inspect(
-    dataset: str, assignments: tuple[str, ...], speed: bool, preset_files: tuple[Path, ...], as_json: bool
+    dataset: str,
+    assignments: tuple[str, ...],
+    speed: bool,
+    save: Path | None,
+    preset_files: tuple[Path, ...],
+    as_json: bool,
 ) -> int:
     """Inspect DATASET: counts, class balance, bad files, samples.
 
@@ -81,6 +88,8 @@ def inspect(
         say([json.dumps(values, indent=2, ensure_ascii=False)])
     else:
         say(_lines(config, found))
+        if trouble is None and guessed:
+            say(_next_steps(config, found, save))
     if trouble is None:
         return 0
     if not as_json:
@@ -147,6 +156,26 @@ def _catalogued(dataset: str) -> dict[str, Any]:
         "download_bytes": info.download_bytes,
         "files": [{"path": str(file.location), "is_there": file.location.is_file()} for file in info.files],
     }
+
+
+def _next_steps(config: RunConfig, found: Mapping[str, Any], save: Path | None) -> list[str]:
+    """Return the command that trains on what was found, and write a preset file if one was asked for."""
+    from tpu_console.engine.config.run_command import run_command
+    from tpu_console.engine.data.survey.formats import config_to_run
+    from tpu_console.presets.catalog import find_preset, save_preset
+
+    from ..text.tables import labelled
+
+    wanted, base = config_to_run(config, found), "digits-cnn"
+    if save is None:
+        command = run_command(wanted, find_preset(base).config, base)
+        return [
+            "",
+            labelled("run", command),
+            labelled("preset", "add --save mine.toml to write these settings"),
+        ]
+    file = save_preset(wanted, save.stem, f"{wanted.name}, as inspected", save.absolute().parent)
+    return ["", labelled("run", f"tpu-console run {shlex.quote(str(file))}")]
 
 
 def _lines(config: RunConfig, found: Mapping[str, Any]) -> list[str]:

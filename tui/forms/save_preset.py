@@ -44,7 +44,10 @@ class SavePreset(ModalScreen[Path | None]):
         Button { margin: 0 0 0 2; min-width: 12; }
     }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel", tooltip="Save nothing."),
+        Binding("f1", "app.help", "Help", show=False, tooltip="Explain keys and figures."),
+    ]
 
     def __init__(self, config: RunConfig, name: str) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Static
 
 from ..widgets.reading import Reading
+from .parts import HELP
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -35,7 +36,8 @@ class Question(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", "Yes", tooltip="Do it."),
         Binding("n,escape", "answer(False)", "No", tooltip="Leave everything as it is."),
-        Binding("left,right", "app.focus_next", "Choose", show=False),
+        Binding("left,right,h,l", "app.focus_next", "Choose", show=False),
+        HELP,
     ]
     CSS = """
     Question { align: center middle; }
@@ -89,7 +91,8 @@ class TextDialog(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),
-        Binding("q", "app.ask_to_leave", show=False),
+        Binding("q", "app.ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
+        HELP,
     ]
     CSS = """
     TextDialog { align: center middle; background: $background; }

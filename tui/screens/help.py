@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import Binding
 from textual.content import Content
 
 from .dialogs import COLUMNS, TextDialog
@@ -11,7 +12,7 @@ from .dialogs import COLUMNS, TextDialog
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from textual.binding import Binding
+    from textual.binding import BindingType
 
 _FIGURES = (
     ("epoch", "One pass over the training data, or the configured number of steps."),
@@ -47,7 +48,15 @@ _FIGURES = (
 )
 
 
-def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
+class HelpDialog(TextDialog):
+    """The help; the key that opened it closes it, too."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,space,f1,question_mark", "dismiss", "Close", tooltip="Go back to where you were.")
+    ]
+
+
+def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> HelpDialog:
     """Make the help screen.
 
     Args:
@@ -60,12 +69,14 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
     parts += [_entry(" ".join(shown), text, 10) for text, shown in keys.items()]
     parts += [
         _entry(
-            "tab", "Go to the next pane; the arrow keys, page up and page down scroll it. j and k move in lists.", 10
+            "tab",
+            "Go to the next pane; the arrow keys, page up and page down scroll it, and J and K. j and k move in lists.",
+            10,
         )
     ]
     parts += [Content(""), Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, 14) for name, text in _FIGURES]
-    return TextDialog("Help", Content("\n").join(parts))
+    return HelpDialog("Help", Content("\n").join(parts))
 
 
 def _entry(name: str, text: str, width: int) -> Content:

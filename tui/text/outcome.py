@@ -96,7 +96,7 @@ def outcome_of(run: RunDirectory, snapshot: Snapshot) -> RunOutcome | None:
         case RunFailed() as end:
             log = run.path / end.log if end.log else run.log
             facts = (("why", end.why), ("what to do", end.remedy), ("log", user_path(log)))
-            return RunOutcome("bad", end.what, _filled(facts))
+            return RunOutcome("bad", end.what, _filled((*facts, *mirror_facts(state, run.run_id))))
     if not snapshot.crashed:
         return None
     crash = crash_of(run, snapshot.waiting)

@@ -88,7 +88,9 @@ def likely_text(likely: Likely, tpu: str) -> str:
     parts = [step, *([f"{run} for the run"] if run else [])]
     share = kaggle_share(tpu, likely.run_high_s or likely.run_low_s)
     if share is not None:
-        parts.append(f"{'at least ' if likely.high_s is None else 'up to '}{share_text(share)} of Kaggle's week")
+        of_week = share_text(share)
+        word = "" if of_week.startswith("<") else "at least " if likely.high_s is None else "up to "
+        parts.append(f"{word}{of_week} of Kaggle's week")
     text = ", ".join(parts)
     if likely.limited_by == "input":
         text += ". It is input-bound: the input gives no more examples, measured on this machine"

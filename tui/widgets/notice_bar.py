@@ -50,7 +50,7 @@ def notices_of(update: WatchUpdate, *, is_stopping: bool = False, past_alerts: b
             f"{update.damaged:,} record{'' if one else 's'} of the journal could not be read and "
             f"{'was' if one else 'were'} left out; everything else is shown."
         )
-    if snapshot.state.mirror is not None and snapshot.state.mirror.problem:
+    if snapshot.state.mirror is not None and snapshot.state.mirror.problem and not snapshot.is_over:
         notices.append(f"Mirror: {mirror_text(snapshot.state)}.")
     if past_alerts or not snapshot.is_over:
         notices.extend(alert.message for alert in reversed(snapshot.state.alerts))

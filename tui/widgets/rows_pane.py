@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from rich.segment import Segment
+from textual.binding import Binding
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rich.style import Style
+    from textual.binding import BindingType
     from textual.events import Resize
 
 Row: TypeAlias = "Sequence[tuple[str, str]]"
@@ -32,6 +35,12 @@ class RowsPane(ScrollView, can_focus=True):
     """
 
     follows_newest: ClassVar[bool] = True
+
+    # Small letters are keys of the live screen: k stops the run.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("J", "scroll_down", show=False, tooltip="Scroll, as the arrow keys do."),
+        Binding("K", "scroll_up", show=False, tooltip="Scroll, as the arrow keys do."),
+    ]
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "rows--head",
@@ -64,13 +73,13 @@ class RowsPane(ScrollView, can_focus=True):
         """The rows that stay at the top."""
         return []
 
+    @abstractmethod
     def row_count(self) -> int:
         """How many rows there are under the head."""
-        raise NotImplementedError
 
+    @abstractmethod
     def row(self, index: int) -> Row:
         """Return one row; called only for visible rows."""
-        raise NotImplementedError
 
     def widest(self) -> int:
         """Return the width of the widest row in cells, which decides whether the pane scrolls sideways."""

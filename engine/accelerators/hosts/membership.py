@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...errors import AcceleratorError
+from ...machine.devices import count_slices
 from ...machine.place import read_metadata
 from ...machine.tpu import find_tpu
 from ...runs.events import RunSource
@@ -57,10 +58,11 @@ def find_membership(config: RunConfig, sources: Sources) -> Membership | None:
     # No host of a pod can use its chips alone; a CPU or a simulation has nothing to do with the pod.
     metadata = read_metadata(sources) if config.accelerator in {"auto", "tpu"} else {}
     pod = find_tpu(sources, metadata) if config.accelerator in {"auto", "tpu"} else None
-    count = hosts.count if hosts.count != "auto" else pod.hosts if pod is not None and pod.is_here else 1
+    slices = count_slices(sources.environ)
+    count = hosts.count if hosts.count != "auto" else pod.hosts * slices if pod is not None and pod.is_here else 1
     if count == 1:
         return None
-    index = hosts.index if hosts.index != "auto" else pod.host_index if pod is not None else -1
+    index = hosts.index if hosts.index != "auto" else _index(pod, slices, sources.environ) if pod is not None else -1
     if index < 0:
         raise AcceleratorError(
             f"The number of this host among the {count} is not known.", remedy=f"Set --host-index, 0 to {count - 1}."
@@ -97,7 +99,21 @@ def check_can_join(membership: Membership, backend_choice: BackendChoice, source
 def _why(config: RunConfig, pod: Tpu | None, count: int) -> str:
     if config.hosts.count != "auto":
         return "asked for"
-    return f"{pod.accelerator_type if pod is not None and pod.accelerator_type else 'this TPU slice'} has {count} hosts"
+    name = pod.accelerator_type if pod is not None and pod.accelerator_type else "this TPU slice"
+    return (
+        f"{count // pod.hosts} slices of {name} have {count} hosts"
+        if pod is not None and count > pod.hosts
+        else (f"{name} has {count} hosts")
+    )
+
+
+def _index(pod: Tpu, slices: int, environ: Mapping[str, str]) -> int:
+    """Return this host's number among all slices, by the rule of JAX's `cloud_tpu_cluster.py`; -1 if unknown."""
+    if slices == 1:
+        return pod.host_index
+    number = environ.get("MEGASCALE_SLICE_ID", "")
+    worker = pod.host_index if pod.host_index >= 0 or pod.hosts > 1 else 0
+    return int(number) * pod.hosts + worker if number.isdecimal() and worker >= 0 else -1
 
 
 def _first_worker(sources: Sources, metadata: Mapping[str, str]) -> str:
@@ -105,6 +121,9 @@ def _first_worker(sources: Sources, metadata: Mapping[str, str]) -> str:
 
     Ports in the variables belong to libtpu.
     """
+    if count_slices(sources.environ) > 1:
+        address = sources.environ.get("MEGASCALE_COORDINATOR_ADDRESS", "")  # its port belongs to libtpu
+        return address if address.count(":") > 1 else address.partition(":")[0]
     names = sources.environ.get("TPU_PROCESS_ADDRESSES") or sources.environ.get("TPU_WORKER_HOSTNAMES")
     if names:
         return names.split(",")[0].strip().partition(":")[0]

@@ -39,7 +39,7 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     require(config, "transformer", _LOSSES, _METRICS)
     refuse_class_options(config)
     on_fetch(f"reading {shown(options.path)}")
-    pairs = read_pairs(options.path, options.limit)
+    pairs = read_pairs(options)
     train, validation = _split(pairs, config)
     source = Vocabulary.learn((pair[0] for pair in train), options.vocabulary)
     target = Vocabulary.learn((pair[1] for pair in train), options.vocabulary, SENTENCES)
@@ -65,18 +65,19 @@ def load(config: RunConfig, on_fetch: Callable[[str], None]) -> Examples:
     )
 
 
-def read_pairs(path: str, limit: int = 0) -> list[Pair]:
+def read_pairs(options: TextPairsOptions) -> list[Pair]:
     """Read pairs of sentences; further columns, such as Anki's attribution, are ignored.
 
     Raises:
-        DataError: The file cannot be read, or has a line without two sentences.
+        DataError: A file cannot be read or has a line without two sentences, or two files differ in length.
     """
+    path, (lines, targets) = options.path, _lines(options)
     pairs, broken = [], []
-    for number, line in enumerate(read_text(path).split("\n")[: limit or None], 1):
-        if not line.strip():
+    for number, (line, other) in enumerate(zip(lines, targets, strict=True), 1):
+        if not line.strip() and not other.strip():
             continue
         source, _, rest = line.partition("\t")
-        target = rest.partition("\t")[0]
+        target = other if options.target_path else rest.partition("\t")[0]
         if source.strip() and target.strip():
             pairs.append((source.strip(), target.strip()))
         else:
@@ -84,6 +85,18 @@ def read_pairs(path: str, limit: int = 0) -> list[Pair]:
     remedy = "Each line is a source sentence, a tab and a target sentence."
     refuse_lines(shown(path), broken, "no source and target sentence", remedy)
     return pairs
+
+
+def _lines(options: TextPairsOptions) -> tuple[list[str], list[str]]:
+    """Return the lines of the file, and those of the file of targets, or empty ones."""
+    lines = read_text(options.path).rstrip("\n").split("\n")
+    targets = read_text(options.target_path).rstrip("\n").split("\n") if options.target_path else [""] * len(lines)
+    if len(lines) != len(targets):
+        raise DataError(
+            f"{shown(options.path)} has {len(lines):,} lines, and {shown(options.target_path)} {len(targets):,}.",
+            remedy="Each line of one is the translation of the same line of the other.",
+        )
+    return lines[: options.limit or None], targets[: options.limit or None]
 
 
 def _split(pairs: Sequence[Pair], config: RunConfig) -> tuple[list[Pair], list[Pair]]:

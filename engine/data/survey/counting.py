@@ -124,6 +124,8 @@ def _text_pairs(path: Path, options: Any) -> Survey:
         if line.isspace():
             continue
         lines += 1
+        if options.target_path:
+            continue
         source, _, rest = line.partition("\t")
         if not (source.strip() and rest.partition("\t")[0].strip()):
             what = f"{user_path(path)}, line {number + 1:,} has no tab between a source and a target sentence"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,22 @@ _MODELS = {
     "text-csv": ("text", "sparse_categorical_crossentropy"),
     "ratings-csv": ("recommender", "mean_squared_error"),
 }
+_NOT_LANGUAGES = (
+    ".py",
+    ".md",
+    ".txt",
+    ".csv",
+    ".tsv",
+    ".gz",
+    ".zip",
+    ".tar",
+    ".jpg",
+    ".png",
+    ".gif",
+    ".bmp",
+    ".npz",
+    ".npy",
+)
 _TEXTS, _LABELS = ("text", "review", "sentence", "content", "message"), ("label", "sentiment", "class", "category")
 _USERS, _ITEMS, _RATINGS = ("userid", "user_id", "user"), ("movieid", "itemid", "item_id", "item"), ("rating",)
 
@@ -34,6 +51,24 @@ def config_for(dataset: str, options: Mapping[str, Any]) -> RunConfig:
     model, loss = _MODELS.get(dataset, ("cnn", "sparse_categorical_crossentropy"))
     values = {"dataset": dataset, "model": model, "loss": loss, "batch_size": 32, "epochs": 1}
     return parse_config(values | {"metrics": [], "data": {"options": dict(options)}})
+
+
+def config_to_run(config: RunConfig, found: Mapping[str, Any]) -> RunConfig:
+    """Return a configuration that trains on a dataset as `inspect` found it: images in their own size.
+
+    Args:
+        config: What was inspected.
+        found: The result.
+    """
+    values = config.model_dump(mode="json")
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(str(config.data.options.get("path", "mine"))).stem).strip("-._")
+    images, train = found.get("images") or {}, found.get("train") or 32
+    if "height" in images and "image_size" not in config.data.options:
+        values["data"]["options"]["image_size"] = [round(images[side]["median"]) for side in ("height", "width")]
+    is_number = config.loss == "mean_squared_error"
+    metrics = ["mean_absolute_error" if is_number else "accuracy"]
+    batch = next(size for size in (32, 16, 8, 4, 2, 1) if size <= max(train, 1))
+    return parse_config(values | {"name": name or "mine", "epochs": 10, "batch_size": batch, "metrics": metrics})
 
 
 def guess(path: str) -> tuple[str, dict[str, Any]]:
@@ -67,10 +102,37 @@ def _guess_folder(folder: Path) -> tuple[str, dict[str, Any]] | None:
         return "tfrecord", {"path": str(folder)}
     if (table := folder / "train.csv").is_file() and (found := _guess_file(table)) is not None:
         return found
+    if (parts := _parts_of(folder)) is not None:
+        return "image-folder", parts
+    if (pair := _two_texts(folder)) is not None:
+        return "text-pairs", pair
     inside = [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
     if any(is_image_name(file.name) for entry in inside for file in entry.iterdir()):
         return "image-folder", {"path": str(folder)}
     return None
+
+
+def _parts_of(folder: Path) -> dict[str, Any] | None:
+    """Return the options of a folder with images in train/ and in test/, val/ or the like, side by side."""
+    by_name = {entry.name.lower(): entry for entry in folder.iterdir() if entry.is_dir()}
+    train = next((by_name[name] for name in ("train", "training") if name in by_name), None)
+    if train is None or (found := _guess_folder(train)) is None or found[0] != "image-folder":
+        return None
+    other = next((by_name[name] for name in ("val", "valid", "validation", "test", "testing") if name in by_name), None)
+    return {"path": str(train)} | ({"validation_path": str(other)} if other is not None else {})
+
+
+def _two_texts(folder: Path) -> dict[str, Any] | None:
+    """Return the options of two files of sentences, such as train.en and train.de."""
+    named = [entry for entry in folder.iterdir() if re.fullmatch(r"\.[a-z]{2,3}", entry.suffix) and entry.is_file()]
+    texts = sorted((entry for entry in named if entry.suffix not in _NOT_LANGUAGES), key=lambda entry: entry.name)
+    stems = [entry.stem for entry in texts]
+    stem = next((stem for stem in ("train", "training", *stems) if stems.count(stem) == 2), None)
+    if stem is None:
+        return None
+    first, second = (entry for entry in texts if entry.stem == stem)
+    source, target = (second, first) if second.suffix == ".en" else (first, second)
+    return {"path": str(source), "target_path": str(target)}
 
 
 def _guess_file(file: Path) -> tuple[str, dict[str, Any]] | None:

@@ -53,8 +53,8 @@ def _missing_parts(options: Any) -> Problem | None:
         # A relative path is in the folder of the table; an absolute one replaces it.
         place = Path(locate(options.path)).parent / Path(images).expanduser()
         return _missing("images", str(place))
-    validation = getattr(options, "validation_path", "")
-    return _missing("validation_path", validation) if validation else None
+    named = {option: getattr(options, option, "") for option in ("validation_path", "target_path")}
+    return next((found for option, path in named.items() if path and (found := _missing(option, path))), None)
 
 
 def _missing(option: str, path: str) -> Problem | None:

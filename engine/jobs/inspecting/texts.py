@@ -34,7 +34,7 @@ def describe_texts(config: RunConfig) -> dict[str, Any]:
         DataError: The file cannot be read.
     """
     if config.dataset == "text-pairs":
-        pairs = read_pairs((options := TextPairsOptions.model_validate(config.data.options)).path, options.limit)
+        pairs = read_pairs(options := TextPairsOptions.model_validate(config.data.options))
         return _described({"source": [a for a, _ in pairs], "target": [b for _, b in pairs]}, options.length)
     table_options = TextCsvOptions.model_validate(config.data.options)
     columns = {"text_column": table_options.text_column, "label_column": table_options.label_column}

@@ -11,7 +11,7 @@ import tensorflow as tf
 from ...config.data_options import ImageCsvOptions
 from ...data.images.check import check_image
 from ...data.images.decode import Decoding, decoded
-from ...data.images.files import files_below
+from ...data.images.files import files_below, list_folder
 from ...data.images.parts import named
 from ...data.places import is_image_name, join, locate
 from ...data.sources.image_csv import find_images, image_folder, read_ids
@@ -69,7 +69,9 @@ def _find(trained: TrainedRun, request: Request) -> _Images:
     column = trained.record.get("id_column") or "file"
     if len(request.data) > 1 or not tf.io.gfile.isdir(first):
         return _Images(list(request.data), [locate(path) for path in request.data], column)
-    files = [name for name in files_below(first) if is_image_name(name)]
+    folders, names = list_folder(first)  # a class folder may be a link, as in training
+    names += [f"{folder}/{name}" for folder in folders for name in files_below(join(first, folder))]
+    files = [name for name in names if is_image_name(name)]
     if not files:
         raise DataError(f"There is no image in {shown(first)}.")
     ending = trained.record.get("suffix") or ""  # what the names in the training table left out

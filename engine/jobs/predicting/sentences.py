@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 
 
 def translate_sentences(trained: TrainedRun, request: Request, reporter: Reporter) -> Table:
-    """Translate sentences; of a line with tabs, only the part before the first tab.
+    """Translate sentences, a row for each line; of a line with tabs, only the part before the first tab.
 
     Raises:
         DataError: The file cannot be read, or has no sentence.
     """
     path = request.only()
     check_there(path)
-    sentences = [line.partition("\t")[0].strip() for line in read_text(path).splitlines()]
-    sentences = [sentence for sentence in sentences if sentence]
-    if not sentences:
+    sentences = [line.partition("\t")[0].strip() for line in read_text(path).rstrip("\r\n").split("\n")]
+    if not any(sentences):
         raise DataError(f"{shown(path)} has no sentences.")
     translator = Translator(trained.load_model(), trained.record)
     return Table(("source", "translation"), _translated(translator, sentences, reporter))
@@ -41,5 +40,5 @@ def _translated(translator: Translator, sentences: Sequence[str], reporter: Repo
         filled = [*part, *[""] * (BATCH - len(part))] if start else part
         with inputs_fit():
             translations = translator.translate(filled)
-        yield from zip(part, translations, strict=False)
+        yield from ((source, said if source else "") for source, said in zip(part, translations, strict=False))
         reporter.progress("translating", start + len(part), len(sentences), "sentences")

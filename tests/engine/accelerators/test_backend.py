@@ -28,7 +28,7 @@ def backend_choice(
     packages: set[str], hardware: Hardware = NOTHING, environ: dict[str, str] | None = None, **changes: Any
 ) -> BackendChoice:
     config = small_config(**{"accelerator": "auto"} | changes)
-    return choose_backend(config, hardware, packages.__contains__, environ or {})
+    return choose_backend(config, hardware, packages.__contains__, {"KERAS_HOME": "/nowhere"} | (environ or {}))
 
 
 def test_without_a_tpu_tensorflow_is_taken_because_it_is_faster() -> None:
@@ -117,6 +117,72 @@ def test_a_hub_model_needs_hub_and_the_setuptools_that_it_imports(tmp_path: Path
 def test_jax_is_not_installed_over_the_runtime_of_tensorflow_tpu() -> None:
     asked = backend_choice(TPU_VM, V3, backend="jax", accelerator="tpu")
     assert "another environment" in asked.remedy
+
+
+def test_under_auto_the_backend_is_the_one_that_keras_is_set_to(tmp_path: Path) -> None:
+    jax = {"KERAS_BACKEND": "jax"}
+    taken = backend_choice(COLAB, NOTHING, jax)
+    assert (taken.backend, taken.why, taken.missing, taken.notes) == ("jax", "KERAS_BACKEND=jax", "", ())
+    assert "JAX is not installed." in backend_choice(LAPTOP, NOTHING, jax).missing
+    (tmp_path / "keras.json").write_text('{"backend": "jax"}')
+    by_file = backend_choice(COLAB, NOTHING, {"KERAS_HOME": str(tmp_path)})
+    assert (by_file.backend, by_file.why) == ("jax", f"backend=jax in {tmp_path}/keras.json")
+    taken = backend_choice(TPU_VM | {"jax"}, V3, {"KERAS_BACKEND": "tensorflow"})
+    assert (taken.backend, taken.accelerator, taken.why) == ("tensorflow", "tpu", "KERAS_BACKEND=tensorflow")
+    for broken in ("", "[]", '"x"', '{"backend": null}'):
+        (tmp_path / "keras.json").write_text(broken)
+        assert backend_choice(LAPTOP, NOTHING, {"KERAS_HOME": str(tmp_path)}).backend == "tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "asked", "changes", "backend", "why_not"),
+    [
+        (NOTHING, "torch", {}, "tensorflow", "runs train on TensorFlow or JAX"),
+        (NOTHING, "jax", {"backend": "tensorflow"}, "tensorflow", "the run asks for tensorflow"),
+        (NOTHING, "tensorflow", {"hosts": {"count": 2, "index": 0, "coordinator": "h:1"}, "accelerator": "cpu"}, "jax",
+         "several hosts train together with JAX only"),
+        (V5E, "tensorflow", {}, "jax", "TensorFlow is built without TPU operations here"),
+        (NOTHING, "jax", {"accelerator": "tpu:10.0.0.2:8470"}, "tensorflow", "only TensorFlow can use a TPU"),
+    ],
+)  # fmt: skip
+def test_what_overrides_keras_is_said(
+    hardware: Hardware, asked: str, changes: dict[str, Any], backend: str, why_not: str
+) -> None:
+    choice = backend_choice(COLAB, hardware, {"KERAS_BACKEND": asked}, **changes)
+    assert choice.backend == backend
+    (note,) = choice.notes
+    assert note.startswith(f"KERAS_BACKEND={asked} is not followed: {why_not}")
+
+
+def test_the_default_that_keras_writes_into_its_file_is_nobody_s_wish(tmp_path: Path) -> None:
+    (tmp_path / "keras.json").write_text('{"backend": "tensorflow"}')
+    home = {"KERAS_HOME": str(tmp_path)}
+    assert backend_choice(COLAB, NOTHING, home, backend="jax").notes == ()
+    taken = backend_choice(TPU_VM | {"jax"}, V3, home)
+    assert taken.backend == "jax"
+    assert "Keras's default" in taken.notes[0]
+
+
+def test_jax_platforms_is_followed_or_its_override_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = {"JAX_PLATFORMS": "cpu"}
+    assert backend_choice(COLAB, V5E, cpu).accelerator == "auto"
+    asked = backend_choice(COLAB, V5E, cpu, accelerator="tpu")
+    assert asked.missing == "JAX_PLATFORMS=cpu keeps JAX from using the TPU."
+    assert backend_choice(COLAB, V5E, {"JAX_PLATFORMS": "tpu,cpu"}).backend == "jax"
+    (note,) = backend_choice(COLAB, V5E, {"JAX_PLATFORMS": "tpu"}, accelerator="cpu").notes
+    assert note == "JAX_PLATFORMS=tpu is not followed: accelerator=cpu."
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    plan = make_plan(small_config(accelerator="auto", backend="jax"), Hardware(gpus=("T4", "T4")))
+    assert plan.replicas == 1
+    assert "JAX_PLATFORMS=cpu keeps JAX from the GPU." in [advice.text for advice in plan.advice]
+
+
+def test_the_plan_repeats_what_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    hidden = Hardware(gpus=("T4",), hidden=("CUDA_VISIBLE_DEVICES=0 leaves 1 of 2 GPUs.",))
+    texts = [advice.text for advice in make_plan(small_config(accelerator="auto"), hidden).advice]
+    assert "KERAS_BACKEND=torch is not followed: runs train on TensorFlow or JAX." in texts
+    assert "CUDA_VISIBLE_DEVICES=0 leaves 1 of 2 GPUs." in texts
 
 
 def test_several_hosts_take_jax() -> None:

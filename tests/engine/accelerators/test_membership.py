@@ -48,6 +48,14 @@ def test_a_tpu_pod_s_metadata_says_who_this_is(tmp_path: Path) -> None:
     assert found(tmp_path / "b", "v5p-32-host-1-of-4", accelerator="tpu") == pod
 
 
+def test_several_slices_count_all_their_hosts(tmp_path: Path) -> None:
+    slices = {"MEGASCALE_NUM_SLICES": "2", "MEGASCALE_SLICE_ID": "1", "MEGASCALE_COORDINATOR_ADDRESS": "10.1.0.5:8080"}
+    second = Membership(8, 5, "10.1.0.5", PORT, 300.0, "2 slices of v5p-32 have 8 hosts")
+    assert found(tmp_path / "a", "v5p-32-host-1-of-4", slices, accelerator="tpu") == second
+    with pytest.raises(AcceleratorError, match="number of this host"):
+        found(tmp_path / "b", "v5p-32-host-1-of-4", {"MEGASCALE_NUM_SLICES": "2"}, accelerator="tpu")
+
+
 def test_a_pod_s_host_that_does_not_use_its_tpu_trains_alone(tmp_path: Path) -> None:
     for number, accelerator in enumerate(("cpu", "sim:8", "tpu:10.0.0.9:8470")):
         assert found(tmp_path / str(number), "v5p-32-host-1-of-4", accelerator=accelerator) is None

@@ -10,6 +10,7 @@ import pytest
 
 from tests.engine.data.test_text_files import config
 from tests.words import pairs, write_pairs, write_reviews
+from tpu_console.engine.config.data_options import TextPairsOptions
 from tpu_console.engine.data.examples import Task
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.data.sources.text_pairs import read_pairs
@@ -28,14 +29,14 @@ def loaded(dataset: str, path: Path, options: dict[str, Any] | None = None, **ch
 @pytest.mark.parametrize("name", ["spa.txt", "spa.txt.gz"])
 def test_pairs_are_read_without_their_attribution(tmp_path: Path, name: str) -> None:
     path = write_pairs(tmp_path / name, 50)
-    assert read_pairs(str(path)) == pairs(50)
-    assert read_pairs(str(path), limit=7) == pairs(7)
+    assert read_pairs(TextPairsOptions(path=str(path))) == pairs(50)
+    assert read_pairs(TextPairsOptions(path=str(path), limit=7)) == pairs(7)
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_no_part_of_sentences(tmp_path: Path) -> None:
     path = tmp_path / "spa.txt"
     path.write_bytes("Go.\tVe.\r\nRun!\t¡Corre!\r\n\r\n".encode("utf-8-sig"))
-    assert read_pairs(str(path)) == [("Go.", "Ve."), ("Run!", "¡Corre!")]
+    assert read_pairs(TextPairsOptions(path=str(path))) == [("Go.", "Ve."), ("Run!", "¡Corre!")]
 
 
 def test_pairs_become_numbers_and_back(tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from tpu_console.engine.doctor.doctor import examine
 from tpu_console.engine.findings import Severity
 from tpu_console.engine.machine.environment import Environment, look_around
 from tpu_console.engine.machine.holders import Holder, Holders, Lock
+from tpu_console.engine.machine.sources import Package
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tpu_console.engine.doctor.check import CheckResult
-    from tpu_console.engine.machine.sources import Package
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -103,10 +103,49 @@ def test_a_libtpu_that_is_too_new_is_a_problem(tmp_path: Path) -> None:
     assert found.text == "tensorflow-tpu 2.19.1 requires libtpu==0.0.10, but 0.0.17 is installed."
 
 
+@pytest.fixture
+def kaggle(tmp_path: Path) -> Environment:
+    """Kaggle's TPU image as its Dockerfile makes it: two builds of TensorFlow, an older libtpu, a new setuptools."""
+    sources = lay_out("kaggle-v5e-8-interactive", tmp_path).sources
+    changed = {"tensorflow": "2.20.0", "libtpu": "0.0.17", "tensorflow-hub": "0.16.1", "setuptools": "84.0.0"}
+
+    def package(name: str) -> Package | None:
+        return Package(name, changed[name]) if name in changed else sources.package(name)
+
+    return look_around(replace(sources, package=package))
+
+
+def test_what_kaggle_ships_is_no_problem(kaggle: Environment) -> None:
+    libtpu = finding_of(kaggle, "libtpu")
+    assert (libtpu.severity, libtpu.command) == (Severity.INFO, "")
+    assert libtpu.text.startswith("Kaggle ships libtpu 0.0.17; jax 0.7.2 was released for libtpu==0.0.23. Leave it")
+    assert finding_of(kaggle, "tensorflow").severity is Severity.OK
+    assert finding_of(kaggle, "tpu-tensorflow").severity is Severity.INFO
+    assert finding_of(kaggle, "tpu-jax").severity is Severity.OK
+    assert finding_of(kaggle, "hub-setuptools").severity is Severity.WARNING
+    packages = next(group for group in examine(kaggle).groups if group.name == "Packages")
+    assert all(result.severity is not Severity.ERROR for result in packages.results)
+
+
+def test_tensorflows_of_different_versions_are_a_problem(kaggle: Environment) -> None:
+    assert kaggle.packages is not None
+    found = {**kaggle.packages.found, "tensorflow": Package("tensorflow", "2.21.0")}
+    mixed = replace(kaggle, packages=replace(kaggle.packages, found=found))
+    assert finding_of(mixed, "tensorflow").severity is Severity.ERROR
+    assert finding_of(mixed, "tpu-tensorflow").severity is Severity.UNKNOWN
+
+
+def test_a_notebook_for_a_tpu_without_tensorflow_gets_the_build_without_cuda(kaggle: Environment) -> None:
+    assert kaggle.packages is not None
+    bare = {name: found for name, found in kaggle.packages.found.items() if not name.startswith("tensorflow")}
+    found = finding_of(replace(kaggle, packages=replace(kaggle.packages, found=bare)), "tensorflow")
+    assert (found.severity, found.command) == (Severity.ERROR, "pip install tensorflow-cpu")
+
+
 def test_the_report_as_json_and_as_a_summary(tmp_path: Path) -> None:
     report = examine(look_around(lay_out("tpu-vm-v4-8", tmp_path).sources))
     shown = report.as_dict()
     assert shown["ok"] is False
     assert isinstance(shown["findings"], list)
     assert shown["findings"][0]["check"] == "tpu"
-    assert report.summary == "3 problems, 4 warnings, 2 notes, 1 unknown, 6 ok."
+    assert report.summary == "2 problems, 5 warnings, 2 notes, 1 unknown, 6 ok."

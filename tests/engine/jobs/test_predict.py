@@ -185,6 +185,10 @@ def test_a_folder_of_images_a_class(job: Job, flowers: RunDirectory, home: Path)
     assert len(rows) == 36
     assert rows[0]["file"] == "daisy/daisy_0.jpg"
     assert {row["label"] for row in rows} <= {"daisy", "rose", "tulip"}
+    linked = job.out.parent / "linked"
+    linked.mkdir()
+    (linked / "daisy").symlink_to(home / "flowers" / "daisy")
+    assert job(flowers, linked, force=True) == rows[:12]
 
 
 @pytest.mark.parametrize("kind", ["empty", "text", "cut jpeg", "gigapixel png"])

@@ -66,10 +66,11 @@ def test_translations(job: Job, home: Path) -> None:
     run = train(config, home)
     (home / "new.txt").write_text("one two\n\nThree four.\tignored\n" + "two\n" * 70)
     rows = job(run, home / "new.txt")
-    assert [row["source"] for row in rows][:3] == ["one two", "Three four.", "two"]
-    assert len(rows) == 72
+    assert [row["source"] for row in rows][:3] == ["one two", "", "Three four."]  # an empty line keeps its place
+    assert rows[1]["translation"] == ""
+    assert len(rows) == 73
     assert {word for row in rows for word in row["translation"].split()} <= {f"x{word}" for word in words} | {"[UNK]"}
-    assert job.records[-1]["done"] == 72
+    assert job.records[-1]["done"] == 73
 
 
 @pytest.fixture(scope="module")

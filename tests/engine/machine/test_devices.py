@@ -36,6 +36,28 @@ def test_gpus_have_the_names_of_the_driver(tmp_path: Path) -> None:
     assert detect_hardware(tmp_path).gpus == ("NVIDIA H200", "NVIDIA H200")
 
 
+@pytest.mark.parametrize(
+    ("listed", "seen"),
+    [("0", 1), ("1,0", 2), ("", 0), ("-1", 0), ("0,7,1", 1), ("GPU-8932f937,GPU-1", 2), ("NoDevFiles", 0)],
+)
+def test_cuda_visible_devices_hides_gpus(tmp_path: Path, listed: str, seen: int) -> None:
+    for number in (0, 1):
+        put(tmp_path / f"dev/nvidia{number}")
+    found = detect_hardware(tmp_path, {"CUDA_VISIBLE_DEVICES": listed})
+    assert len(found.gpus) == seen
+    assert found.hidden == ((f"CUDA_VISIBLE_DEVICES={listed} leaves {seen} of 2 GPUs.",) if seen < 2 else ())
+
+
+def test_variables_leave_some_chips_and_count_slices(tmp_path: Path) -> None:
+    for number in range(4):
+        put(tmp_path / f"dev/accel{number}")
+    found = detect_hardware(tmp_path, {"TPU_VISIBLE_CHIPS": "0,1"})
+    assert (found.tpu_chips, found.hidden) == (2, ("TPU_VISIBLE_CHIPS=0,1 leaves 2 of 4 chips.",))
+    slices = {"TPU_WORKER_HOSTNAMES": "a,b", "MEGASCALE_NUM_SLICES": "3"}
+    assert detect_hardware(tmp_path, slices).tpu_hosts == 6
+    assert detect_hardware(tmp_path, {"MEGASCALE_NUM_SLICES": "many"}).tpu_hosts == 1
+
+
 def test_gpus_without_a_description_are_counted(tmp_path: Path) -> None:
     put(tmp_path / "dev/nvidia0")
     put(tmp_path / "dev/nvidia1")

@@ -64,6 +64,8 @@ def test_a_run_comes_back_with_its_newest_checkpoint_and_its_journal(
     assert copier.epoch == 4
     checkpoints = ["best.keras", "state-000001.ckpt", "state-000004.ckpt"]
     assert names_at(place) == sorted(["checkpoints", "config.toml", "events.jsonl", "hub", MARKER, *checkpoints])
+    (tmp_path / "elsewhere" / ".fetch-killed" / "part").mkdir(parents=True)
+    os.utime(tmp_path / "elsewhere" / ".fetch-killed", (0, 0))
     run = fetched(training, place, tmp_path)
     assert run.journal.read_bytes() == training.run.journal.read_bytes()
     assert run.config.read_bytes() == training.run.config.read_bytes()

@@ -8,7 +8,7 @@ import keras
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.fitting import changes, what_fills
+from tpu_console.engine.preflight.fitting import changes, what_fills, why_no_batch_fits
 from tpu_console.engine.preflight.result import Memory
 from tpu_console.engine.preflight.topologies import find_topology
 
@@ -49,6 +49,9 @@ def test_another_optimizer_is_tried_only_if_its_slots_would_be_enough() -> None:
 
 def test_no_batch_is_proposed_if_the_weights_alone_are_too_large() -> None:
     assert not [text for text in proposed(memory(6, 4)) if text.startswith("batch_size")]
+    assert "alone need 18.0 GiB" in why_no_batch_fits(memory(6, 4))
+    assert "nor more chips of this kind help" in why_no_batch_fits(memory(6, 4))
+    assert why_no_batch_fits(memory(5, 4)) == ""
 
 
 def test_the_larger_tpu_has_as_many_devices_and_enough_memory() -> None:

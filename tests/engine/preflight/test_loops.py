@@ -101,6 +101,16 @@ def test_parts_of_an_array_are_not_the_whole_array() -> None:
     assert max(move.size for move in moves(text)) < 1.1e6
 
 
+def test_memory_that_is_only_named_is_not_moved() -> None:
+    text = """ENTRY %main (x: f32[8,128]) -> f32[16,128] {
+  %x = f32[8,128] parameter(0)
+  %space = f32[1024,128] custom-call(), custom_call_target="AllocateBuffer"
+  ROOT %both = f32[16,128] custom-call(%x, %x), custom_call_target="ConcatBitcast"
+}
+"""
+    assert hbm_bytes(text) == 0
+
+
 def test_numbers_that_are_gathered_one_by_one_are_counted() -> None:
     # A rotation and a zoom of 32 images, 32 × 32 × 3: eight neighbours of each number.
     assert sum(move.singles for move in moves(program("rotzoom"))) == 2 * 8 * 32 * 32 * 32 * 3

@@ -16,7 +16,13 @@ from tpu_console.engine.messages import MessageReader
 from tpu_console.engine.preflight.choices import Choice
 from tpu_console.engine.preflight.compile_time import expected_seconds, save_compile_time
 from tpu_console.engine.preflight.topologies import find_topology
-from tpu_console.engine.preflight.worker_pool import _after_trial, _should_try_tensorflow, _Worker
+from tpu_console.engine.preflight.worker_pool import (
+    _after_trial,
+    _is_over,
+    _result,
+    _should_try_tensorflow,
+    _Worker,
+)
 
 if TYPE_CHECKING:
     from tpu_console.engine.preflight.result import Verdict
@@ -61,3 +67,13 @@ def test_the_expected_time_comes_from_similar_compiles_on_this_machine() -> None
         save_compile_time(lines, seconds)
     assert expected_seconds(2_000) == pytest.approx(2_000 * (0.002 + 0.0025) / 2)
     assert expected_seconds(60_000) == pytest.approx(600)
+
+
+def test_a_verdict_is_kept_if_only_the_search_was_not_done_in_time() -> None:
+    late = worker(TOO_LARGE)
+    late.process.returncode = None  # as if it were still searching
+    late.phase = "searching the largest batch"
+    assert _is_over(late, deadline=0.0, limit_s=60.0)
+    verdict = _result(late)
+    assert (verdict.outcome, late.is_late) == (TOO_LARGE.outcome, True)
+    assert verdict.findings[-1].text == "Stopped at the limit of 60 s while searching the largest batch."

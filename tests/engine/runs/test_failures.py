@@ -162,6 +162,21 @@ def test_an_error_that_was_never_raised_has_no_line() -> None:
     assert own_line(ValueError("x")) == ""
 
 
+def test_a_package_installed_for_the_user_is_not_the_user_s_code(tmp_path: Path) -> None:
+    package = tmp_path / "lib" / "python3.11" / "site-packages" / "packaged.py"
+    package.parent.mkdir(parents=True)
+    package.write_text("def call(f):\n    return f()['x']\n", encoding="utf-8")
+    (tmp_path / "mine.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(package.parent)!r})\n"
+        "import packaged\ndef make():\n    return packaged.call(dict)\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(UserCodeError) as raised:
+        call_user_function(f"{tmp_path}/mine.py:make")
+    assert raised.value.__cause__ is not None
+    assert own_line(raised.value.__cause__) == f"File {tmp_path}/mine.py, line 5: return packaged.call(dict)"
+
+
 @pytest.mark.parametrize(
     ("word", "choices", "hint"),
     [

@@ -362,6 +362,7 @@ async def test_moving_the_crosshair_never_shows_half_of_a_new_picture() -> None:
         assert "train 0.9000" in shown(app.chart)[1]
         assert "2.5" not in shown(app.chart)[-1]
         while "train 0.2500" not in shown(app.chart)[1]:
+            app.clock.now_s += 0.1
             await pilot.pause(0.01)
 
 

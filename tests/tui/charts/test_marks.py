@@ -46,6 +46,8 @@ def test_a_resumed_run_is_marked_where_it_went_on() -> None:
     (resumed,) = [mark for mark in marks_of(state) if mark.kind is MarkKind.RESUME]
     assert [resumed.begin.along(axis) for axis in Axis] == [6, 1.75, 13.0]
     assert resumed.label == "resumed"
+    state = reduce(state, RunResumed(1, 2, 6, 12.5, 1, "here", why="the loss became NaN"), 22.0)
+    assert [mark.label for mark in marks_of(state) if mark.kind is MarkKind.RESUME] == ["resumed", "rolled back"]
 
 
 def test_pauses_and_alerts_are_marked_where_they_happened_and_refusals_are_not() -> None:

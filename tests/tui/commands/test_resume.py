@@ -122,11 +122,14 @@ def test_printing_goes_on_after_the_seam() -> None:
     writer = JournalWriter(run.journal)
     writer.write(RunResumed(1, 2, 6, 65.0, 1, "here"))
     writer.write(ended(2))
+    writer.write(RunResumed(1, 0, 4, 65.0, 1, "here", why="the loss became NaN; learning rate 0.01 → 0.0025"))
+    writer.write(ended(2))
     writer.close()
     from tpu_console.engine.runs.journal import JournalReader
 
     lines = printer.feed(JournalReader(run.journal).read())
     assert "resumed      after epoch 1, step 2 of the next one (1m 05s of training so far)" in lines
+    assert "resumed      from step 4: the loss became NaN; learning rate 0.01 → 0.0025" in lines
     assert [epoch.epoch for epoch in printer.state.epochs] == [1, 2]
-    assert wait_for_life(run, 0.0, resumed=1) == "alive"
-    assert wait_for_life(run, 0.0, resumed=2) != "alive"
+    assert wait_for_life(run, 0.0, resumed=2) == "alive"
+    assert wait_for_life(run, 0.0, resumed=3) != "alive"

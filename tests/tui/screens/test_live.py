@@ -19,6 +19,7 @@ from tpu_console.engine.runs.events import (
     PhaseStarted,
     ReplicaMemory,
     RunFailed,
+    RunResumed,
     RunStarted,
     Steered,
     Steering,
@@ -239,6 +240,21 @@ async def test_a_schedule_of_the_learning_rate_cannot_be_changed(engine: FakeEng
         await shows(pilot, "follows a schedule")
 
 
+async def test_a_run_that_goes_back_to_a_checkpoint_is_drawn_from_there(engine: FakeEngine) -> None:
+    engine.begin()
+    for epoch in (1, 2, 3, 4):
+        engine.train(epoch)
+    async with app_on(engine).run_test(size=(120, 40)) as pilot:
+        await shows(pilot, "4/10")
+        why = "the loss became NaN or infinite in epoch 4; learning rate 0.002 → 0.0005"
+        engine.write(
+            RunResumed(2, 0, 40, 0.4, 1, "here", {"alerts": {"nan": "rollback"}}, why), PhaseStarted("training")
+        )
+        engine.train(3, ends=False, loss=0.5)
+        await shows(pilot, "3/10", "step 48/200", "best 1.100 in epoch 2", "best 0.8300 in epoch 2")
+        assert "►" in screen_text(pilot), "where it went back is marked"
+
+
 async def test_a_stop_can_wait_for_the_epoch(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
@@ -438,7 +454,7 @@ async def test_scroll_bar_of_a_long_table_stands_where_the_table_stands(engine: 
     engine.run.log.write_text("".join(f"line {number}\n" for number in range(200)))
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "    30 ", "line 199")
-        long = [pane for pane in live(pilot).query(RowsPane) if pane.max_scroll_y]
+        long = [pane for pane in live(pilot).query(RowsPane) if pane.max_scroll_y]  # type: ignore[type-abstract]  # a query
         assert {"epochs", "log"} <= {pane.id for pane in long}
         await until(pilot, lambda: all(pane.scroll_y == pane.max_scroll_y for pane in long))
         await until(pilot, lambda: all(pane.vertical_scrollbar.position == pane.scroll_y for pane in long))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from textual.widget import Widget
+from textual._compositor import Compositor, LayoutUpdate
 
 from tests.tui.live_fakes import STEPS, FakeEngine, live, screen_text, until
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, InputMeasured, Progress
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from textual.geometry import Region
     from textual.pilot import Pilot
-    from textual.strip import Strip
 
 ALL_TITLES = ["loss", "accuracy", "learning rate", "speed", "step time"]
 
@@ -156,25 +154,26 @@ async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine
         await until(pilot, lambda: "step 80 ·" not in screen_text(pilot))
 
 
-async def test_moving_the_cursor_repaints_only_the_crosshair_and_its_line(
+async def test_moving_the_cursor_does_not_draw_the_whole_screen_again(
     engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[Widget] = []
-    render_lines = Widget.render_lines
+    whole: list[Compositor] = []
+    render = Compositor.render_full_update
 
-    def noted(widget: Widget, crop: Region) -> list[Strip]:
-        drawn.append(widget)
-        return render_lines(widget, crop)
+    def render_and_note(compositor: Compositor, simplify: bool = False) -> LayoutUpdate:
+        whole.append(compositor)
+        return render(compositor, simplify)
 
-    monkeypatch.setattr(Widget, "render_lines", noted)
+    monkeypatch.setattr(Compositor, "render_full_update", render_and_note)
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
         await pilot.press("left")
         await until(pilot, lambda: "step 80 · epoch 4" in screen_text(pilot))
-        for _ in range(5):
-            drawn.clear()
-            await pilot.press("left")
-        assert {type(widget).__name__ for widget in drawn} <= {"ChartPane", "ChartBar"}
+        assert whole
+        whole.clear()
+        await pilot.press(*["left"] * 5)
+        await until(pilot, lambda: "step 60 · epoch 3" in screen_text(pilot))
+        assert not whole
 
 
 async def test_the_mouse_moves_one_cursor_and_one_window_for_all_charts(engine: FakeEngine) -> None:

@@ -1,0 +1,87 @@
+"""What checkpoints and the journal cost, and how soon a killed run trains again."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from itertools import dropwhile
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.bench import Bench, end_process, journal_of, wait_until
+from tests.bench.long_run import make_long_run, open_run
+from tests.bench.report import Row, Section, limit_row, ratio_row
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+_TEN_HOURS = 10 * 3600 * 10
+"""Progress events of ten hours, ten a second."""
+
+_WHAT = ("digits-cnn", "--set", "model=mlp", "--set", "model_options.hidden=[2048,2048]", "--set", "augmentation={}")
+_LEAST = 0.98
+
+
+def measure(bench: Bench) -> Section:
+    """Train in turn with and without checkpoints, kill and resume, and open a long run."""
+    what = [*_WHAT, "--set", "checkpoint.enabled=false", "--set", "tensorboard.enabled=false"]
+    speeds: dict[str, list[float]] = {"0": [], "10": []}
+    for _ in bench.rounds(5):
+        for minutes, found in speeds.items():
+            every = ["--epochs", 4 if bench.is_quick else 12, "--set", f"checkpoint.every_minutes={minutes}"]
+            records = bench.records(bench.console("run", *what, *every, "--json"))
+            found.append(_steps_per_s(records))
+    resumed_s, bytes_per_s = [], []
+    for _ in bench.rounds(5):
+        run, host = bench.start_detached(*what, "--epochs", 1000)
+        wait_until(partial(_has_epochs, run, 3))
+        bytes_per_s.append(_bytes_per_s(run))
+        end_process(host)
+        began = time.time()
+        _, host = bench.start_resumed(run)
+        wait_until(lambda run=run: _first_step(run) is not None)  # type: ignore[misc]  # mypy: no default in a lambda
+        resumed_s.append((_first_step(run) or began) - began)
+        end_process(host)
+    long = make_long_run(bench.folder / "home" / "runs", ("loss", "accuracy"), _TEN_HOURS)
+    opened = [open_run(bench, long)[0] for _ in bench.rounds(5)]
+    return Section(
+        "Checkpoints and resuming",
+        "A perceptron of 4.5 million parameters on `digits`, whose checkpoint has 54 MB, after every epoch of about a "
+        "second as far as that costs no more than 2% of the time. The journal of ten hours has ten events a second.",
+        (
+            ratio_row("speed with checkpoints ÷ without", speeds["10"], speeds["0"], _LEAST),
+            limit_row("`tpu-console resume` to the next step", median(resumed_s), digits=1),
+            Row("journal", f"{median(bytes_per_s) * 3600 / 1e6:.1f} MB an hour"),
+            limit_row("`tpu-console attach` to a run of ten hours, until all is shown", median(opened), 2.0),
+        ),
+    )
+
+
+def _epochs(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [record for record in records if record["type"] == "EpochEnded"]
+
+
+def _has_epochs(run: RunDirectory, count: int) -> bool:
+    return len(_epochs(journal_of(run))) >= count
+
+
+def _steps_per_s(records: Sequence[dict[str, Any]]) -> float:
+    """Return the speed after the first epoch, checkpoints between epochs included."""
+    first, *_, last = _epochs(records)
+    return float((last["step"] - first["step"]) / (last["elapsed_s"] - first["elapsed_s"]))
+
+
+def _bytes_per_s(run: RunDirectory) -> float:
+    """Return how fast the journal grew since the first epoch ended."""
+    lines = run.journal.read_bytes().splitlines(keepends=True)
+    records = journal_of(run)
+    begin, end = (records.index(_epochs(records)[number]) for number in (0, -1))
+    return float(sum(map(len, lines[begin + 1 : end + 1])) / (records[end]["t"] - records[begin]["t"]))
+
+
+def _first_step(run: RunDirectory) -> float | None:
+    """Return when the first step after the run was resumed was reported; None before."""
+    since = dropwhile(lambda record: record["type"] != "RunResumed", journal_of(run))
+    return next((record["t"] for record in since if record["type"] == "Progress"), None)

@@ -1,0 +1,127 @@
+"""The same keys do the same on every screen and in every dialog."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from textual.widgets import Input
+
+from tests.engine.machine.recorded import lay_out
+from tests.made_verdicts import telling
+from tests.tui.class_reports import even_report
+from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.made_runs import made_run
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.machine.environment import look_around
+from tpu_console.presets import find_preset
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.forms.save_preset import SavePreset
+from tpu_console.tui.screens.compare import CompareScreen
+from tpu_console.tui.screens.details import details_dialog
+from tpu_console.tui.screens.dialogs import Question, TextDialog, error_dialog
+from tpu_console.tui.screens.doctor import DoctorScreen
+from tpu_console.tui.screens.help import HelpDialog
+from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.parts import KeysFooter
+from tpu_console.tui.screens.preflight import PreflightScreen
+from tpu_console.tui.screens.report import ReportScreen
+from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.widgets.rows_pane import RowsPane
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from textual.pilot import Pilot
+    from textual.screen import Screen
+
+DIALOGS = (TextDialog, Question, SavePreset)
+
+
+def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
+    """What makes each screen and each dialog."""
+    run = made_run()
+    config = find_preset("digits-cnn").config
+    machine = lay_out("laptop", tmp_path).sources
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    return {
+        "runs": RunsScreen,
+        "live": lambda: LiveScreen(engine.run),
+        "compare": lambda: CompareScreen([run], "", "braille"),
+        "doctor": lambda: DoctorScreen(lambda: look_around(machine)),
+        "preflight": lambda: PreflightScreen(config, "digits-cnn", telling([])),
+        "classes": lambda: ReportScreen("a run", even_report(["a", "b"])),
+        "details": lambda: details_dialog(run, LiveScreen(run).state, (), ()),
+        "error": lambda: error_dialog(ConsoleError("It failed.", why="So.", remedy="Do this.")),
+        "question": lambda: Question("Really?", "It matters.", yes="Yes", no="No"),
+        "save": lambda: SavePreset(config, "mine"),
+    }
+
+
+@pytest.fixture(autouse=True)
+def _compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same on a machine without the TPU compiler."""
+    monkeypatch.setattr("tpu_console.tui.jobs.preflights.check_compiler", lambda: None)
+
+
+async def arrive(pilot: Pilot[Any], screen: Screen[Any]) -> None:
+    """Wait until a screen is the one that is shown."""
+    await until(pilot, lambda: pilot.app.screen is screen and screen.is_mounted)
+
+
+async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: app.focused is not None)
+        for name, make in screens(tmp_path).items():
+            base, screen = app.screen, make()
+            app.push_screen(screen)
+            await arrive(pilot, screen)
+            await pilot.press("f1")
+            await until(pilot, lambda: isinstance(app.screen, HelpDialog))
+            await pilot.press("question_mark")
+            await arrive(pilot, screen)
+            takes_letters = isinstance(app.focused, Input)
+            if not takes_letters:
+                await pilot.press("question_mark")
+                await until(pilot, lambda: isinstance(app.screen, HelpDialog))
+                await pilot.press("escape")
+                await arrive(pilot, screen)
+            if not takes_letters and not isinstance(screen, Question):  # that is to be answered first
+                await pilot.press("q")
+                await until(pilot, lambda: "Quit tpu-console?" in screen_text(pilot))
+                await pilot.press("n")
+                await arrive(pilot, screen)
+            assert isinstance(screen, DIALOGS) or len(screen.query(KeysFooter)) == 1, name
+            await pilot.press("escape")
+            await arrive(pilot, base)
+
+
+async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_path: Path) -> None:
+    made_run()
+    made_run()
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    for epoch in range(1, 31):
+        engine.train(epoch)
+    app = ConsoleApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        app.push_screen(RunsScreen())
+        await until(pilot, lambda: getattr(app.focused, "row_count", 0) == 2)
+        await pilot.press("j")
+        assert app.focused.cursor_row == 1  # type: ignore[union-attr]  # a table
+        await pilot.press("k")
+        assert app.focused.cursor_row == 0  # type: ignore[union-attr]
+        app.push_screen(LiveScreen(engine.run))
+        await until(pilot, lambda: "epoch 30" in screen_text(pilot) or "30/" in screen_text(pilot))
+        await pilot.press("3")
+        pane = app.focused
+        assert isinstance(pane, RowsPane)
+        await until(pilot, lambda: pane.scroll_y > 0)
+        newest = pane.scroll_y
+        await pilot.press("K")
+        await until(pilot, lambda: pane.scroll_y < newest)
+        await pilot.press("J")
+        await until(pilot, lambda: pane.scroll_y == newest)
