@@ -30,6 +30,7 @@ from tpu_console.engine.runs.heartbeat import write_heartbeat  # noqa: E402
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run, find_run  # noqa: E402
 from tpu_console.engine.storage.files import write_whole  # noqa: E402
 from tpu_console.tui.app import ConsoleApp  # noqa: E402
+from tpu_console.tui.charts.cursor import Cursor  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,8 @@ DOCS = Path(__file__).parent
 PRESET = "digits-cnn"
 _SHOWN_EPOCH = 16  # of 60: the curves are on their way, and a best epoch is marked
 _LIMIT_S = 60.0
+_READ_STEP = 2000.0
+_SPIKE_STEPS = 8
 
 SIZES = ((80, 24), (120, 40), (200, 50))
 LOOKS = {"dark": {}, "light": {"theme_name": "console-light"}, "no-colour": {"marker": "ascii"}}
@@ -54,11 +57,13 @@ class Picture:
         name: What it shows.
         run: The run.
         keys: What is pressed before it is drawn.
+        step: Where the cursor stands; None without one.
     """
 
     name: str
     run: RunDirectory
     keys: tuple[str, ...] = ()
+    step: float | None = None
 
 
 def train(preset: str, *options: str) -> RunDirectory:
@@ -107,9 +112,12 @@ def changed(run: RunDirectory, change: Callable[[dict[str, Any], dict[str, Any]]
 
 
 def with_spikes(record: dict[str, Any], logs: dict[str, float]) -> None:
-    """Let the loss begin at 60 and jump to 9 in epoch 20."""
-    if record["epoch"] in {1, 20}:
-        logs["loss"] = 60.0 if record["epoch"] == 1 else 9.0
+    """Let the loss be 60 in the first steps, and jump once in epoch 20; the reports are means over the epoch so far."""
+    done = record.get("epoch_step") or record["epoch_steps"]
+    if record["epoch"] == 1:
+        logs["loss"] += 60.0 * _SPIKE_STEPS / max(done, _SPIKE_STEPS)
+    elif record["epoch"] == 20 and done > 40:
+        logs["loss"] += 9.0 * _SPIKE_STEPS / done
 
 
 def with_nan(record: dict[str, Any], logs: dict[str, Any]) -> None:
@@ -137,7 +145,7 @@ def gallery(own: Sequence[RunDirectory]) -> Iterator[Picture]:
     digits = train(PRESET)
     yield Picture("digits-60-epochs", digits)
     yield Picture("digits-training", cut(digits))
-    yield Picture("digits-cursor", digits, ("home", "shift+right", "shift+right", "right"))
+    yield Picture("digits-cursor", digits, step=_READ_STEP)
     yield Picture("digits-zoom", digits, ("end", "plus", "plus", "plus", "comma", "escape"))
     yield Picture("spike", changed(digits, with_spikes))
     yield Picture("nan", changed(digits, with_nan))
@@ -154,8 +162,9 @@ async def draw(
     path: Path,
     size: tuple[int, int] = SIZE,
     keys: Sequence[str] = (),
+    step: float | None = None,
 ) -> None:
-    """Write a picture of an app once it is ready and keys were pressed."""
+    """Write a picture of an app once it is ready, keys were pressed and the cursor was put on a step."""
     async with app.run_test(size=size) as pilot:
         deadline = time.monotonic() + _LIMIT_S
         while not is_ready(pilot):
@@ -164,6 +173,8 @@ async def draw(
             await pilot.pause(0.05)
         for key in keys:
             await pilot.press(key)
+        if step is not None:
+            app.screen.cursor = Cursor(step)  # type: ignore[attr-defined]  # the live screen
         await pilot.pause(0.3)
         path.write_text(app.export_screenshot(title="tpu-console"), encoding="utf-8")
     print(f"Written {path}")
@@ -196,7 +207,7 @@ async def draw_gallery(folder: Path, own: Sequence[RunDirectory]) -> None:
                 app = ConsoleApp(run=picture.run, **options)  # type: ignore[arg-type]  # theme and marker only
                 os.environ.pop("NO_COLOR", None)
                 path = folder / f"{picture.name}-{size[0]}x{size[1]}-{look}.svg"
-                await draw(app, _is_drawn, path, size, picture.keys)
+                await draw(app, _is_drawn, path, size, picture.keys, picture.step)
 
 
 def main(folder: str = "", *runs: str) -> None:

@@ -20,15 +20,15 @@ _CHANGED = ("--set", "augmentation.translation=0.1", "--set", "augmentation.rota
 def measure(bench: Bench) -> Section:
     """Compare the processor time of a batch, and set it against a step's."""
     rounds = 3 if bench.is_quick else 9
-    told = json.loads(bench.output(bench.python("-m", "tests.bench.input_meter_ways", "--rounds", rounds)))
+    figures = json.loads(bench.output(bench.python("-m", "tests.bench.input_meter_ways", "--rounds", rounds)))
     rows = []
-    for name, (without, with_stage) in told.items():
+    for name, (without, with_stage) in figures.items():
         figure = f"{without:.1f} µs, with the stage {with_stage:.1f} µs"
         rows.append(Row(f"a batch {name}", figure))
         if name != "changed at random":
             rows.append(_share_row("of a step of 1 ms", with_stage - without, _SHORT_STEP_US))
     step_us = _step_us(bench)
-    without, with_stage = told["changed at random"]
+    without, with_stage = figures["changed at random"]
     cores = len(os.sched_getaffinity(0))
     rows.append(_share_row(f"of a step of `digits-cnn`, {step_us / 1e3:.1f} ms", with_stage - without, step_us * cores))
     return Section(

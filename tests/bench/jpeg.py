@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CLASSES = ("one", "two", "three", "four")
 _FULL_SIDE, _SIDE = 256, 128
 _FREE = 600_000_000
-"""Memory that the last measurement is told of: less than its images take."""
+"""Memory in the last measurement: less than its images take."""
 
 
 def measure(bench: Bench) -> Section:

@@ -1,4 +1,4 @@
-"""A run with a million progress events: how long until it stands on the screen, and how long a redraw takes."""
+"""A run with a million progress events: how long until it is on the screen, and how long a redraw takes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import asyncio
 import json
 import math
 import os
+import shutil
 import socket
 import time
 from dataclasses import replace
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
+
+import orjson
 
 from tests.bench.report import Section, limit_row
 from tests.bench.terminal import COLUMNS, ROWS
@@ -24,11 +27,13 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunStarted,
 )
-from tpu_console.engine.runs.follower import RunFollower
+from tpu_console.engine.runs.follower import StateReader
+from tpu_console.engine.runs.garbage import no_collecting
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.storage.files import write_whole
+from tpu_console.engine.storage.paths import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from textual.pilot import Pilot
 
     from tests.bench.bench import Bench
+    from tests.bench.report import Row
     from tpu_console.engine.runs.events import Event
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
@@ -44,6 +50,7 @@ if TYPE_CHECKING:
 
 EVENTS, _EPOCHS = 1_000_000, 100
 _OPEN_S, _REDRAW_MS, _CURSOR_MS = 2.0, 30.0, 20.0
+_AGAIN, _READING = 1.5, 2.0
 _REDRAWS = 30
 _METRICS = ("loss", "accuracy")
 
@@ -51,22 +58,15 @@ _METRICS = ("loss", "accuracy")
 def measure(bench: Bench) -> Section:
     """Write the run, open it in turn in a terminal and without one, then redraw it."""
     run = make_long_run(bench.folder / "home" / "runs", _METRICS)
-    opened, read, keys = [], [], []
-    for _ in bench.rounds(5):
-        began = time.perf_counter()
-        state = RunFollower(run).catch_up().state
-        read.append(time.perf_counter() - began)
-        whole, pressed = open_run(bench, run)
-        opened.append(whole)
-        keys += pressed
+    rows, state = opening(bench, run, _OPEN_S, 5)
+    keys = [seconds for _ in bench.rounds(5) for seconds in open_run(bench, run)[1]]
     redraws, looks = asyncio.run(redraw(run, state, _METRICS))
     return Section(
         "A run with 1,000,000 progress events",
         f"A journal of {run.journal.stat().st_size / 1e6:.0f} MB, opened with `tpu-console attach` in a "
         "pseudo-terminal of 120×40. Redraw: a chart, after one more point.",
         (
-            limit_row("process start to all points on the screen", median(opened), _OPEN_S),
-            limit_row("of it, reading and folding the journal alone", median(read)),
+            *rows,
             limit_row("redraw", median(redraws) * 1e3, _REDRAW_MS, "ms", 1),
             limit_row("zoom", median(looks["zoom_x"]) * 1e3, _REDRAW_MS, "ms", 1),
             limit_row("pan", median(looks["pan"]) * 1e3, _REDRAW_MS, "ms", 1),
@@ -76,9 +76,50 @@ def measure(bench: Bench) -> Section:
     )
 
 
+def opening(bench: Bench, run: RunDirectory, most_s: float, rounds: int) -> tuple[list[Row], RunState]:
+    """Open a finished run for the first time and again, and a run without progress; return the rows and its state."""
+    empty = make_long_run(run.path.parent, (), events=0)
+    first, again, nothing, read, parsed = [], [], [], [], []
+    for _ in bench.rounds(rounds):
+        shutil.rmtree(cache_folder() / "states", ignore_errors=True)
+        parsed.append(_parsing_s(run))
+        reader = StateReader(run)
+        began = time.perf_counter()
+        with no_collecting():
+            while reader.advance():
+                pass
+        read.append(time.perf_counter() - began)
+        first.append(_opening_s(bench, run))
+        reader.keep()
+        again.append(_opening_s(bench, run))
+        nothing.append(_opening_s(bench, empty))
+    ratios = [one / other for one, other in zip(again, nothing, strict=True)]
+    rows = [
+        limit_row("process start to all points on the screen, the first time", median(first), most_s),
+        limit_row("of it, reading and folding the journal alone", median(read)),
+        limit_row("in times of `orjson.loads` of each line", median(read) / median(parsed), _READING, "×"),
+        limit_row("process start to all points on the screen, the next time", median(again)),
+        limit_row("in times of a run without progress", median(ratios), _AGAIN, "×"),
+    ]
+    return rows, reader.state
+
+
+def _parsing_s(run: RunDirectory) -> float:
+    began = time.perf_counter()
+    with run.journal.open("rb") as file, no_collecting():
+        for line in file:
+            orjson.loads(line)
+    return time.perf_counter() - began
+
+
+def _opening_s(bench: Bench, run: RunDirectory) -> float:
+    with bench.open(bench.console("attach", run.run_id)) as terminal:
+        return terminal.wait_for(b"Finished") - terminal.started_at
+
+
 def make_long_run(folder: Path, metrics: Sequence[str], events: int = EVENTS) -> RunDirectory:
-    """Write the journal of a finished run that reported its metrics many times."""
-    run = create_run("long", folder)
+    """Write the journal of a finished run that reported its metrics many times, or never."""
+    run = create_run("long" if events else "empty", folder)
     write_whole(run.config, 'dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 100\n')
     beat = {"pid": 0, "created": 0.0, "host": socket.gethostname()}
     write_whole(run.heartbeat, json.dumps(beat))

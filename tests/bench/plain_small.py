@@ -66,10 +66,10 @@ def main() -> None:
             callbacks=[*_watching(options.way, folder), clock],
             verbose=1 if options.way == "progress-bar" else 0,
         )
-    told: dict[str, Any] = {"ended_at": clock.ended_at}
+    figures: dict[str, Any] = {"ended_at": clock.ended_at}
     if handling is not None:
-        told["handling_s"] = handling.a_step(options.steps)
-    options.result.write_text(json.dumps(told), encoding="utf-8")
+        figures["handling_s"] = handling.a_step(options.steps)
+    options.result.write_text(json.dumps(figures), encoding="utf-8")
 
 
 def _watching(way: str, folder: str) -> list[Any]:

@@ -77,8 +77,8 @@ def _train(bench: Bench, way: str, epochs: int, *, is_shown: bool = False, handl
         bench.show(command)
     else:
         bench.output(command)
-    told: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
-    return told
+    figures: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
+    return figures
 
 
 def _console_seconds(bench: Bench, preset: Sequence[object], epochs: int) -> float:

@@ -86,13 +86,13 @@ class TextDialog(ModalScreen[None]):
     Args:
         title: What it is about.
         text: The text.
-        kind: ``info`` or ``error``.
+        kind: ``info``, ``error`` or ``help``.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,enter,space", "dismiss", "Close", tooltip="Go back to where you were."),
         Binding("q", "app.ask_to_leave", show=False, tooltip="Quit, after a question; runs keep training."),
-        HELP,
+        Binding("f1,question_mark", "help", "Help", tooltip=HELP.tooltip),
     ]
     CSS = """
     TextDialog { align: center middle; background: $background; }
@@ -121,6 +121,13 @@ class TextDialog(ModalScreen[None]):
     def on_mount(self) -> None:
         """Let the arrow keys scroll at once."""
         self.query_one(Reading).focus()
+
+    async def action_help(self) -> None:
+        """Explain the keys; in the help itself, close it."""
+        if self.has_class("-help"):
+            self.dismiss()
+        else:
+            await self.run_action("app.help")
 
 
 def error_dialog(error: ConsoleError) -> TextDialog:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-from textual.binding import Binding
 from textual.content import Content
 
 from .dialogs import COLUMNS, TextDialog
@@ -12,7 +11,7 @@ from .dialogs import COLUMNS, TextDialog
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from textual.binding import BindingType
+    from textual.binding import Binding
 
 _FIGURES = (
     ("epoch", "One pass over the training data, or the configured number of steps."),
@@ -48,15 +47,7 @@ _FIGURES = (
 )
 
 
-class HelpDialog(TextDialog):
-    """The help; the key that opened it closes it, too."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,enter,space,f1,question_mark", "dismiss", "Close", tooltip="Go back to where you were.")
-    ]
-
-
-def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> HelpDialog:
+def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
     """Make the help screen.
 
     Args:
@@ -76,7 +67,7 @@ def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> HelpDialog:
     ]
     parts += [Content(""), Content.styled("Figures", "bold $text-accent")]
     parts += [_entry(name, text, 14) for name, text in _FIGURES]
-    return HelpDialog("Help", Content("\n").join(parts))
+    return TextDialog("Help", Content("\n").join(parts), kind="help")
 
 
 def _entry(name: str, text: str, width: int) -> Content:

@@ -26,7 +26,10 @@ class AsciiOnly(LineFilter):
         ]
 
 
+_LOOKALIKES = {**LOOKALIKES, "★": "@"}  # not *, of which curves consist
+
+
 @lru_cache(4096)
 def in_ascii(text: str) -> str:
     """Return a text in ASCII, as wide as before."""
-    return "".join(c if c.isascii() else LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)
+    return "".join(c if c.isascii() else _LOOKALIKES.get(c, "?" * cell_len(c)) for c in text)

@@ -79,14 +79,14 @@ class Page:
         if "train" not in found:
             return []
         parts = [(found["train"], "training"), (found["validation"], "validation")]
-        told = ", ".join(f"{'unknown number of' if count is None else f'{count:,}'} {what}" for count, what in parts)
+        counts = ", ".join(f"{'unknown number of' if count is None else f'{count:,}'} {what}" for count, what in parts)
         inputs = "; ".join(
             f"{name} {shape(tuple(part['shape'])) or 'a number'}, {part['dtype']}"
             for name, part in found["inputs"].items()
         )
         sizes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in found["sizes"].items())
         return [
-            *self._fact("examples", told),
+            *self._fact("examples", counts),
             *self._fact("inputs", inputs),
             *(self._fact("sizes", sizes) if sizes else []),
         ]
@@ -162,7 +162,7 @@ class Page:
         if ratings is None:
             return []
         user, item = ratings["by_user"], ratings["by_item"]
-        told = (
+        counts = (
             f"{ratings['ratings']:,} by {plural(ratings['users'], 'user')} of {plural(ratings['items'], 'item')}; "
             f"{ratings['density']:.2%} of all pairs; mean {ratings['mean']:.2f}"
         )
@@ -171,7 +171,7 @@ class Page:
             f"{item['min']:,.0f} to {item['max']:,.0f} per item (median {item['median']:,.0f})"
         )
         return [
-            *self._fact("ratings", told),
+            *self._fact("ratings", counts),
             *self._fact("", each),
             *self._histogram(ratings["histogram"], "rating", "ratings"),
         ]

@@ -63,12 +63,20 @@ class OutcomeBox(VerticalScroll):
             return
         self.set_class(outcome.kind == "stopped", "-stopped")
         self.set_class(outcome.kind == "bad", "-bad")
-        self.query_one(".facts", Static).update(_content(outcome))
+        self._draw_facts()
         self.set_class(bool(outcome.log), "-with-log")
         self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
 
+    def _draw_facts(self) -> None:
+        if self._drawn is not None:
+            self.query_one(".facts", Static).update(_content(self._drawn, self.size.width))
 
-def _content(outcome: RunOutcome) -> Content:
+    def on_resize(self) -> None:
+        """Fit the paths."""
+        self._draw_facts()
+
+
+def _content(outcome: RunOutcome, width: int) -> Content:
     mark, color = {
         "good": (DONE, "$text-success"),
         "stopped": (STOPPED, "$text-warning"),
@@ -76,5 +84,11 @@ def _content(outcome: RunOutcome) -> Content:
     }[outcome.kind]
     lines = [Content.assemble((f"{mark} {outcome.headline}", f"bold {color}"))]
     for label, text in outcome.facts:
-        lines.append(Content.assemble((f"{label}: ", "dim"), text))
+        lines.append(Content.assemble((f"{label}: ", "dim"), _fitting(text, width - len(label) - 2)))
     return Content("\n").join(lines)
+
+
+def _fitting(text: str, room: int) -> str:
+    """Return a path with its end in one line, so that charts keep their rows; the details show all of it."""
+    is_path = text.startswith(("/", "~/")) and " " not in text
+    return f"…{text[len(text) - room + 1 :]}" if is_path and len(text) > room > 1 else text

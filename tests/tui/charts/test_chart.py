@@ -134,6 +134,7 @@ async def test_the_ascii_pane_is_ascii(size: tuple[int, int], log_scale: bool) -
         assert "?" not in screen.replace("pr?cision", ""), "every character has a lookalike"
         drawn = set(in_ascii(plot_of(app.chart)))
         assert {"*", ".", "!", "+", "|", "-"} <= drawn
+        assert "@" in drawn, "the best epoch does not look like the curve"
         assert drawn & set("oxvw")
 
 

@@ -481,7 +481,7 @@ async def test_ascii_draws_nothing_else(engine: FakeEngine, size: tuple[int, int
     engine.train(1)
     engine.train(2, ends=False)
     async with app_on(engine, marker="ascii").run_test(size=size) as pilot:
-        await shows(pilot, "*     1", ">     2")
+        await shows(pilot, "@     1", ">     2")
         await pilot.press("tab", "tab", "tab")
         text = screen_text(pilot)
         assert {character for character in text if not character.isascii()} == set()

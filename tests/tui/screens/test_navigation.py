@@ -21,7 +21,6 @@ from tpu_console.tui.screens.compare import CompareScreen
 from tpu_console.tui.screens.details import details_dialog
 from tpu_console.tui.screens.dialogs import Question, TextDialog, error_dialog
 from tpu_console.tui.screens.doctor import DoctorScreen
-from tpu_console.tui.screens.help import HelpDialog
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
@@ -80,13 +79,13 @@ async def test_help_quit_and_escape_work_everywhere(tmp_path: Path) -> None:
             app.push_screen(screen)
             await arrive(pilot, screen)
             await pilot.press("f1")
-            await until(pilot, lambda: isinstance(app.screen, HelpDialog))
+            await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
             await pilot.press("question_mark")
             await arrive(pilot, screen)
             takes_letters = isinstance(app.focused, Input)
             if not takes_letters:
                 await pilot.press("question_mark")
-                await until(pilot, lambda: isinstance(app.screen, HelpDialog))
+                await until(pilot, lambda: app.screen.has_class("-help") and "escape: close" in screen_text(pilot))
                 await pilot.press("escape")
                 await arrive(pilot, screen)
             if not takes_letters and not isinstance(screen, Question):  # that is to be answered first
