@@ -202,6 +202,9 @@ def _take_in(worker: _Worker, message: dict[str, Any]) -> None:
 def _is_over(worker: _Worker, deadline: float, limit_s: float) -> bool:
     if (code := worker.process.returncode) is not None:
         worker.is_late = code != 0  # a verdict before a crash lacks what was to come, so it is not saved
+        if worker.is_late and worker.verdict is not None:
+            crash = Finding(Severity.INFO, f"The TPU compiler crashed while {worker.phase}. {exit_cause(code)}")
+            worker.verdict = replace(worker.verdict, findings=(*worker.verdict.findings, crash))
         return True
     if time.monotonic() < deadline:
         return False

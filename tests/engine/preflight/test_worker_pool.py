@@ -77,3 +77,12 @@ def test_a_verdict_is_kept_if_only_the_search_was_not_done_in_time() -> None:
     verdict = _result(late)
     assert (verdict.outcome, late.is_late) == (TOO_LARGE.outcome, True)
     assert verdict.findings[-1].text == "Stopped at the limit of 60 s while searching the largest batch."
+
+
+def test_a_crash_after_the_verdict_is_named_beside_it() -> None:
+    crashed = worker(TOO_LARGE)
+    crashed.process.returncode, crashed.phase = -11, "trying batch_size=8: compiling the training step"
+    assert _is_over(crashed, deadline=1e18, limit_s=60.0)
+    verdict = _result(crashed)
+    assert (verdict.outcome, crashed.is_late) == (TOO_LARGE.outcome, True)
+    assert verdict.findings[-1].text.startswith("The TPU compiler crashed while trying batch_size=8")
