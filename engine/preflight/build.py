@@ -21,7 +21,7 @@ from ..models.outputs import logits_activation
 from ..planning.example_count import train_examples_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..config.run_config import RunConfig
     from .inputs import Batch
@@ -93,13 +93,19 @@ def specification(batch: Batch, size: int, sharding: Any = None, *, is_training:
 def _built_from_shapes(config: RunConfig, batch: Batch) -> Any:
     # Layers that create values fail in many ways. The second try is outside the handler, so that its errors do not
     # carry those of the first.
-    with contextlib.suppress(Exception), abstract():
-        return _built(config, batch)
+    with contextlib.suppress(Exception):
+        return _built(config, batch, abstract)
     return _built(config, batch)
 
 
-def _built(config: RunConfig, batch: Batch) -> Any:
-    keras.utils.clear_session(free_memory=False)  # so that layers get the names that they have in the run
+def _built(config: RunConfig, batch: Batch, scope: Callable[[], Any] = contextlib.nullcontext) -> Any:
+    # So that layers get the names that they have in the run. Before the scope, which it would end.
+    keras.utils.clear_session(free_memory=False)
+    with scope():
+        return _built_in_scope(config, batch)
+
+
+def _built_in_scope(config: RunConfig, batch: Batch) -> Any:
     keras.config.set_dtype_policy(config.precision)
     model = build_model(config, batch.signature)
     options = config.augmentation
