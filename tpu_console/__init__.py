@@ -6,6 +6,8 @@
 
     model.fit(x, y, epochs=5, callbacks=[BridgeCallback("my-run")])
 
+`Run` does the same for a training loop of your own.
+
 The source is in `engine/`, `presets/` and `tui/` beside this folder, which links to them.
 """
 
@@ -13,9 +15,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .engine.training.bridge import BridgeCallback as BridgeCallback
+    from .engine.training.logged_run import Run as Run
 
 __version__ = "0.1.0"
-__all__ = ["BridgeCallback", "__version__"]
+__all__ = ["BridgeCallback", "Run", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -24,5 +27,9 @@ def __getattr__(name: str) -> object:
         from .engine.training.bridge import BridgeCallback
 
         return BridgeCallback
+    if name == "Run":
+        from .engine.training.logged_run import Run
+
+        return Run
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)

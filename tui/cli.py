@@ -21,6 +21,7 @@ from .commands.converting import tfrecord
 from .commands.doctor import doctor
 from .commands.inspecting import inspect
 from .commands.listing import presets, runs
+from .commands.managing import annotate, delete, rename
 from .commands.options import examples, preset_file_option, screen_options
 from .commands.predicting import predict
 from .commands.preflight import preflight
@@ -120,7 +121,8 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror, runs, show, compare),
+    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror),
+    *(runs, show, compare, rename, annotate, delete),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     _refuse_repeated(_command)

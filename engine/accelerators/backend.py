@@ -68,6 +68,10 @@ def choose_backend(
 ) -> BackendChoice:
     """Choose the backend of a run, and say what it needs that is not installed."""
     choice = _follow_keras(config, hardware, has, environ)
+    platforms = environ.get("JAX_PLATFORMS") or "cpu"
+    if choice.backend == JAX and config.requested.kind in _ON_CPU and "cpu" not in platforms.split(","):
+        note = f"JAX_PLATFORMS={platforms} is not followed: accelerator={config.accelerator}."
+        choice = replace(choice, notes=(*choice.notes, note))
     missing, packages = [choice.missing] if choice.missing else [], [*choice.install]
     if not any(has(name) for name in TENSORFLOWS):
         missing.append("TensorFlow is not installed; it reads the data of every run, also with JAX.")
@@ -87,10 +91,6 @@ def _follow_keras(
 ) -> BackendChoice:
     """Choose the backend; under ``auto`` the one that Keras is set to, unless the run cannot use it."""
     choice = _choose(config, hardware, has, environ)
-    if config.requested.kind in _ON_CPU and (platforms := environ.get("JAX_PLATFORMS", "cpu")) != "cpu":
-        choice = replace(
-            choice, notes=(f"JAX_PLATFORMS={platforms} is not followed: accelerator={config.accelerator}.",)
-        )
     wished, said = _keras_setting(environ)
     if wished in {"", choice.backend}:
         return choice
@@ -98,13 +98,11 @@ def _follow_keras(
     if is_default and (config.backend != "auto" or choice.backend == TENSORFLOW or not _is_tpu(choice)):
         return choice
     if is_default:
-        why_not = f"it is Keras's default, and {choice.why.removeprefix('auto: ')}"
-    else:
-        why_not = _why_not_followed(wished, config, hardware, choice, has)
-    if why_not:
-        return replace(choice, notes=(*choice.notes, f"{said} is not followed: {why_not}."))
+        return replace(choice, why=f"{choice.why}; the {said} is only Keras's default")
+    if why_not := _why_not_followed(wished, config, hardware, choice, has):
+        return replace(choice, notes=(f"{said} is not followed: {why_not}.",))
     changed = _choose(config.model_copy(update={"backend": wished}), hardware, has, environ)
-    return replace(changed, why=said, notes=choice.notes)
+    return replace(changed, why=said)
 
 
 def _why_not_followed(

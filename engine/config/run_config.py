@@ -44,6 +44,7 @@ class RunConfig(Section):
         data: How examples are read and split.
         model: A built-in model, or your function that returns an uncompiled Keras model.
         model_options: Options of the model, or keyword arguments of your function.
+        weights: A ``.keras`` or ``.weights.h5`` file whose weights the model starts with; empty for none.
         batch_size: Examples per replica and step; multiples of 8 or 128 suit a TPU.
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
@@ -80,6 +81,7 @@ class RunConfig(Section):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "custom"
     dataset: Annotated[str, builtin_or_own(DATASET_NAMES)]
     model: Annotated[str, builtin_or_own(MODELS)]
+    weights: str = ""
     batch_size: Count
     epochs: Count
     steps_per_epoch: Count | Literal["all"] = "all"

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import math
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from ..config.user_code import call_user_function
-from ..errors import UserCodeError
+from ..data.places import locate
+from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
+from .saved_code import read_architecture
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
 
@@ -53,6 +54,34 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
             remedy="Return an uncompiled Keras model.",
         )
     return model
+
+
+def load_start(model: Any, config: RunConfig) -> None:
+    """Load the weights that the model starts with, if the configuration names a file; nothing in it is run.
+
+    Raises:
+        DataError: It cannot be read, or is of another model.
+    """
+    if not config.weights:
+        return
+    path = locate(config.weights)
+    if not model.built:
+        raise DataError(
+            f"weights={config.weights} cannot be loaded: {config.model} has no variables before its first batch.",
+            remedy="Call the model once in its function, or load the weights there.",
+        )
+    try:
+        if path.endswith(".keras") and read_architecture(Path(path)).has_pickled_weights:
+            raise ValueError("its weights are pickled, which can run code")
+        model.load_weights(path)
+    except ConsoleError:
+        raise
+    except Exception as error:  # Keras and h5py raise many kinds of errors for a bad file
+        raise DataError(
+            f"{path} has no weights of the model {config.model}.",
+            why=one_line(error, 300),
+            remedy="Name a .keras or .weights.h5 file that such a model was saved to.",
+        ) from error
 
 
 def model_built(model: Any) -> ModelBuilt:

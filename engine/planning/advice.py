@@ -5,6 +5,7 @@ The plan shows the advice for any accelerator; `static_advice` adds what matters
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.batch import global_batch, padded, steps_per_epoch
@@ -13,6 +14,7 @@ from ..config.mirror import is_bucket
 from ..config.model_options import MODEL_OPTIONS
 from ..config.user_code import reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
+from ..data.places import is_remote, locate
 from ..findings import Finding, Severity, most_severe_first
 from ..mirror.check import mirror_problem
 from .example_count import train_examples_of
@@ -98,6 +100,8 @@ def scaling_findings(config: RunConfig, replicas: int) -> Iterator[Finding]:
 
 def own_findings(config: RunConfig) -> Iterator[Finding]:
     """Say what a custom model's outputs mean for the loss, and whether labels seen before fit the loss."""
+    if config.weights and not is_remote(config.weights) and not Path(locate(config.weights)).is_file():
+        yield Finding(Severity.ERROR, f"weights: there is no file {config.weights}.", key="weights")
     for key, reference in references_of(config):
         if problem := reference_problem(reference):
             yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)

@@ -77,9 +77,9 @@ def make_plan(config: RunConfig, hardware: Hardware) -> Plan:
     batch = global_batch(config.batch_size, replicas)
     examples = train_examples_of(config)
     steps = steps_per_epoch(config, examples, replicas)
-    advice += [Finding(Severity.INFO, text, key="backend") for text in backend_choice.notes]
+    advice += [Finding(Severity.WARNING, text, key="backend") for text in backend_choice.notes]
     if config.requested.kind not in (AcceleratorKind.CPU, AcceleratorKind.SIMULATED):
-        advice += [Finding(Severity.INFO, text, key="accelerator") for text in hardware.hidden]
+        advice += [Finding(Severity.WARNING, text, key="accelerator") for text in hardware.hidden]
     remainder = 0
     if examples is not None:
         findings = list(batch_findings(config, examples, replicas))

@@ -31,14 +31,12 @@ if TYPE_CHECKING:
 
 _AXIS = "batch"
 _SIZE = r"([\d.]+)([KMGTP]?)"
-# As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions.
+# As worded by libtpu 0.0.42 to 0.0.51, and by earlier versions. What it calls the need of "HLO temporaries" is all that
+# a step needs: a table of 4.96 GiB with two slots and its gradient is refused with 19.84 GiB.
 _REFUSALS = (
     re.compile(rf"\({_SIZE}\) exceeds available HBM \({_SIZE}\)"),
     re.compile(rf"Used {_SIZE} of {_SIZE} hbm"),
 )
-_TEMPORARIES = "required for HLO temporaries"
-"""How the refusal begins that counts neither weights nor the batch."""
-
 _UNREADABLE = "async-update instruction should have"
 """The error of jaxlib 0.10.2 on programs of libtpu 0.0.51, a version it does not match, that use a chip's SparseCores:
 for table lookups on v5p, v6e and TPU7x, and sums of large gradients on TPU7x."""
@@ -121,8 +119,7 @@ class Compiler:
         except jax.errors.JaxRuntimeError as error:
             if (figures := refused_bytes(str(error))) is None:
                 raise
-            memory = self._memory(model, batch, replica_batch, *figures, only_temporaries=_TEMPORARIES in str(error))
-            raise DoesNotFitError(memory, str(error)) from error
+            raise DoesNotFitError(self._memory(model, batch, replica_batch, *figures), str(error)) from error
         seconds = time.perf_counter() - began
         held = stats.argument_size_in_bytes + stats.output_size_in_bytes - stats.alias_size_in_bytes
         peak = held + stats.temp_size_in_bytes + stats.generated_code_size_in_bytes
@@ -133,11 +130,9 @@ class Compiler:
             # The program fits, so its temporaries are not all there at once: the compiler reuses their memory.
             temporaries, peak = at_once - held, at_once + code
         memory = self._memory(model, batch, replica_batch, peak, limit)
-        other = memory.temporaries - code - temporaries
-        # Weights that the step does not read are in memory all the same.
-        memory = replace(
-            memory, temporaries=temporaries, code=code, other=max(0, other), peak=memory.peak + max(0, -other)
-        )
+        known = memory.parameters + memory.optimizer + memory.batch + temporaries + code
+        peak = max(peak, known)  # weights that the step does not read are in memory all the same
+        memory = replace(memory, temporaries=temporaries, code=code, other=peak - known, peak=peak)
         return Program(float(cost["flops"]), float(cost["bytes accessed"]), memory, text, seconds)
 
     def _compiled(self, lowered: Any) -> tuple[Any, Any, str]:
@@ -160,20 +155,14 @@ class Compiler:
             jax.ShapeDtypeStruct(variable.shape, variable.dtype, sharding=self._replicated) for variable in variables
         ]
 
-    def _memory(
-        self, model: Any, batch: Batch, replica_batch: int, used: int, limit: int, *, only_temporaries: bool = False
-    ) -> Memory:
-        """Return what fills the memory, with all that is not known to be something else as temporaries.
-
-        `used` is the peak, or the temporaries alone.
-        """
+    def _memory(self, model: Any, batch: Batch, replica_batch: int, peak: int, limit: int) -> Memory:
+        """Return what fills the memory, with all that is not known to be something else as temporaries."""
         parameters = bytes_of(model.variables)
         optimizer = bytes_of(model.optimizer.variables)
         parts = jax.tree.leaves(specification(batch, replica_batch))
         sharded = sum(part.size * part.dtype.itemsize for part in parts)
         held = parameters + optimizer + sharded
-        peak = held + used if only_temporaries else used
-        return Memory(parameters, optimizer, sharded, peak - held, peak, limit)
+        return Memory(parameters, optimizer, sharded, max(0, peak - held), peak, limit)
 
 
 def _figures(compiled: Any) -> tuple[Any, Any, str]:

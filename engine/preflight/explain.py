@@ -54,8 +54,8 @@ _KINDS = (
     ),
     _Kind(
         re.compile(r"TracerBoolConversionError|Attempted boolean conversion of traced"),
-        "makes a Python decision (if, while, and, or, not) on the values of a batch, which are unknown when the step "
-        "is compiled",
+        "makes a Python decision (if, while, assert, and, or) on the values of a batch, which are unknown when the "
+        "step is compiled",
         "Write keras.ops.where(condition, a, b), or keras.ops.cond for whole branches and keras.ops.while_loop.",
     ),
     _Kind(

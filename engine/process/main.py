@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from ..config.reading import load_config
 from ..errors import ConfigError
-from ..runs.events import RunFailed, RunSource
+from ..runs.events import RunFailed, RunFinished, RunSource
 from ..runs.failures import explain
 from ..runs.heartbeat import TICK_S, Heartbeat
 from ..runs.journal import JournalWriter
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> int:
         remedy = f"It goes on from its newest checkpoint: tpu-console resume {run.run_id}"
         journal.write(engine.stop_token.ending or RunFailed(what, "", remedy, run.log.name))
     journal.close()
-    return OK if engine.succeeded else FAILED
+    return OK if engine.succeeded or isinstance(engine.stop_token.ending, RunFinished) else FAILED
 
 
 def _leave(code: int) -> NoReturn:

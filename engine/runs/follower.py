@@ -5,14 +5,13 @@ It does not depend on Textual: the screen and the plain lines use the same follo
 
 from __future__ import annotations
 
-import gc
 import time
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..sanitize import printable
 from ..storage.files import open_regular
+from .garbage import no_collecting
 from .journal import JournalReader
 from .liveness import HeartbeatWatch, Liveness
 from .state import RunState, fold
@@ -20,7 +19,7 @@ from .state_cache import KeptState, load, pays, save
 from .timing import Stall, stall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from .liveness import Life
     from .run_directory import RunDirectory
@@ -163,18 +162,6 @@ class RunFollower:
         while self.advance():
             pass
         return self.snapshot
-
-
-@contextmanager
-def no_collecting() -> Iterator[None]:
-    """Pause the garbage collector: records hold no cycles, and it takes a fifth of the time of a long journal."""
-    was_collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_collecting:
-            gc.enable()
 
 
 def stall_of(state: RunState, life: Life) -> Stall | None:

@@ -17,6 +17,7 @@
 ``summary.json``       the result
 ``report.json``        scores per class
 ``mistakes.json``      pictures of examples that the model got wrong
+``annotations.json``   what a person wrote on the run (`engine.runs.annotations`)
 =====================  ==============================================================
 
 Folders are private to the user (0700), files likewise (0600).
@@ -133,6 +134,11 @@ class RunDirectory:
         return self.path / "mistakes.json"
 
     @property
+    def annotations(self) -> Path:
+        """A title, tags and a note."""
+        return self.path / "annotations.json"
+
+    @property
     def stop_request(self) -> Path:
         """A request to stop that the run has not read yet."""
         return self.control / "stop.json"
@@ -217,20 +223,26 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     """Return the runs of a folder, newest first."""
     folder = folder or runs_folder()
     try:
-        found = [entry for entry in folder.iterdir() if is_run(entry)]
+        with os.scandir(folder) as entries:
+            found = sorted((key for entry in entries if (key := _start_key(entry))), reverse=True)
     except OSError:
         return []
-    return [RunDirectory(path) for path in sorted(found, key=_start_key, reverse=True)]
+    return [RunDirectory(folder / name) for _, _, name in found]
 
 
-def _start_key(path: Path) -> tuple[str, int, str]:
-    """Sort by the time in the name, runs of the same second by the age of their configuration."""
+def _start_key(entry: os.DirEntry[str]) -> tuple[str, int, str] | None:
+    """Return what a run is sorted by: the time in its name, then the age of its configuration; None for no run.
+
+    A notebook's run has no configuration.
+    """
+    name = entry.name
     for file in ("config.toml", "events.jsonl"):
         try:
-            return (path.name[:15], (path / file).stat().st_mtime_ns, path.name)
+            changed_ns = os.stat(f"{entry.path}/{file}").st_mtime_ns  # noqa: PTH116  ten thousand times
+            return (name[:15], changed_ns, name)
         except OSError:
-            continue  # a notebook's run has no configuration
-    return (path.name[:15], 0, path.name)
+            continue
+    return (name[:15], 0, name) if is_run(Path(entry.path)) else None
 
 
 def is_run(path: Path) -> bool:
@@ -247,7 +259,7 @@ def is_run(path: Path) -> bool:
 
 
 def find_run(name: str | None = None, folder: Path | None = None) -> RunDirectory:
-    """Find a run by its path, its name or a unique part of its name; the newest by default.
+    """Find a run by its path, its name, a unique part of its name or of its title; the newest by default.
 
     Raises:
         RunNotFoundError: None or several match.
@@ -271,7 +283,7 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         return exact[0]
     if (folder / name).is_dir():
         raise RunNotFoundError(f"{user_path(folder / name)} is not a run: it has no events.jsonl.")
-    matching = [run for run in runs if name in run.run_id]
+    matching = [run for run in runs if name in run.run_id] or _titled(runs, name)
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -281,3 +293,12 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
         f"There is no run named '{name}'; {did_you_mean(name, [run.run_id for run in runs[:20]])}",
         remedy="`tpu-console runs` lists your runs.",
     )
+
+
+def _titled(runs: list[RunDirectory], text: str) -> list[RunDirectory]:
+    """Return the runs whose title contains a text, or only those that have it as their title."""
+    from .annotations import read_annotations
+
+    titles = {run: read_annotations(run).title for run in runs}
+    exact = [run for run, title in titles.items() if title == text]
+    return exact or [run for run, title in titles.items() if text in title]

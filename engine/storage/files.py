@@ -98,6 +98,20 @@ def read_json(path: str | Path, limit: int) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def folder_size(folder: str | Path, most: int = 10_000) -> int:
+    """Return the bytes of the files under a folder, without following links; stops after `most` entries."""
+    total, folders = 0, [str(folder)]
+    while folders and most > 0:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                most -= 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
 def make_private_folder(path: Path) -> None:
     """Create a folder and its missing parents, each for the user only (0700), whatever the umask is.
 

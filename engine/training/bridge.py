@@ -15,15 +15,17 @@ import math
 import threading
 import time
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
 
 from ..accelerators.backend import JAX
 from ..accelerators.dispatch import HeldBack
+from ..errors import did_you_mean
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, ValidationProgress
 from ..runs.recorder import Recorder
-from .notebook import NotebookRun
+from .notebook import NotebookRun, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +49,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         replica_batch: Examples per step and replica; None if unknown.
         execution_reason: Why `steps_per_execution` has its value.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
+        config: Hyperparameters to show with a run that is given by its name.
         epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`. May be
             changed between them.
         resumed: Where the run was when it was interrupted; None if it begins.
@@ -68,6 +71,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         replica_batch: int | None = None,
         execution_reason: str = "",
         monitor: str = "",
+        config: Mapping[str, Any] | None = None,
         epochs: int | None = None,
         resumed: Header | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -78,6 +82,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._replica_batch = replica_batch
         self.execution_reason = execution_reason
         self._monitor = monitor
+        self._config = config
         self.epochs = epochs
         self._resumed = resumed
         self._clock = clock
@@ -87,7 +92,14 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._trained: Any = None
         self._held: HeldBack | None = None
         self._goes_on = False
+        self._is_training = False
         self._reset()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copy and pickle the arguments only, as KerasTuner does for each trial: a copy makes runs of its own."""
+        named: dict[str, Any] = {"global_batch": self._global_batch, "replica_batch": self._replica_batch}
+        named |= {"monitor": self._monitor, "config": self._config}
+        return partial(type(self), self._target, **named), ()
 
     @property
     def epochs_done(self) -> int:
@@ -144,15 +156,16 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._test_batches_total: int | None = None
         self._next_test_progress = 0.0
         self._validation_s = 0.0
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_monitor = False
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Create the run if its name was given, and report the plan of training."""
         if isinstance(self._target, Recorder):
             self._recorder = self._target
         else:
-            self._notebook = NotebookRun(self._target)
+            self._notebook = NotebookRun(self._target, self._config)
             self._recorder = self._notebook.recorder
+        self._is_training = True
         # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.
         self._trained = self.model
         self._held = HeldBack.of(self.model) if keras.backend.backend() == JAX else None
@@ -214,7 +227,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                     epoch_step=epoch_step,
                     step=self._step + epoch_step,
                     elapsed_s=now - self._began,
-                    logs=_numbers(logs),
+                    logs=numbers(logs),
                 )
             )
         if self._recorder.should_stop():
@@ -222,6 +235,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation begins."""
+        if not self._is_training:
+            return  # `evaluate` alone
         if self._held is not None:
             self._held.wait()  # for the last training steps, whose time is not validation's
         self._test_began = self._clock()
@@ -231,6 +246,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Report the progress of validation, possibly from several threads in parallel."""
+        if not self._is_training:
+            return
         now = self._clock()
         with self._lock:
             self._test_batches = max(self._test_batches, batch + 1)
@@ -241,6 +258,8 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Validation ends."""
+        if not self._is_training:
+            return
         if self._test_began is not None:
             self._validation_s += self._clock() - self._test_began
             self._test_began = None
@@ -269,10 +288,11 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 step_ms=None if step_s is None else step_s * 1e3,
                 examples_per_s=batch / step_s if batch and step_s else None,
                 learning_rate=self._learning_rate(),
-                logs=_numbers(logs),
+                logs=numbers(logs),
             )
         )
         self._epoch_step = 0  # they are counted in the run's steps now
+        self._warn_of_monitor(logs or {})
         # The engine's runs have alerts instead.
         if self._notebook is not None and not math.isfinite((logs or {}).get("loss", 0.0)) and not self._has_warned:
             self._has_warned = True
@@ -285,9 +305,30 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """End the run if this callback created it."""
+        self._is_training = False
         if self._notebook is not None:
-            self._notebook.finish(_numbers(logs))
+            self._notebook.finish(numbers(logs))
             self._notebook = None
+
+    def _warn_of_monitor(self, logs: Mapping[str, Any]) -> None:
+        """Warn once if the metric that decides which epoch is best is not measured."""
+        name, is_validated = self._monitor, any(key.startswith("val_") for key in logs)
+        if not name or name in logs or self._has_warned_of_monitor or (name.startswith("val_") and not is_validated):
+            return
+        self._has_warned_of_monitor = True
+        self._recorder.notice(f"There is no metric '{name}' to decide which epoch is best; {did_you_mean(name, logs)}")
+
+    # tf_keras asks these of its callbacks.
+    _supports_tf_logs = False
+
+    def _implements_train_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_test_batch_hooks(self) -> bool:
+        return True
+
+    def _implements_predict_batch_hooks(self) -> bool:
+        return False
 
     def _learning_rate(self) -> float | None:
         optimizer = getattr(self.model, "optimizer", None)
@@ -297,17 +338,6 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
             return float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         except (AttributeError, TypeError, ValueError):
             return None
-
-
-def _numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return the metrics that are single numbers; Keras also passes on others."""
-    numbers = {}
-    for name, value in (logs or {}).items():
-        try:
-            numbers[name] = float(value)
-        except (TypeError, ValueError):
-            continue
-    return numbers
 
 
 def _positive(value: Any) -> int | None:

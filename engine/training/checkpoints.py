@@ -171,9 +171,13 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
         for variable, value in zip(self._trained.metrics_variables, metrics, strict=bool(metrics)):
             variable.assign(value)
 
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Forget when the validation before began."""
+        self._tested_first = None
+
     def on_test_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """End a long validation if the run was asked to stop; its metrics do not count then."""
-        if batch == 0 or self._tested_first is None:
+        if self._tested_first is None:
             self._tested_first = batch, self._clock()
         if self._recorder.stop_token.reason is not None and not self._is_nearly_validated(batch):
             self._has_cut_validation = self._trained.stop_evaluating = True

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..monitoring.sampler import Sampler
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
@@ -18,6 +19,7 @@ from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import FrameType
 
 
@@ -29,12 +31,13 @@ class NotebookRun:
 
     Args:
         label: The run's name.
+        config: Hyperparameters, which are shown with the run.
 
     Raises:
         ConsoleError: The run folder cannot be written.
     """
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, config: Mapping[str, Any] | None = None) -> None:
         run = create_run(label)
         try:
             with all_or_nothing(run):
@@ -43,7 +46,7 @@ class NotebookRun:
         except OSError as error:
             raise cannot_begin(run.path.parent, error) from error
         self.recorder = Recorder(run, journal)
-        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname()))
+        self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), _plain(config)))
         self._began = time.monotonic()
         self._fit = _fit_frame(inspect.currentframe())
         self._thread = threading.get_ident()
@@ -53,16 +56,17 @@ class NotebookRun:
         self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
         self._beat.start()
 
-    def finish(self, logs: dict[str, float]) -> None:
+    def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
         """End the run.
 
         Args:
             logs: The last epoch's metrics.
+            reason: Why it ended, unless it was asked to stop.
         """
-        reason = self.recorder.stop_token.reason
-        outcome = RunOutcome.STOPPED if reason else RunOutcome.COMPLETED
+        asked = self.recorder.stop_token.reason
+        outcome = RunOutcome.STOPPED if asked else RunOutcome.COMPLETED
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
-        self._end(RunFinished(outcome, reason or "fit returned", summary))
+        self.end(RunFinished(outcome, asked or reason, summary))
         self._beat.join(2.0)
 
     def _request_stop(self, reason: str) -> None:
@@ -75,7 +79,7 @@ class NotebookRun:
             except OSError:
                 continue  # a full disk now may have room later
             if not _is_on_stack(self._thread, self._fit):
-                self._end(
+                self.end(
                     RunFailed(
                         what="fit() ended before its last epoch.",
                         why="It was interrupted, or an exception was raised in the notebook or script that called it.",
@@ -84,7 +88,8 @@ class NotebookRun:
                     )
                 )
 
-    def _end(self, event: RunFinished | RunFailed) -> None:
+    def end(self, event: RunFinished | RunFailed) -> None:
+        """Write the run's last event."""
         if self._over.is_set():
             return
         self._over.set()
@@ -92,6 +97,22 @@ class NotebookRun:
         self.recorder.emit(event)
         self.recorder.journal.close()
         self._fit = None  # frees fit's local variables
+
+
+def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
+    """Return the metrics that are single numbers; Keras also passes on others."""
+    found = {}
+    for name, value in (logs or {}).items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _plain(config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return hyperparameters as JSON holds them; others become text."""
+    return dict(json.loads(json.dumps(dict(config or {}), default=str)))
 
 
 def _fit_frame(frame: FrameType | None) -> FrameType | None:

@@ -291,7 +291,7 @@ def _fit_and_save(
     from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .class_scoring import report_classes
 
-    model = _build(recorder, config, data)
+    model = _build(recorder, config, data, is_new=saved is None)
     activation = _check_model(recorder, config, data, model)
     if is_compiled(model) or label_of(data.train) is None or not updates_metrics(model):
         # The metrics of the configuration are not measured; those of the model have other names.
@@ -416,13 +416,15 @@ def _callbacks(
     return bridge, checkpoints, steering, callbacks
 
 
-def _build(recorder: Recorder, config: RunConfig, data: Pipeline) -> Any:
+def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: bool) -> Any:
     from ..input.augmentation.placement import with_augmentation
     from ..input.pipeline import largest_pixel
     from ..models import build as models
 
     _enter(recorder, Phase.BUILDING, config.model)
     model = models.build_model(config, data.examples.signature, recorder.run.hub)
+    if is_new:
+        models.load_start(model, config)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
     recorder.emit(models.model_built(model))

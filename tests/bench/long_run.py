@@ -27,7 +27,8 @@ from tpu_console.engine.runs.events import (
     RunFinished,
     RunStarted,
 )
-from tpu_console.engine.runs.follower import StateReader, no_collecting
+from tpu_console.engine.runs.follower import StateReader
+from tpu_console.engine.runs.garbage import no_collecting
 from tpu_console.engine.runs.journal import encode
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.runs.state import reduce

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING
 
 import click
 
 from tpu_console.engine.sanitize import printable
 
+from ..following.run_list import Sort, in_order, with_tags
 from ..terminal.output import complain, complain_about, say, width_of_output
+from ..text.numbers import NONE, count, duration, metric, size
+from ..text.tables import Column, table
 from .options import examples, json_option, preset_file_option
 
 _BAD_USAGE = 2
+_LONGEST_CHANGES = 32
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,52 +27,104 @@ if TYPE_CHECKING:
     from ..following.overview import Overview
 
 
-@click.command(epilog=examples("tpu-console runs", "tpu-console runs --json | jq '.[0]'"))
+@click.command(
+    epilog=examples(
+        "tpu-console runs",
+        "tpu-console runs --sort best --tag baseline",
+        "tpu-console runs --json | jq '.[0]'",
+    )
+)
+@click.option("--sort", type=click.Choice([*map(str, Sort)]), default="started", help="[default: started]")
+@click.option("--tag", "tags", metavar="TAG", multiple=True, help="List only runs with this tag; repeatable.")
+@click.option("--archived", is_flag=True, help="List archived runs, too.")
+@click.option("--deleted", is_flag=True, help="List the runs in the trash.")
 @json_option("Print a JSON array.")
-def runs(as_json: bool) -> int:
+def runs(sort: str, tags: tuple[str, ...], archived: bool, deleted: bool, as_json: bool) -> int:
     """List your runs, the newest first."""
+    from tpu_console.engine.runs.garbage import no_collecting
+
+    with no_collecting():
+        return _list(Sort(sort), tags, archived=archived, deleted=deleted, as_json=as_json)
+
+
+def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, as_json: bool) -> int:
     from tpu_console.engine.runs.run_directory import list_runs
     from tpu_console.engine.storage.paths import runs_folder, user_path
 
     from ..following.overview import read_overviews
-    from ..text.tables import Column, table
 
-    overviews = read_overviews(list_runs())
+    if deleted:
+        from tpu_console.engine.process.trash import deleted_runs, trash_of
+
+        found, place = deleted_runs(), f"The trash is empty: {user_path(trash_of())}"
+    else:
+        found, place = list_runs(), f"No runs in {user_path(runs_folder())} yet."
+        place += " To start one: tpu-console run digits-cnn"
+    known = read_overviews(found, is_kept=not deleted)
+    overviews = in_order(with_tags(known, tags, archived=archived or deleted), sort)
     if as_json:
         say([json.dumps([overview.as_dict() for overview in overviews], indent=2, ensure_ascii=False)])
         return 0
-    if not overviews:
-        complain([f"No runs in {user_path(runs_folder())} yet. To start one: tpu-console run digits-cnn"])
+    if not known:
+        complain([place])
         return 0
-    columns = [
-        Column("run", 9),
-        Column("preset", 2),
-        Column("state", 8),
-        Column("epochs", 6, right=True),
-        Column("best", 7, right=True),
-        Column("metric", 3),
-        Column("duration", 5, right=True),
-        Column("started", 1),
-    ]
-    say(table(columns, [_run_row(overview) for overview in overviews], width_of_output()))
+    width = width_of_output()
+    say(table(_RUN_COLUMNS, [_run_row(overview, is_short=width is not None) for overview in overviews], width))
     complain([overview.problem for overview in overviews if overview.problem])
+    hidden = sum(overview.annotations.archived for overview in known)
+    if width is not None and hidden and not (archived or deleted):
+        complain([f"{hidden} archived: tpu-console runs --archived"])
     return 0
 
 
-def _run_row(overview: Overview) -> list[str]:
-    from ..text.numbers import duration, metric
+_RUN_COLUMNS = (
+    Column("run", 20),
+    Column("state", 17),
+    Column("preset", 8),
+    Column("changes", 14),
+    Column("best", 18, right=True),
+    Column("metric", 9),
+    Column("epochs", 15, right=True),
+    Column("time", 13, right=True),
+    Column("model", 7),
+    Column("data", 6),
+    Column("on", 11),
+    Column("batch", 5, right=True),
+    Column("examples/s", 10, right=True),
+    Column("size", 3, right=True),
+    Column("tags", 12),
+    Column("title", 1),
+    Column("started", 2),
+)
 
-    best, seconds = overview.best, overview.seconds()
+
+def _run_row(overview: Overview, *, is_short: bool) -> list[str]:
+    best, facts = overview.best, overview.facts
+    replicas = f" ×{facts.replicas}" if facts.replicas and facts.replicas > 1 else ""
     return [
-        overview.run.run_id,
-        overview.label,
+        overview.name if is_short else overview.run.run_id,
         overview.status_text,
-        f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else "–",
-        metric(best[1]) if best is not None else "–",
+        overview.label,
+        _cut(facts.changes) if is_short else facts.changes,
+        metric(best[1]) if best is not None else NONE,
         best[0] if best is not None else "",
-        duration(seconds),
-        f"{overview.started:%Y-%m-%d %H:%M}" if overview.started is not None else "–",
+        f"{overview.epochs_done}/{overview.epochs}" if overview.epochs is not None else NONE,
+        duration(overview.seconds()),
+        facts.model,
+        facts.dataset,
+        f"{facts.accelerator}{replicas}",
+        count(facts.global_batch) or NONE,
+        count(facts.examples_per_s) or NONE,
+        size(facts.size_bytes) if facts.size_bytes is not None else NONE,
+        " ".join(overview.annotations.tags),
+        "" if is_short else overview.annotations.title,
+        # A third of the time that `datetime` takes, for ten thousand runs.
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(facts.started_at)) if facts.has_started else NONE,
     ]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_CHANGES else f"{text[: _LONGEST_CHANGES - 1]}…"
 
 
 @click.command(
@@ -87,8 +144,6 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
     """
     from tpu_console.engine.storage.paths import user_path, user_presets_folder
     from tpu_console.presets.catalog import all_presets
-
-    from ..text.tables import Column, table
 
     found, broken = all_presets(preset_files)
     if as_json:

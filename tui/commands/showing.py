@@ -59,7 +59,7 @@ def _sections(overview: Details, config: RunConfig | None) -> list[str]:
 
     sections = {
         "": _headline(overview),
-        "Settings": _settings(config),
+        "Settings": _settings(config) if config is not None else _hyperparameters(overview),
         "Machine": _machine(overview),
         "Time": _times(overview),
         "Epochs": _epochs(overview),
@@ -90,6 +90,13 @@ def _headline(overview: Details) -> list[str]:
     state, seconds = overview.state, overview.seconds()
     reason = f": {state.end.reason}" if isinstance(state.end, RunFinished) and state.end.reason else ""
     pairs = [("state", overview.remark or f"{overview.status}{reason}"), ("preset", overview.label)]
+    written = overview.annotations
+    archived = " (archived)" if written.archived else ""
+    pairs += [
+        (name, text)
+        for name, text in (("title", written.title), ("tags", " ".join(written.tags)), ("note", written.note))
+        if text
+    ]
     if overview.status.is_live and (waiting := overview.life.waiting) is not None:
         pairs.append(("disk", waiting_text(waiting)))
     if overview.started is not None and seconds is not None:
@@ -104,13 +111,19 @@ def _headline(overview: Details) -> list[str]:
         pairs.append(("best", best))
     if efficiency := efficiency_line(state):
         pairs.append(("efficiency", efficiency))
-    return [overview.run.run_id, *fields(pairs)]
+    return [f"{overview.run.run_id}{archived}", *fields(pairs)]
 
 
-def _settings(config: RunConfig | None) -> list[str]:
+def _hyperparameters(overview: Details) -> list[str]:
+    """List what a notebook or script passed as `config`."""
+    from ..text.tables import fields
+
+    started = overview.state.started
+    return fields([(str(name), str(value)) for name, value in started.config.items()] if started is not None else [])
+
+
+def _settings(config: RunConfig) -> list[str]:
     """List what differs from the preset, and the command that repeats the run."""
-    if config is None:
-        return []
     from tpu_console.engine.config.run_command import run_command
     from tpu_console.engine.config.run_config import to_toml, without_secrets
 

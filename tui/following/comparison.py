@@ -16,7 +16,6 @@ from tpu_console.engine.runs.liveness import WATCH_S, watch_once
 from tpu_console.engine.runs.run_directory import list_runs
 from tpu_console.engine.runs.state import RunState, best_epoch, lower_is_better
 
-from ..text.names import short_name
 from .overview import OverviewReader, overview_of, unreadable
 
 if TYPE_CHECKING:
@@ -66,8 +65,8 @@ class ComparedRun:
 
     @property
     def name(self) -> str:
-        """Its name without the date."""
-        return short_name(self.overview.run.run_id)
+        """Its title, or else its name without the date."""
+        return self.overview.name
 
     @property
     def metrics(self) -> list[str]:
@@ -160,9 +159,12 @@ class Comparison:
     @property
     def partial_metrics(self) -> dict[str, list[ComparedRun]]:
         """The metrics that not every run with epochs has, with the runs that have them."""
-        trained = [run for run in self.runs if run.state.epochs]
-        having = {name: [run for run in trained if name in run.metrics] for name in _all_metrics(trained)}
-        return {name: runs for name, runs in having.items() if len(runs) < len(trained)}
+        having: dict[str, list[ComparedRun]] = {}
+        for run in self.runs:
+            for name in run.metrics:
+                having.setdefault(name, []).append(run)
+        trained = sum(bool(run.state.epochs) for run in self.runs)
+        return {name: runs for name, runs in having.items() if len(runs) < trained}
 
     @property
     def without_settings(self) -> list[ComparedRun]:
@@ -176,7 +178,8 @@ def comparison_of(runs: Sequence[ComparedRun], metric: str = "") -> Comparison:
     Runs without an epoch have no metric yet and do not count.
     """
     trained = [run for run in runs if run.state.epochs]
-    shared = [name for name in _all_metrics(trained) if all(name in run.metrics for run in trained)]
+    known = [{*run.metrics} for run in trained]
+    shared = [name for name in _all_metrics(trained) if all(name in names for names in known)]
     monitors = [name for name, _ in Counter(run.state.monitor for run in trained).most_common()]
     validation = [name for name in shared if name.startswith("val_")]
     chosen = metric or next((name for name in [*monitors, *validation, *shared] if name in shared), "")

@@ -5,14 +5,22 @@ A separate module because it imports NumPy and pydantic, which a list does not n
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from dataclasses import replace
+from functools import cache
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from tpu_console.engine.config.run_config import flattened
+from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.curves import Curves
 from tpu_console.engine.runs.events import (
+    AcceleratorReady,
     EpochEnded,
     Event,
     FitStarted,
+    ModelBuilt,
     Phase,
     RunFailed,
     RunFinished,
@@ -24,6 +32,7 @@ from tpu_console.engine.runs.events import (
 from tpu_console.engine.runs.journal import JournalReader, decode
 from tpu_console.engine.runs.series import Series
 from tpu_console.engine.runs.state import RunState, best_epoch, epochs_until, reduce
+from tpu_console.engine.sanitize import printable
 
 from .run_facts import LATEST, Facts
 
@@ -34,8 +43,12 @@ if TYPE_CHECKING:
 # A list shows nothing from other events. Decoding them took half of the time.
 _NEEDED = {
     kind.__name__
-    for kind in (RunStarted, RunResumed, FitStarted, EpochEnded, StopRequested, Steered, RunFinished, RunFailed)
+    for kind in (
+        *(RunStarted, RunResumed, AcceleratorReady, ModelBuilt, FitStarted, EpochEnded, StopRequested, Steered),
+        *(RunFinished, RunFailed),
+    )
 }
+_LONGEST_WORD, _LONGEST_CHANGES = 80, 200
 
 
 def read_facts(journal: Path) -> Facts:
@@ -54,6 +67,9 @@ def read_facts(journal: Path) -> Facts:
 def facts_of(state: RunState) -> Facts:
     """Return the facts of a state that was folded from a whole journal."""
     best = best_epoch(state.epochs, state.monitor)
+    config = state.started.config if state.started is not None else {}
+    speeds = [epoch.examples_per_s for epoch in state.epochs if epoch.examples_per_s is not None]
+    speed = median(speeds) if speeds else None
     return Facts(
         label=state.started.label if state.started is not None else "",
         has_started=state.started is not None,
@@ -67,7 +83,51 @@ def facts_of(state: RunState) -> Facts:
         is_stopping=state.stop is not None,
         is_paused=state.phase == Phase.PAUSED,
         outcome=_outcome(state.end),
+        dataset=_word(config.get("dataset")),
+        model=_word(config.get("model")) or (_word(state.model.name) if state.model is not None else ""),
+        changes=changes_of(config),
+        accelerator=_word(state.accelerator.accelerator) if state.accelerator is not None else "",
+        replicas=len(state.accelerator.replicas) if state.accelerator is not None else None,
+        global_batch=state.fit.global_batch if state.fit is not None else None,
+        examples_per_s=float(speed) if speed is not None and math.isfinite(speed) else None,
     )
+
+
+def _word(value: object) -> str:
+    """Return a text of a journal, cut off for a list."""
+    return printable(value)[:_LONGEST_WORD] if isinstance(value, str) else ""
+
+
+def changes_of(config: Mapping[str, Any]) -> str:
+    """Return the settings in which a run's configuration differs from its preset; empty if that is unknown.
+
+    Args:
+        config: Plain values, as in the journal.
+    """
+    preset = _preset_settings(str(config.get("name")))
+    if not preset:
+        return ""
+    changed = {key: value for key, value in flattened(config).items() if _differs(key, value, preset)}
+    last = Counter(key.rpartition(".")[2] for key in changed)
+    named = ((key.rpartition(".")[2], key, value) for key, value in changed.items())
+    words = [f"{short if last[short] == 1 else key}={value}" for short, key, value in named]
+    return printable(" ".join(words))[:_LONGEST_CHANGES]
+
+
+def _differs(key: str, value: object, preset: Mapping[str, Any]) -> bool:
+    return key != "name" and preset.get(key) != value
+
+
+@cache
+def _preset_settings(name: str) -> dict[str, Any]:
+    """Return the settings of a preset by dotted key; none if there is no such preset."""
+    from tpu_console.engine.config.run_config import journal_values
+    from tpu_console.presets.catalog import find_preset
+
+    try:
+        return flattened(journal_values(find_preset(name).config))
+    except ConsoleError:
+        return {}
 
 
 def _moment(at: float) -> float:
@@ -108,11 +168,13 @@ class _Notes:
                 self._state = replace(self._state, started=event, started_at=at)
             case RunResumed():
                 away_s = self._state.away_s + max(0.0, at - self._newest)
-                self._state = replace(self._state, stop=None, end=None, away_s=away_s)
+                started = self._state.started
+                started = started and replace(started, config=event.config)
+                self._state = replace(self._state, started=started, stop=None, end=None, away_s=away_s)
                 self._phase = None
                 self._epochs = epochs_until(self._epochs, event)
-            case FitStarted():
-                self._state = replace(self._state, fit=event)
+            case AcceleratorReady() | ModelBuilt() | FitStarted():
+                self._state = reduce(self._state, event, at)
             case EpochEnded():
                 self._epochs.append(event)
             case StopRequested():

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import errno
+import os
 import stat
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.annotations import NO_ANNOTATIONS, Annotations, read_annotations
 from tpu_console.engine.runs.events import RunOutcome
 from tpu_console.engine.runs.liveness import WATCH_S, Life, Liveness, watch_once
 from tpu_console.engine.sanitize import printable
-from tpu_console.engine.storage.files import NotAFileError
+from tpu_console.engine.storage.files import NotAFileError, folder_size
 
+from ..text.names import short_name
 from ..text.silence import STOP_PENDING, silent_text, stall_text
 from .run_facts import Facts
 from .run_index import RunIndex
@@ -67,6 +70,7 @@ class Overview:
         life: What its heartbeat and its process say; not looked up when the run has ended.
         stall: How long training has made no progress although the process responds; None if it does not stall.
         problem: Why its journal cannot be read; empty when it can.
+        annotations: What a person wrote on it.
     """
 
     run: RunDirectory
@@ -76,6 +80,7 @@ class Overview:
     life: Life = _NO_LIFE
     stall: Stall | None = None
     problem: str = ""
+    annotations: Annotations = NO_ANNOTATIONS
 
     @property
     def is_settled(self) -> bool:
@@ -100,6 +105,11 @@ class Overview:
         if self.stop_waits:
             return f"{self.status_text}; {STOP_PENDING}"
         return self.status_text if self.status is Status.SILENT or self.stall is not None else ""
+
+    @property
+    def name(self) -> str:
+        """Its title, or else its name without the date."""
+        return self.annotations.title or short_name(self.run.run_id)
 
     @property
     def label(self) -> str:
@@ -164,6 +174,18 @@ class Overview:
             "epochs": self.epochs,
             "monitor": best[0] if best is not None else None,
             "best": best[1] if best is not None else None,
+            "dataset": self.facts.dataset,
+            "model": self.facts.model,
+            "changes": self.facts.changes,
+            "accelerator": self.facts.accelerator,
+            "replicas": self.facts.replicas,
+            "global_batch": self.facts.global_batch,
+            "examples_per_s": self.facts.examples_per_s,
+            "size_bytes": self.facts.size_bytes,
+            "title": self.annotations.title,
+            "tags": list(self.annotations.tags),
+            "note": self.annotations.note,
+            "archived": self.annotations.archived,
             "seconds": self.seconds(),
             "started": self.started.isoformat(timespec="seconds") if self.started is not None else None,
             "path": printable(str(self.run.path)),
@@ -212,12 +234,14 @@ class OverviewReader:
             watch: The run's heartbeat, with what was seen of it so far.
         """
         run = watch.run
+        annotations = read_annotations(run)
         try:
             stamp = _stamp(run)
             known = self._index.find(run, stamp)
-            overview = _overview(watch, known if known is not None else _facts(watch, stamp))
+            facts = known or replace(_facts(watch, stamp), size_bytes=folder_size(run.path))
+            overview = _overview(watch, facts, annotations=annotations)
         except ConsoleError as error:
-            return Overview(run, Facts(), Status.UNREADABLE, problem=error.what)
+            return Overview(run, Facts(), Status.UNREADABLE, problem=error.what, annotations=annotations)
         if known is None and stamp is not None and not overview.status.is_live:
             self._index.put(run, stamp, overview.facts)
         return overview
@@ -255,11 +279,17 @@ def read_overview(run: RunDirectory) -> Overview:
     return overview
 
 
-def read_overviews(runs: Sequence[RunDirectory]) -> list[Overview]:
-    """Read the overviews of runs; a run that cannot be read has a `problem`."""
+def read_overviews(runs: Sequence[RunDirectory], *, is_kept: bool = True) -> list[Overview]:
+    """Read the overviews of runs; a run that cannot be read has a `problem`.
+
+    Args:
+        runs: All runs of a folder.
+        is_kept: Whether the next list of this folder should be fast.
+    """
     reader = OverviewReader(runs)
     overviews = reader.read_all()
-    reader.save()
+    if is_kept:
+        reader.save()
     return overviews
 
 
@@ -275,14 +305,17 @@ def read_details(run: RunDirectory) -> Details:
     if not seen.is_settled:
         time.sleep(WATCH_S)
         seen = overview_of(watch, state)
-    return Details(run, seen.facts, seen.status, seen.last_beat_at, seen.life, seen.stall, state=state)
+    facts = replace(seen.facts, size_bytes=folder_size(run.path))
+    return Details(
+        run, facts, seen.status, seen.last_beat_at, seen.life, seen.stall, annotations=seen.annotations, state=state
+    )
 
 
 def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
     """Return the overview of a run whose state is known."""
     from .facts_reading import facts_of
 
-    return _overview(watch, facts_of(state), state)
+    return _overview(watch, facts_of(state), state, read_annotations(watch.run))
 
 
 def unreadable(run: RunDirectory, error: OSError) -> Overview:
@@ -307,7 +340,7 @@ def _stamp(run: RunDirectory) -> Stamp | None:
         ConsoleError: It cannot be looked at, or is not a regular file.
     """
     try:
-        facts = run.journal.stat()
+        facts = os.stat(f"{run.path}/events.jsonl")  # noqa: PTH116  ten thousand times
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -334,22 +367,25 @@ def _unreadable(run: RunDirectory, error: OSError) -> ConsoleError:
     return ConsoleError(f"The journal of {run.run_id} cannot be read: {error.strerror or error}.")
 
 
-def _overview(watch: HeartbeatWatch, facts: Facts, state: RunState | None = None) -> Overview:
+def _overview(
+    watch: HeartbeatWatch, facts: Facts, state: RunState | None = None, annotations: Annotations = NO_ANNOTATIONS
+) -> Overview:
     """Return the overview of a run; if it has no end, check whether it is alive and makes progress.
 
     Args:
         watch: The run's heartbeat.
         facts: What its journal says.
         state: The state that the journal gives; read if it is needed and not known.
+        annotations: What a person wrote on it.
     """
     run = watch.run
     if facts.outcome:
-        return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED))
+        return Overview(run, facts, _STATUS_OF.get(facts.outcome, Status.FINISHED), annotations=annotations)
     life = watch.look()
     last_beat_at = _last_beat(run)
     status = _status(facts, life.liveness, last_beat_at)
     stall = _stall(state if state is not None else _state(run), life) if status is Status.RUNNING else None
-    return Overview(run, facts, status, last_beat_at, life, stall)
+    return Overview(run, facts, status, last_beat_at, life, stall, annotations=annotations)
 
 
 def _stall(state: RunState, life: Life) -> Stall | None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LATEST = 2e11
 """The largest Unix time that is accepted, in the year 8307: a later one is damage, and no clock could show it."""
@@ -27,6 +31,14 @@ class Facts:
         is_stopping: Whether somebody asked the run to stop.
         is_paused: Whether it is paused.
         outcome: ``completed``, ``early``, ``stopped`` or ``failed``; empty when the journal has no end.
+        dataset: What it trained on; empty if unknown, as for a notebook.
+        model: The model; empty before it was built.
+        changes: The settings that differed from the preset when the journal was read, such as ``epochs=7 seed=1``.
+        accelerator: ``cpu``, ``gpu``, ``tpu`` or ``sim:N``; empty before it connected.
+        replicas: Number of replicas; None before it connected.
+        global_batch: Examples per step over all replicas; None if unknown.
+        examples_per_s: Median of all epochs; None if unknown.
+        size_bytes: Size of the run's folder; None if it was not measured.
     """
 
     label: str = ""
@@ -41,6 +53,14 @@ class Facts:
     is_stopping: bool = False
     is_paused: bool = False
     outcome: str = ""
+    dataset: str = ""
+    model: str = ""
+    changes: str = ""
+    accelerator: str = ""
+    replicas: int | None = None
+    global_batch: int | None = None
+    examples_per_s: float | None = None
+    size_bytes: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for `facts_from`."""
@@ -53,25 +73,37 @@ def facts_from(value: object) -> Facts | None:
     The file may be damaged or come from somebody else: a text with control characters is refused, too, because it
     could not have come from `as_dict` of facts that are safe to show.
     """
-    if not isinstance(value, dict) or set(value) != {field.name for field in fields(Facts)}:
+    if not isinstance(value, dict) or value.keys() != _KINDS.keys():
         return None
-    if not all(_fits(str(field.type), value[field.name]) for field in fields(Facts)):
+    values = _ALL(value)
+    types = tuple(map(type, values))
+    if types not in _SEEN:
+        if not all(found in _TYPES[kind] for found, kind in zip(types, _KINDS.values(), strict=True)):
+            return None
+        _SEEN.add(types)
+    moments, counts, measures = _MOMENTS(value), filter(None, _COUNTS(value)), filter(None, _MEASURES(value))
+    in_range = min(moments) >= 0 and max(moments) <= LATEST and min(counts, default=0) >= 0
+    if not (in_range and all(map(math.isfinite, measures)) and "".join(_TEXTS(value)).isprintable()):
         return None
-    return Facts(**value)
+    return Facts(*values)
 
 
-def _fits(kind: str, value: object) -> bool:
-    match kind, value:
-        case "str", str():
-            return value.isprintable()
-        case "bool", bool():
-            return True
-        case "int" | "int | None", int():
-            return not isinstance(value, bool) and value >= 0
-        case "float", int() | float():
-            return not isinstance(value, bool) and 0 <= value <= LATEST
-        case "float | None", float():
-            return math.isfinite(value)
-        case _, None:
-            return kind.endswith("None")
-    return False
+_KINDS = {field.name: str(field.type) for field in fields(Facts)}
+_TYPES: dict[str, set[type]] = {
+    "str": {str},
+    "bool": {bool},
+    "int": {int},
+    "int | None": {int, type(None)},
+    "float": {int, float},
+    "float | None": {float, type(None)},
+}
+
+
+def _values_of(*kinds: str) -> Callable[[Any], tuple[Any, ...]]:
+    return itemgetter(*(name for name, kind in _KINDS.items() if kind in kinds))
+
+
+# A list asks for ten thousand runs: all values of a kind are looked at in one go, and types that fitted once fit again.
+_ALL, _TEXTS, _MOMENTS = _values_of(*_TYPES), _values_of("str"), _values_of("float")
+_COUNTS, _MEASURES = _values_of("int", "int | None"), _values_of("float | None")
+_SEEN: set[tuple[type, ...]] = set()

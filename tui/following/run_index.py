@@ -6,11 +6,12 @@ with the file means that the journals are read again. Whether a run is alive is 
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.storage.files import make_private_folder, read_text, write_whole
+import orjson
+
+from tpu_console.engine.storage.files import make_private_folder, read_bytes, write_whole
 from tpu_console.engine.storage.paths import cache_folder
 
 from .run_facts import Facts, facts_from
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
 Stamp = tuple[int, int, int]
 """Size in bytes, time of the last change in nanoseconds, and inode of a journal."""
 
-_VERSION = 1
+_VERSION = 2
 _LARGEST_BYTES = 16 << 20
 _MOST_RUNS = 10_000
-"""So many entries of about 300 bytes are kept, those of the newest runs; older ones are read again each time."""
+"""So many entries of about 600 bytes are kept, those of the newest runs; older ones are read again each time."""
 
 
 class RunIndex:
@@ -74,8 +75,8 @@ class RunIndex:
         if not self._is_changed:
             return
         kept = {name: self._entries[name] for name in self._names if name in self._entries}
-        content = json.dumps({"version": _VERSION, "folder": self._folder, "runs": kept})
-        with suppress(OSError, ValueError):
+        content = orjson.dumps({"version": _VERSION, "folder": self._folder, "runs": kept})
+        with suppress(OSError):
             make_private_folder(_path().parent)
             write_whole(_path(), content)
             self._is_changed = False
@@ -87,8 +88,8 @@ def _path() -> Path:
 
 def _read(folder: str) -> dict[str, object]:
     try:
-        index = json.loads(read_text(_path(), _LARGEST_BYTES))
-    except (OSError, ValueError, RecursionError):
+        index = orjson.loads(read_bytes(_path(), _LARGEST_BYTES))
+    except (OSError, ValueError):
         return {}
     if not isinstance(index, dict) or (index.get("version"), index.get("folder")) != (_VERSION, folder):
         return {}

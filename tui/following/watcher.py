@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpu_console.engine.runs.follower import RunFollower, Snapshot, no_collecting
+from tpu_console.engine.runs.follower import RunFollower, Snapshot
+from tpu_console.engine.runs.garbage import no_collecting
 from tpu_console.engine.storage.paths import user_path
 
 from .delivery_pace import DeliveryPace, main_thread_s

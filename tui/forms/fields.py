@@ -153,6 +153,7 @@ _GROUPS = {
     "data": "Data",
     "model": "Model",
     "model_options": "Model",
+    "weights": "Model",
     "optimizer": "Optimizer and schedule",
     "fine_tuning": "Fine-tuning",
     "accelerator": "Accelerator",

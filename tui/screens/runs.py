@@ -1,4 +1,4 @@
-"""The runs screen: past and running runs, the newest first, to open one."""
+"""The runs screen: past and running runs, to open, compare, tag, repeat, resume or delete them."""
 
 from __future__ import annotations
 
@@ -6,54 +6,48 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from textual import work
+from textual import on, work
 from textual.binding import Binding
-from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.annotations import read_annotations, write_annotations
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.engine.storage.paths import runs_folder, user_path
 
-from ..text.tables import Column
-from ..widgets.fitting_table import FittingTable
-from .messages import OpenRun
+from ..following.run_list import Sort, in_order, matches, with_tags
+from ..text.numbers import metric
+from ..widgets.run_table import RunTable, widths_of
+from .dialogs import Question, error_dialog
+from .live_keys import after
+from .messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
 from .parts import BACK, HELP, QUIT, KeysFooter, Title
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
-    from textual.widgets import DataTable
 
+    from tpu_console.engine.runs.annotations import Annotations
+    from tpu_console.engine.runs.follower import RunFollower
     from tpu_console.engine.runs.liveness import HeartbeatWatch
 
     from ..following.overview import Overview
 
 _LOOK_S = 3.0
-"""Seconds between two checks of the heartbeats of running runs."""
+"""Seconds between two looks at running runs, and for new ones."""
 
-# With widths, so that rows that are still being read hardly shift the others.
-_COLUMNS = (
-    Column("State", 8, width=12),
-    Column("Preset", 4, width=12),
-    Column("Epochs", 7, width=7, right=True),
-    Column("Best", 6, width=19),
-    Column("Took", 5, width=8, right=True),
-    Column("Run", 9),
-)
-
-_SHOW_S = 0.1
-
-
-class RunTable(FittingTable):
-    """The table of runs."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter,l", "select_cursor", "Open", tooltip="Open the run."),
-    ]
+_SHOW_S = 0.3
+_MOST_COMPARED = 20
+_PLACEHOLDERS = {
+    "filter": "words that a run's row, note or tags contain",
+    "tags": "tags, separated by spaces",
+    "title": "a title, shown instead of the name",
+    "note": "a note",
+}
 
 
 class RunsScreen(Screen[None]):
@@ -64,36 +58,67 @@ class RunsScreen(Screen[None]):
         background: $background;
 
         #runs { height: 1fr; }
-        #chosen { height: auto; padding: 0 1; color: $text-muted; }
+        #chosen { height: auto; max-height: 4; padding: 0 1; color: $text-muted; }
+        #entry { display: none; margin: 0 1; }
+        &.-entering #entry { display: block; }
+        &.-entering #chosen { display: none; }
     }
     """
-    AUTO_FOCUS = "DataTable"
+    AUTO_FOCUS = "RunTable"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r,f5", "refresh_runs", "Reload", tooltip="Reload the list."),
-        BACK,
+        Binding("space", "select", "Select", tooltip="Select the run for comparing, tagging, archiving or deleting."),
+        Binding("c", "compare", "Compare", tooltip="Compare the selected runs, or this one with others of its preset."),
+        Binding("slash", "enter('filter')", "Filter", key_display="/", tooltip="List only runs that contain words."),
+        Binding("s", "sort", "Sort", tooltip="Sort by start, name, preset, state, best, time, speed or size."),
+        Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
+        Binding("u", "resume", "Resume", tooltip="Continue the run from its newest checkpoint."),
+        Binding("delete,D", "delete", "Delete", key_display="D", tooltip="Move runs to the trash (asks first)."),
         HELP,
+        BACK,
+        Binding("t", "enter('tags')", "Tag", tooltip="Change the tags of the run, or add tags to the selected runs."),
+        Binding("e", "enter('title')", "Rename", tooltip="Give the run a title; its folder keeps its name."),
+        Binding("w", "enter('note')", "Note", tooltip="Write a note on the run."),
+        Binding("a", "archive", "Archive", tooltip="Leave runs out of this list, or list them again."),
+        Binding("A", "show_archived", "Archived", tooltip="Show archived runs too, or leave them out."),
+        Binding("ctrl+z", "restore", "Undo", tooltip="Restore the runs that were deleted last."),
+        Binding("f5", "refresh_runs", "Reload", show=False, tooltip="Reload the list."),
         QUIT,
     ]
 
     def __init__(self) -> None:
         super().__init__()
         self._runs: dict[str, RunDirectory] = {}
-        self._remarks: dict[str, str] = {}  # details of a run's state that do not fit into its row
-        self._live: dict[str, tuple[HeartbeatWatch, Overview]] = {}
+        self._known: dict[str, Overview] = {}
+        self._live: dict[str, tuple[HeartbeatWatch, RunFollower]] = {}
+        self._selected: dict[str, None] = {}
+        self._deleted: list[RunDirectory] = []
+        self._sort = Sort.STARTED
+        self._words = ""
+        self._shows_archived = False
+        self._entering = ""
+        self._listed_ns = 0
+        self._could_resume = False
+        self._is_looking = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the title, the table and the line on the chosen run."""
+        """Lay out the title, the table and the lines on the chosen run."""
         yield Title("runs, newest first")
-        yield RunTable(_COLUMNS, "runs")
+        yield RunTable()
         yield Static("", id="chosen", markup=False)
+        yield Input(id="entry", compact=True)
         yield KeysFooter()
 
     def on_mount(self) -> None:
-        """Check the heartbeats of running runs every few seconds."""
-        self.set_interval(_LOOK_S, self._turn, name="heartbeats of running runs")
+        """Look at running runs and for new ones every few seconds."""
+        self.set_interval(_LOOK_S, self._turn, name="look at runs")
 
     def _turn(self) -> None:
-        if self._live and self.is_current:
+        if not self.is_current:
+            return
+        if self._listed_ns and _changed_ns() != self._listed_ns:
+            self.action_refresh_runs()
+        elif self._live and not self._is_looking:
+            self._is_looking = True
             self._look_again()
 
     def on_screen_resume(self) -> None:
@@ -107,6 +132,7 @@ class RunsScreen(Screen[None]):
     @work(thread=True, exclusive=True, name="read runs")
     def _read_runs(self) -> None:
         """List the runs immediately, then read them one by one, because a long journal takes a while."""
+        self._listed_ns = _changed_ns()
         runs = list_runs()
         self.app.call_from_thread(self._list, runs)
         # The journal reader imports NumPy: wait until the table is shown, and do not block key presses.
@@ -125,71 +151,300 @@ class RunsScreen(Screen[None]):
             watch = known[0] if known is not None else watch_once(run)
             seen.append((watch, reader.read(watch)))
             if time.monotonic() - shown_at > _SHOW_S:
-                self.app.call_from_thread(self._show, seen)
+                self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
                 seen, shown_at = [], time.monotonic()
-        self.app.call_from_thread(self._show, seen)
+        self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
         reader.save()
 
-    def _show(self, seen: Sequence[tuple[HeartbeatWatch, Overview]]) -> None:
-        """Fill the rows of some runs; remember those that may change."""
-        from ..widgets.run_cells import run_cells
-
-        rows = {}
-        for watch, overview in seen:
-            run = watch.run
-            if overview.status.is_live or not overview.is_settled:
-                self._live[run.run_id] = (watch, overview)
-            else:
-                self._live.pop(run.run_id, None)
-            self._remarks[run.run_id] = overview.remark
-            rows[run.run_id] = run_cells(overview)
-        if self.is_attached:
-            self._table.change(rows)
-            if self._table.chosen in rows:
-                self._describe(self._runs[self._table.chosen])
-
-    @work(thread=True, exclusive=True, group="heartbeats", name="look at heartbeats")
+    @work(thread=True, group="live runs", name="look at live runs")
     def _look_again(self) -> None:
-        """Check the heartbeats of running runs, and read those again whose status changed."""
-        from ..following.overview import OverviewReader
+        """Read what is new of the runs that may change; a long journal takes longer than a turn."""
+        try:
+            self._read_live()
+        finally:
+            self._is_looking = False
 
-        reader = OverviewReader([watch.run for watch, _ in self._live.values()])
-        for watch, before in list(self._live.values()):
-            life = watch.look()
-            if (life.liveness, life.is_settled) != (before.life.liveness, before.life.is_settled):
-                self.app.call_from_thread(self._show, [(watch, reader.read(watch))])
-            elif life.silent_s:
-                self.app.call_from_thread(self._show, [(watch, replace(before, life=life))])
+    def _read_live(self) -> None:
+        from ..following.overview import overview_of
+
+        for run_id, (watch, follower) in list(self._live.items()):
+            try:
+                seen = overview_of(watch, follower.catch_up().state)
+            except OSError:
+                continue  # the next look may succeed
+            facts = replace(seen.facts, size_bytes=self._known[run_id].facts.size_bytes)
+            seen = replace(seen, facts=facts)
+            self.app.call_from_thread(self._show, [(watch, seen)], widths_of([seen]), arranged=True)
 
     def _list(self, runs: list[RunDirectory]) -> None:
-        """Show the list of runs; existing rows keep their content until they are read again."""
+        """Take in the list of runs; known ones keep their content until they are read again."""
         if not self.is_attached:
             return  # closed while the folder was being read
-        if list(self._runs) != [run.run_id for run in runs]:
-            self._runs = {run.run_id: run for run in runs}
-            reading = Content.styled("reading …", "$foreground 60%")
-            self._table.show({name: {"State": reading, "Run": Content(name)} for name in self._runs})
-        if not runs:
-            folder = user_path(runs_folder())
-            self.query_one("#chosen", Static).update(f"No runs in {folder} yet. Press escape to go back and start one.")
+        self._runs = {run.run_id: run for run in runs}
+        for table in (self._known, self._live, self._selected):
+            for gone in [run_id for run_id in table if run_id not in self._runs]:
+                table.pop(gone)
+        self._arrange()
+
+    def _show(
+        self, seen: Sequence[tuple[HeartbeatWatch, Overview]], widths: Mapping[str, int], *, arranged: bool = False
+    ) -> None:
+        """Fill the rows of some runs; remember those that may change.
+
+        Args:
+            seen: What was read.
+            widths: The widths of its cells.
+            arranged: Whether the order of the rows stays.
+        """
+        from tpu_console.engine.runs.follower import RunFollower
+
+        for watch, overview in seen:
+            run_id = overview.run.run_id
+            self._known[run_id] = overview
+            if overview.status.is_live or not overview.is_settled:
+                self._live.setdefault(run_id, (watch, RunFollower(overview.run)))
+            else:
+                self._live.pop(run_id, None)
+        if self.is_attached:
+            self._table.know((overview for _, overview in seen), widths)
+            self._describe() if arranged else self._arrange()
+
+    def _arrange(self) -> None:
+        """Sort and filter the rows."""
+        known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
+        unread = [] if self._words else [run_id for run_id in self._runs if run_id not in self._known]
+        listed = with_tags(known, (), archived=self._shows_archived)
+        words = self._words.lower().split()
+        shown = [one for one in listed if matches(one, words)] if words else listed
+        self._table.show([*(one.run.run_id for one in in_order(shown, self._sort)), *unread], self._selected)
+        parts = [f"runs, {'newest first' if self._sort is Sort.STARTED else f'sorted by {self._sort}'}"]
+        parts += [f"{len(shown):,} of {len(self._runs):,}"] if len(shown) + len(unread) < len(self._runs) else []
+        parts += [f"filter: {self._words}"] if self._words else []
+        parts += [f"{len(self._selected)} selected"] if self._selected else []
+        self.query_one(Title).show(" · ".join(parts))
 
     @property
     def _table(self) -> RunTable:
         return self.query_one(RunTable)
 
-    def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
-        """Show the folder of the run under the cursor, and remarks that do not fit into its row."""
-        run = self._runs.get(str(event.row_key.value))
-        if run is not None:
-            self._describe(run)
+    @on(RunTable.Highlighted)
+    def _describe(self) -> None:
+        """Show the folder of the run under the cursor, and what does not fit into its row."""
+        run = self._runs.get(self._table.chosen)
+        if run is None:
+            folder = user_path(runs_folder())
+            empty = f"No runs in {folder} yet. Press escape to go back and start one."
+            self.query_one("#chosen", Static).update("No run matches." if self._runs else empty)
+            return
+        overview, lines = self._known.get(run.run_id), [user_path(run.path)]
+        if overview is not None:
+            annotations, facts, remark = overview.annotations, overview.facts, overview.remark or overview.problem
+            best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
+            changed = f"changed {facts.changes}" if facts.changes else ""
+            lines += [f"{remark[:1].upper()}{remark[1:]}", f"{best} · {changed}".strip(" ·")]
+            lines.append(" · ".join([*(f"#{tag}" for tag in annotations.tags), annotations.note]).strip(" ·"))
+        self.query_one("#chosen", Static).update("\n".join(line for line in lines if line))
+        if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
+            self._could_resume = self._can_resume()
+            self.refresh_bindings()
 
-    def _describe(self, run: RunDirectory) -> None:
-        remark = self._remarks.get(run.run_id, "")
-        text = user_path(run.path) + (f"\n{remark[0].upper()}{remark[1:]}" if remark else "")
-        self.query_one("#chosen", Static).update(text)
+    def _can_resume(self) -> bool:
+        from ..following.overview import Status
 
-    def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Open the run."""
-        event.stop()
-        if (run := self._runs.get(str(event.row_key.value))) is not None:
-            self.post_message(OpenRun(run))
+        chosen = self._known.get(self._table.chosen)
+        return chosen is not None and chosen.status in {Status.STOPPED, Status.FAILED, Status.CRASHED}
+
+    @on(RunTable.Opened)
+    def _open(self) -> None:
+        self.post_message(OpenRun(self._runs[self._table.chosen]))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's
+        """Offer resuming only for runs that were interrupted, and undoing only after deleting."""
+        if action == "resume":
+            return self._could_resume
+        return bool(self._deleted) if action == "restore" else True
+
+    def _meant(self) -> list[RunDirectory]:
+        """Return the selected runs, or else the one under the cursor."""
+        names = [*self._selected] or [self._table.chosen]
+        return [self._runs[name] for name in names if name in self._runs]
+
+    def action_select(self) -> None:
+        """Select the run under the cursor, or not any more, and go to the next one."""
+        if chosen := self._table.chosen:
+            if chosen in self._selected:
+                self._selected.pop(chosen)
+            else:
+                self._selected[chosen] = None
+            self._arrange()
+            self._table.action_move(1)
+
+    @work(thread=True, exclusive=True, group="compare", name="find similar runs")
+    def action_compare(self) -> None:
+        """Compare the selected runs, or the one under the cursor with others of its preset."""
+        from ..following.comparison import similar_runs
+
+        runs = self._meant()
+        if len(runs) == 1:
+            runs = similar_runs(runs[0])
+        if len(runs) > _MOST_COMPARED:
+            self._say(f"Select at most {_MOST_COMPARED} runs to compare; {len(runs)} are selected.")
+        elif len(runs) > 1:
+            self.post_message(CompareRuns(runs))
+        elif runs:
+            self._say("There is no other run of this preset. Select runs with the space bar.")
+
+    def _say(self, sentence: str) -> None:
+        self.notify(sentence, markup=False)
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self._sort = after(tuple(Sort), self._sort)
+        self._arrange()
+
+    def action_show_archived(self) -> None:
+        """Show archived runs too, or leave them out."""
+        self._shows_archived = not self._shows_archived
+        self._arrange()
+
+    def action_again(self) -> None:
+        """Go to the form, filled in as the run was."""
+        from tpu_console.engine.config.reading import load_config  # slow to import, like everything with pydantic
+
+        if (run := self._runs.get(self._table.chosen)) is not None:
+            try:
+                self.post_message(NewRunLike(load_config(run.config)))
+            except ConsoleError as error:
+                self.app.push_screen(error_dialog(error))
+
+    def action_resume(self) -> None:
+        """Continue the run from its newest checkpoint."""
+        self.post_message(ResumeRun(self._runs[self._table.chosen]))
+
+    def action_enter(self, what: str) -> None:
+        """Open the field for a filter, or for tags, the title or the note of a run."""
+        if what != "filter" and not self._meant():
+            return
+        field = self.query_one("#entry", Input)
+        self._entering = ""  # what is set here was not typed
+        field.value = self._words if what == "filter" else self._written(what)
+        field.placeholder = _PLACEHOLDERS[what]
+        self._entering = what
+        self.add_class("-entering")
+        field.focus()
+
+    def _written(self, what: str) -> str:
+        """Return what is written on the run so far; several runs get new tags, and keep theirs."""
+        runs = self._meant()
+        if len(runs) > 1 and what == "tags":
+            return ""
+        annotations = read_annotations(self._runs[self._table.chosen])
+        return " ".join(annotations.tags) if what == "tags" else str(getattr(annotations, what))
+
+    @on(Input.Changed, "#entry")
+    def _filter_while_typing(self, message: Input.Changed) -> None:
+        if self._entering == "filter":
+            self._words = message.value
+            self._arrange()
+
+    @on(Input.Submitted, "#entry")
+    def _entered(self, message: Input.Submitted) -> None:
+        what, text = self._entering, message.value
+        if what == "tags":
+            runs = self._meant()
+            is_one = len(runs) == 1
+            self._annotate(
+                runs, lambda now: replace(now, tags=(*(() if is_one else now.tags), *text.replace(",", " ").split()))
+            )
+        elif what == "title":
+            self._annotate([self._runs[self._table.chosen]], lambda now: replace(now, title=text))
+        elif what == "note":
+            self._annotate([self._runs[self._table.chosen]], lambda now: replace(now, note=text))
+        self._leave_entry()
+
+    def _leave_entry(self) -> None:
+        self._entering = ""
+        self.remove_class("-entering")
+        self._table.focus()
+
+    async def action_dismiss(self, result: None = None) -> None:
+        """Leave the field, the filter or the selection, and then the screen."""
+        if self._entering:
+            if self._entering == "filter":
+                self._words = ""
+            self._leave_entry()
+        elif self._words or self._selected:
+            self._words = ""
+            self._selected.clear()
+        else:
+            await super().action_dismiss(result)
+            return
+        self._arrange()
+
+    def _annotate(self, runs: Sequence[RunDirectory], change: Callable[[Annotations], Annotations]) -> None:
+        """Change what is written on runs, and show it."""
+        try:
+            for run in runs:
+                write_annotations(run, change(read_annotations(run)))
+                if (overview := self._known.get(run.run_id)) is not None:
+                    self._known[run.run_id] = replace(overview, annotations=read_annotations(run))
+        except ConsoleError as error:
+            self.app.push_screen(error_dialog(error))
+        changed = [self._known[run.run_id] for run in runs if run.run_id in self._known]
+        self._table.know(changed, widths_of(changed))
+        self._arrange()
+
+    def action_archive(self) -> None:
+        """Archive the runs, or list them again if all of them are archived."""
+        runs = self._meant()
+        is_archived = all(read_annotations(run).archived for run in runs)
+        self._annotate(runs, lambda now: replace(now, archived=not is_archived))
+        self._say(f"{'Listed again' if is_archived else 'Archived'}: {len(runs)}. A shows archived runs.")
+
+    def action_delete(self) -> None:
+        """Ask, then move runs to the trash."""
+        runs = self._meant()
+        if runs:
+            which = runs[0].run_id if len(runs) == 1 else f"{len(runs)} runs"
+            question = Question(
+                f"Move {which} to the trash?",
+                "To restore: Ctrl+Z on this screen, or later tpu-console delete --restore RUN.",
+                yes="Delete",
+                no="Keep",
+            )
+            self.app.push_screen(question, lambda is_sure: self._answered(runs, is_sure=bool(is_sure)))
+
+    def _answered(self, runs: Sequence[RunDirectory], *, is_sure: bool) -> None:
+        if is_sure:
+            self._delete(runs)
+
+    @work(thread=True, group="trash", name="delete runs")
+    def _delete(self, runs: Sequence[RunDirectory]) -> None:
+        from tpu_console.engine.process.trash import delete_runs
+
+        try:
+            self._deleted = delete_runs(runs)
+        except ConsoleError as error:
+            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
+        self.app.call_from_thread(self.action_refresh_runs)
+
+    @work(thread=True, group="trash", name="restore runs")
+    def action_restore(self) -> None:
+        """Restore the runs that were deleted last."""
+        from tpu_console.engine.process.trash import restore_run
+
+        deleted, self._deleted = self._deleted, []
+        try:
+            for run in deleted:
+                restore_run(run.run_id, run.path.parent.parent)
+        except ConsoleError as error:
+            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
+        self.app.call_from_thread(self.action_refresh_runs)
+
+
+def _changed_ns() -> int:
+    """Return when a run was last added to or removed from the folder of runs; 0 if there is none."""
+    try:
+        return runs_folder().stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -95,7 +95,7 @@ def likely_text(likely: Likely, tpu: str) -> str:
     if likely.limited_by == "input":
         text += ". It is input-bound: the input gives no more examples, measured on this machine"
     elif likely.limited_by == "host":
-        text += ". The host sets the pace: it needs longer to start a step than the TPU to do it"
+        text += ". Starting a step takes the host longer than the TPU needs for it at best"
     known = f"from {likely.source}" if likely.source else "no run of yours and no published figure says how much more"
     return f"{text} ({known})"
 

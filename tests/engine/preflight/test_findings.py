@@ -243,12 +243,13 @@ def test_many_changes_of_layout_are_reported(results: dict[str, Any]) -> None:
 
 # What jaxlib 0.10.2 says when it reads back what libtpu 0.0.51 has written for `nmt-transformer` on v6e-8.
 MISTAKE = """
-from tpu_console.engine.preflight.verdict import _RefusedError, _refused
+from tpu_console.engine.preflight.steps import RefusedError
+from tpu_console.engine.preflight.verdict import _refused
 from tpu_console.engine.preflight.result import Outcome, Verdict
 
 empty = Verdict("v6e-8", 8, 1, 64, "float32", Outcome.UNKNOWN, "")
 cause = RuntimeError("INTERNAL: RET_CHECK failure (external/xla/xla/hlo/ir/hlo_instruction.cc:390) operands")
-verdict = _refused(empty, _RefusedError("the training step", cause))
+verdict = _refused(empty, RefusedError("the training step", cause))
 print(verdict.outcome.value, "|", verdict.reason, "|", verdict.compiler_says)
 """
 

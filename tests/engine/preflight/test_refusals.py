@@ -31,7 +31,7 @@ for name, values in json.loads(sys.argv[1]).items():
 print(json.dumps(found))
 """
 
-DECIDES = "makes a Python decision (if, while, and, or, not) on the values of a batch"
+DECIDES = "makes a Python decision (if, while, assert, and, or) on the values of a batch"
 NUMBER = "turns the values of a batch into Python numbers"
 NUMPY = "gives the values of a batch to NumPy"
 CHANGES = "has an output whose shape changes"
@@ -48,6 +48,9 @@ CASES = {
     "counted": ("counted", NUMBER, "for _ in range(int(ops.sum(x))):", "keras.ops.while_loop instead of range()"),
     "item": ("item", NUMBER, "return x * x[0, 0].item()", "no float(), int(), item() or print"),
     "rows": ("rows", "uses the batch size as a Python number", "for row in x", "keras.ops.vectorized_map"),
+    "unique": ("unique", CHANGES, "jnp.unique(x)[:10]", "a fixed size for nonzero and unique"),
+    "checked": ("checked", DECIDES, "assert ops.all(x >= 0)", "keras.ops.where"),
+    "vanishing": ("vanishing", "uses the batch size as a Python number", "int(x.shape[0])", "-1 stands for the batch"),
     "flow": ("flow", "calls TensorFlow, and on a TPU the model runs on JAX", "tf.nn.relu(x)", "with keras.ops"),
     "broken": ("broken", "raised ValueError: the wheel came off", 'raise ValueError("the wheel', "Fix it there"),
 }

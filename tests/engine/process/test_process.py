@@ -18,6 +18,7 @@ from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.process.launch import prepare_run, start_host
 from tpu_console.engine.runs.events import (
     EpochEnded,
+    MirrorReported,
     PhaseStarted,
     Progress,
     RunFailed,
@@ -27,6 +28,7 @@ from tpu_console.engine.runs.events import (
 )
 from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.requests import Action, ask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,3 +175,15 @@ def test_a_vanished_run_folder_ends_the_host(tmp_path: Path) -> None:
     shutil.rmtree(host.run.path)
     with pytest.raises(ConsoleError, match="cannot be written: No such file"):
         start_host(host.run)
+
+
+def test_a_run_whose_process_is_ended_while_it_waits_for_its_mirror_has_finished(
+    start: Callable[..., Host], tmp_path: Path
+) -> None:
+    host = start(small_config(mirror=str(tmp_path / "drive")), forked=True)
+    copying = "copying to "
+    wait_until(lambda: any(event.detail.startswith(copying) for event in all_of(host.run, PhaseStarted)), "its end")
+    ask(host.run, Action.END_NOW, "the test")
+    assert host.wait() == 0
+    assert the(host.run, RunFinished).outcome == "completed"
+    assert "model.keras" in all_of(host.run, MirrorReported)[-1].left

@@ -17,6 +17,7 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.training.checkpoints import Checkpoints, placed
+from tpu_console.engine.training.outputs import BestCheckpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -70,8 +71,7 @@ def saved_steps(checkpoints: Checkpoints) -> int:
     """The step of the newest checkpoint, once it is written."""
     if checkpoints._writer is not None:
         checkpoints._writer.join()
-    newest = newest_checkpoint(checkpoints._recorder.run)
-    return newest[1].step if newest is not None else 0
+    return saved_in(checkpoints)
 
 
 def train_epoch(checkpoints: Checkpoints, model: Any, epoch: int, seconds: float, clock: Clock) -> None:
@@ -163,12 +163,39 @@ def test_weights_that_became_nan_are_not_saved(tmp_path: Path) -> None:
     assert notice.message.startswith("No checkpoint is saved, because weights are NaN or infinite.")
 
 
+def test_an_epoch_whose_loss_is_nan_is_never_the_best(tmp_path: Path) -> None:
+    run = create_run("mine", tmp_path)
+    best = BestCheckpoint(Recorder(run, JournalWriter(run.journal)), "accuracy")
+    best.on_epoch_end(0, {"loss": np.nan, "accuracy": 0.9})  # of the steps before
+    assert best.value is None
+    assert not (run.checkpoints / "best.keras").exists()
+
+
+def test_the_journal_is_durable_before_the_checkpoint_that_goes_on_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    checkpoints, model = checkpoints_of(tmp_path, clock)
+    flushed_at: list[int] = []
+    monkeypatch.setattr(JournalWriter, "flush", lambda _: flushed_at.append(saved_in(checkpoints)))
+    for epoch in range(3):
+        train_epoch(checkpoints, model, epoch, 100.0, clock)
+    assert flushed_at == [0, 4]
+
+
+def saved_in(checkpoints: Checkpoints) -> int:
+    """The step of the newest checkpoint as it is."""
+    newest = newest_checkpoint(checkpoints._recorder.run)
+    return newest[1].step if newest is not None else 0
+
+
 @pytest.mark.parametrize(("rate", "resumed"), [(0.01, 0.5), (0.02, 0.02)])
 def test_a_resumed_run_keeps_the_learning_rate_unless_its_configuration_changed(
     tmp_path: Path, rate: float, resumed: float
 ) -> None:
     checkpoints, model = checkpoints_of(tmp_path, Clock())
     model.optimizer.learning_rate = 0.5  # as `tpu-console set` does
+    assert checkpoints.rate_change() == pytest.approx(50)
     train_epoch(checkpoints, model, 0, 1.0, Clock())
     checkpoints.on_train_end()
     newest = newest_checkpoint(checkpoints._recorder.run)
@@ -192,11 +219,14 @@ def test_a_stop_ends_a_long_validation_and_waits_for_a_short_one(
         tf.data.Dataset.range(1).repeat(abs(batches)).apply(tf.data.experimental.assert_cardinality(batches))
     )
     model.stop_evaluating = False
-    clock.now += 60.0  # the first batch is compiled
+    checkpoints.on_test_begin()
+    checkpoints.on_test_batch_end(1)  # of the epoch before
+    clock.now += 60.0  # the first batches are compiled
     checkpoints._recorder.request_stop("asked by a test")
-    for batch in range(10):
+    checkpoints.on_test_begin()
+    for batch in range(1, 10, 2):  # two steps per execution
         checkpoints.on_test_batch_end(batch)
-        clock.now += seconds
+        clock.now += 2 * seconds
     logs = {"loss": 1.0, "val_loss": 1.0}
     checkpoints.on_epoch_end(0, logs)
     assert (model.stop_evaluating, "val_loss" not in logs) == (is_cut, is_cut)

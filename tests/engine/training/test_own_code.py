@@ -260,3 +260,14 @@ def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None
     assert all_of(run, EpochEnded)[-1].logs["judge_loss"] != 0
     assert "judge_optimizer and maker_optimizer are not timed" in the(run, FitStarted).execution_reason
     assert the(run, RunFinished).outcome == "completed"
+
+
+def test_a_model_starts_with_the_weights_of_a_file_or_says_why_not(tmp_path: Path) -> None:
+    first = run_of(tmp_path, model="mine.py:logits", epochs=3, optimizer={"learning_rate": 0.02})
+    before = all_of(first, EpochEnded)[-1].logs["val_loss"]
+    small = {"epochs": 1, "optimizer": {"learning_rate": 1e-6}, "model": "mine.py:logits"}
+    second = run_of(tmp_path, weights=str(first.model), **small)
+    assert all_of(second, EpochEnded)[-1].logs["val_loss"] == pytest.approx(before, rel=1e-2)
+    (tmp_path / "mine.py").write_text(MINE + "def scaled2(s, c): return logits(s, c + 1)", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"model\.keras has no weights of the model mine\.py:scaled2"):
+        run_of(tmp_path, weights=str(first.model), **{**small, "model": "mine.py:scaled2"})

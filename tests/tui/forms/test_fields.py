@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from tpu_console.engine.config.data_options import DATA_OPTIONS
+from tpu_console.engine.config.options import METRICS
 from tpu_console.engine.config.reading import parse_config, valid_keys
 from tpu_console.engine.config.run_config import RunConfig
 from tpu_console.engine.errors import ConfigError, Problem
 from tpu_console.presets import Preset, all_presets, find_preset
 from tpu_console.presets.catalog import About
 from tpu_console.tui.forms.draft import Draft, field_of
+from tpu_console.tui.forms.field_row import NameSuggester
 from tpu_console.tui.forms.fields import (
     GROUPS,
     OPTION_TABLES,
@@ -242,3 +244,11 @@ def test_the_backend_and_the_hosts_are_among_what_is_shown_on_demand(digits: Dra
     assert (hosts.count, hosts.index, hosts.coordinator) == (2, 1, "10.0.0.1:9000")
     digits.set(_spec(digits, "hosts.count"), "auto")
     assert digits.config().hosts.count == "auto"
+
+
+async def test_the_last_of_several_names_is_completed() -> None:
+    suggester = NameSuggester(tuple(METRICS))
+    assert await suggester.get_suggestion("accuracy, f1_") == "accuracy, f1_score"
+    assert await suggester.get_suggestion("prec") == "precision"
+    for complete in ("", "accuracy", "accuracy, ", "auc(curve=PR), zzz"):
+        assert await suggester.get_suggestion(complete) is None

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets import Static
 
+from tests.hostile_runs import UNSAFE, make_all
 from tests.tui.live_fakes import FakeEngine, screen_text, until
 from tests.tui.made_runs import made_run
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
+from tpu_console.tui.following.comparison import read_comparison
+from tpu_console.tui.following.comparison_tables import as_csv, as_json, as_markdown, as_text
 from tpu_console.tui.screens.compare import CompareScreen, ResultTable
 from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.widgets.compared_charts import run_pen
@@ -135,3 +138,17 @@ def test_every_run_has_its_own_letter_and_the_first_eight_a_colour_of_their_own(
     pens = [run_pen(mark, theme) for mark in "ABCDEFGHIJKLMNOPQRST"]
     assert len({pen.glyph for pen in pens}) == 20
     assert len({pen.color for pen in pens[:8]}) == 8
+
+
+@pytest.mark.parametrize("part", range(5))
+async def test_hostile_runs_are_compared_without_harm(part: int, tmp_path: Path) -> None:
+    make_all(tmp_path)
+    runs = list_runs()[part * 20 : part * 20 + 20]
+    comparison = read_comparison(runs, "", lambda _: None)
+    texts = [as_json(comparison), as_csv(comparison), *as_markdown(comparison), *as_text(comparison, 80)]
+    assert not UNSAFE & {*"".join(texts)}
+    async with ConsoleApp(compared=runs).run_test(size=(120, 40)) as pilot:
+        await shown(pilot)
+        for key in ("p", "pagedown", "x", "end"):
+            await pilot.press(key)
+            assert not UNSAFE & {*screen_text(pilot)}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.tui.live_fakes import live, screen_text, until
 from tests.tui.tpu_fakes import GIB, NO_DISK, NO_DUTY, FakeTpu
-from tpu_console.engine.runs.events import ReplicaMemory
+from tpu_console.engine.runs.events import MirrorReported, ReplicaMemory
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.widgets.replica_panel import ReplicaPanel
@@ -207,3 +207,18 @@ async def test_a_resize_storm_leaves_every_line_in_place(tmp_path: Path) -> None
             await pilot.resize_terminal(width, height)
         await pilot.resize_terminal(200, 50)
         await shows(pilot, "TPU:7", "cpu", "mesh 2×4", "disk     n/a")
+
+
+async def test_a_mirror_that_cannot_be_written_is_seen_without_looking_for_it(tmp_path: Path) -> None:
+    run = tpu(tmp_path)
+    run.second()
+    run.write(MirrorReported("gs://bucket/runs/a", 12))
+    async with ConsoleApp(run=run.run).run_test(size=(80, 24)) as pilot:
+        await pilot.press("6")
+        await shows(pilot, "mirror: complete to epoch 12")
+        assert not lines_with(pilot, "Mirror: ")
+        run.write(MirrorReported("gs://bucket/runs/a", 12, "No space left on device"))
+        await shows(pilot, "Mirror: not written for 0 s, retrying (No space left on device)")
+        run.write(MirrorReported("gs://bucket/runs/a", 13))
+        await shows(pilot, "mirror: complete to epoch 13")
+        assert not lines_with(pilot, "Mirror: ")

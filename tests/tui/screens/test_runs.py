@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import socket
 from typing import TYPE_CHECKING
@@ -9,23 +10,30 @@ from textual.app import App
 from textual.widgets import Static
 
 from tests.helpers import leave_dead
-from tests.tui.live_fakes import screen_text, until
+from tests.hostile_runs import HOSTILE, UNSAFE
+from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.made_runs import made_run
+from tpu_console.engine.process.trash import deleted_runs
+from tpu_console.engine.runs.annotations import Annotations, read_annotations, write_annotations
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFailed, RunFinished, RunStarted
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.engine.runs.journal import JournalWriter
-from tpu_console.engine.runs.run_directory import RunDirectory, create_run
-from tpu_console.tui.screens.runs import RunsScreen, RunTable
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
+from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.widgets.run_table import RunTable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tpu_console.tui.screens.messages import OpenRun
+    from tpu_console.tui.screens.messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
+    from tpu_console.tui.widgets.rows_pane import Row
 
 
 class Host(App[None]):
     def __init__(self) -> None:
         super().__init__()
         self.opened: list[RunDirectory] = []
+        self.posted: list[object] = []
 
     def on_mount(self) -> None:
         self.push_screen(RunsScreen())
@@ -36,13 +44,29 @@ class Host(App[None]):
     def on_open_run(self, message: OpenRun) -> None:
         self.opened.append(message.run)
 
+    def on_compare_runs(self, message: CompareRuns) -> None:
+        self.posted.append([run.run_id for run in message.runs])
+
+    def on_resume_run(self, message: ResumeRun) -> None:
+        self.posted.append(message.run)
+
+    def on_new_run_like(self, message: NewRunLike) -> None:
+        self.posted.append(message.config.epochs)
+
+    @property
+    def table(self) -> RunTable:
+        return self.screen.query_one(RunTable)
+
     def cells(self) -> list[list[str]]:
-        """The rows that fit, each cell without the padding."""
-        table = self.screen.query_one(RunTable)
-        return [[str(cell).strip() for cell in table.get_row_at(index)] for index in range(table.row_count)]
+        """The rows, as far as they fit, each cell without the padding."""
+        rows = [self.table.row(index) for index in range(self.table.row_count())]
+        return [[text.strip() for text, _ in row if text.strip()] for row in rows]
 
     def labels(self) -> list[str]:
-        return [row[-1].partition("-")[2].partition("-")[2] for row in self.cells()]
+        return [row[0].partition("-")[2] for row in self.cells()]
+
+    def is_read(self) -> bool:
+        return bool(self.cells()) and all("reading" not in "".join(row) for row in self.cells())
 
 
 @pytest.fixture(autouse=True)
@@ -78,9 +102,9 @@ async def test_runs_are_listed_with_their_state(size: tuple[int, int]) -> None:
     make_run("going", epochs=3, end=None, is_alive=True)
     app = Host()
     async with app.run_test(size=size) as pilot:
-        await until(pilot, lambda: len(app.cells()) == 5 and all("reading" not in row[0] for row in app.cells()))
+        await until(pilot, lambda: len(app.cells()) == 5 and app.is_read())
         shown = dict(zip(app.labels(), app.cells(), strict=True))
-        states = {label: row[0].split()[1] for label, row in shown.items()}
+        states = {label: row[1].split()[1] for label, row in shown.items()}
         assert states == {
             "done": "finished",
             "halted": "stopped",
@@ -88,7 +112,7 @@ async def test_runs_are_listed_with_their_state(size: tuple[int, int]) -> None:
             "gone": "crashed",
             "going": "running",
         }
-        assert {"5/5", "0.5500 val_accuracy"} <= set(shown["done"])
+        assert {"5/5", "0.5500", "val_accuracy"} <= set(shown["done"])
         assert {"0/5", "–"} <= set(shown["broken"])
         assert size[0] == 80 or "1m 10s" in shown["done"]
 
@@ -98,10 +122,12 @@ async def test_little_room_drops_columns_and_never_the_end_of_a_name() -> None:
     app = Host()
     async with app.run_test(size=(60, 24)) as pilot:
         await until(pilot, lambda: "another-one-at-its-end-1" in screen_text(pilot))
-        assert app.cells()[0] == [f"…{run.run_id[-56:]}"]
+        await pilot.resize_terminal(40, 24)
+        await until(pilot, lambda: app.cells()[0][0].startswith("…"))
+        assert app.cells()[0][0].endswith("another-one-at-its-end-1")
         await pilot.resize_terminal(200, 50)
-        await until(pilot, lambda: app.cells()[0][-1] == run.run_id)
-        assert app.cells()[0][0] == "✓ finished"
+        await until(pilot, lambda: app.cells()[0][0] == run.run_id[9:])
+        assert app.cells()[0][1] == "✓ finished"
 
 
 async def test_enter_opens_the_run_and_the_list_is_there_on_coming_back() -> None:
@@ -110,7 +136,7 @@ async def test_enter_opens_the_run_and_the_list_is_there_on_coming_back() -> Non
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: len(app.cells()) == 1)
         chosen = app.screen.query_one("#chosen", Static)
-        await until(pilot, lambda: str(chosen.render()).endswith(run.run_id))
+        await until(pilot, lambda: run.run_id in str(chosen.render()))
         await pilot.press("enter")
         await until(pilot, lambda: app.opened == [run])
         assert isinstance(app.screen, RunsScreen)
@@ -122,7 +148,7 @@ async def test_refresh_shows_a_new_run_and_keeps_the_cursor() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.labels() == ["old"])
         make_run("new", epochs=1, end=None, is_alive=True)
-        await pilot.press("r")
+        await pilot.press("f5")
         await until(pilot, lambda: sorted(app.labels()) == ["new", "old"])
         await pilot.press("enter")
         await until(pilot, lambda: app.opened == [old])
@@ -133,7 +159,7 @@ async def test_a_run_with_a_damaged_journal_is_listed() -> None:
     run.journal.write_bytes(b"\xff\xfe{]\n" + b'{"v": 99, "t": 1, "type": "FromTheFuture"}\n' + b'{"v": 1, "t"')
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: [row[0] for row in app.cells()] == ["○ not started"])
+        await until(pilot, lambda: [row[1] for row in app.cells()] == ["○ not started"])
 
 
 async def test_an_empty_list_names_the_folder_of_runs() -> None:
@@ -143,3 +169,149 @@ async def test_an_empty_list_names_the_folder_of_runs() -> None:
         await until(pilot, lambda: "No runs in" in str(chosen.render()))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, RunsScreen))
+
+
+async def test_rows_say_what_differs_from_the_preset() -> None:
+    made_run(batch_size=64, seed=8)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        assert "batch_size=64 seed=8" in app.cells()[0]
+
+
+async def test_a_running_run_moves_on_and_a_new_one_appears(tmp_path: Path) -> None:
+    engine = FakeEngine(tmp_path / "runs")
+    engine.begin()
+    engine.train(1)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: "1/10" in app.cells()[0] if app.cells() else False)
+        engine.train(2)
+        await until(pilot, lambda: "2/10" in app.cells()[0])
+        made_run(label="another")
+        await until(pilot, lambda: len(app.cells()) == 2)
+        engine.finish()
+        await until(pilot, lambda: all("✓ finished" in row for row in app.cells()))
+
+
+async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() -> None:
+    for label, accuracy in (("one", 0.5), ("two", 0.9), ("three", 0.7)):
+        made_run([{"val_accuracy": accuracy}], label=label)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        assert app.labels() == ["three", "two", "one"]
+        for _ in ("name", "preset", "state", "best"):
+            await pilot.press("s")
+        assert app.labels() == ["two", "three", "one"]
+        assert app.table.chosen.endswith("three")
+        await pilot.press("slash", *"0.0", "enter")
+        assert "No run matches." in screen_text(pilot)
+        await pilot.press("escape")
+        await pilot.press("slash", *"O", "backspace", *"One")
+        assert app.labels() == ["one"]
+        await pilot.press("escape")
+        assert len(app.labels()) == 3
+
+
+async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
+    run = made_run()
+    app = Host()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("t", *"a b", "enter", "e", *"best", "enter", "w", *"hm", "enter")
+        assert read_annotations(run) == Annotations("best", ("a", "b"), "hm")
+        assert app.cells()[0][0] == "best"
+        assert "a b" in app.cells()[0]
+        assert "#a · #b · hm" in screen_text(pilot)
+        await pilot.press("a")
+        assert read_annotations(run).archived
+        assert app.cells() == []
+        await pilot.press("A", "a")
+        assert not read_annotations(run).archived
+
+
+async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
+    runs = [made_run(), made_run()]
+    write_annotations(runs[0], Annotations(tags=("old",)))
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("space", "space", "t", *"new", "enter")
+        assert [read_annotations(run).tags for run in runs] == [("old", "new"), ("new",)]
+
+
+async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset() -> None:
+    runs = [made_run(label=label) for label in ("one", "two", "one")]
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("c")
+        await until(pilot, lambda: app.posted == [[runs[2].run_id, runs[0].run_id]])
+        await pilot.press("space", "space", "c")
+        await until(pilot, lambda: app.posted[1:] == [[runs[2].run_id, runs[1].run_id]])
+
+
+async def test_a_run_is_deleted_after_a_question_and_restored() -> None:
+    run, other = made_run(label="one"), made_run(label="two")
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("down", "D", "n")
+        assert {*list_runs()} == {run, other}
+        await pilot.press("D", "y")
+        await until(pilot, lambda: app.labels() == ["two"])
+        assert [kept.run_id for kept in deleted_runs()] == [run.run_id]
+        await pilot.press("ctrl+z")
+        await until(pilot, lambda: app.labels() == ["two", "one"])
+
+
+async def test_a_run_that_trains_is_not_deleted() -> None:
+    run = make_run("going", epochs=1, end=None, is_alive=True)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        await pilot.press("D", "y")
+        await until(pilot, lambda: f"{run.run_id} is still training." in screen_text(pilot))
+        assert list_runs() == [run]
+
+
+async def test_a_run_is_repeated_and_an_interrupted_one_resumed() -> None:
+    crashed, done = made_run(end=None, epochs=7, label="crashed"), made_run(epochs=9)
+    app = Host()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, app.is_read)
+        assert app.table.chosen == done.run_id
+        await pilot.press("u", "r", "down", "r", "u")
+        await until(pilot, lambda: app.posted == [9, 7, crashed])
+
+
+async def test_hostile_annotations_are_harmless() -> None:
+    run = made_run()
+    write_annotations(run, Annotations(HOSTILE, (HOSTILE,), HOSTILE))
+    run.annotations.write_text(json.dumps({"title": HOSTILE, "tags": [HOSTILE], "note": HOSTILE}))
+    app = Host()
+    async with app.run_test(size=(200, 50)) as pilot:
+        await until(pilot, lambda: "[red]" in screen_text(pilot))
+        assert not UNSAFE & {*screen_text(pilot)}
+
+
+async def test_ten_thousand_runs_are_listed_and_only_the_visible_ones_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = made_run()
+    app = Host()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, app.is_read)
+        table, names = app.table, [f"{run.run_id}-{number}" for number in range(10_000)]
+        drawn: list[int] = []
+        row = table.row
+
+        def draw(index: int) -> Row:
+            drawn.append(index)
+            return row(index)
+
+        monkeypatch.setattr(table, "row", draw)
+        table.show(names, ())
+        await pilot.press("end", "up")
+        assert table.cursor == 9998
+        await until(pilot, lambda: 9999 in drawn)
+        assert len({*drawn}) < 100

@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """Models that no TPU program can be made of; no layer says the shape of its output, as most people write them."""
 
+import jax.numpy as jnp
 import keras
 import numpy as np
 from keras import layers, ops
@@ -62,6 +63,22 @@ class Rows(layers.Layer):
         return ops.stack([row * 2 for row in x])
 
 
+class Unique(layers.Layer):
+    def call(self, x):
+        return jnp.unique(x)[:10]
+
+
+class Checked(layers.Layer):
+    def call(self, x):
+        assert ops.all(x >= 0), "pixels below zero"
+        return x
+
+
+class Vanishing(layers.Layer):
+    def call(self, x):
+        return ops.reshape(x, (int(x.shape[0]) // 2, -1))
+
+
 class Broken(layers.Layer):
     def call(self, x):
         raise ValueError("the wheel came off")
@@ -89,6 +106,7 @@ def _with(layer):
 
 branch, numpy, mask, number, counted = map(_with, (Branch, Sorted, Masked, Scaled, Counted))
 eager, flow, nonzero, item, rows, broken = map(_with, (Eager, Flow, Nonzero, Item, Rows, Broken))
+unique, checked, vanishing = map(_with, (Unique, Checked, Vanishing))
 
 
 def subclass(input_shape, classes):

@@ -1,0 +1,132 @@
+"""Moves runs to a trash folder and back; a run that trains stays.
+
+The trash is ``.trash`` in the folder of the runs: on the same disk, so that moving is one rename.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ..errors import ConsoleError, RunNotFoundError, did_you_mean
+from ..runs.follower import RunFollower
+from ..runs.liveness import Liveness, look_once
+from ..runs.run_directory import RunDirectory, list_runs
+from ..storage.files import make_private_folder
+from ..storage.paths import runs_folder, user_path
+from .launch import RunningError, lock_run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_TRASH = ".trash"
+
+
+def trash_of(folder: Path | None = None) -> Path:
+    """Return the trash of a folder of runs, by default the user's; it need not exist."""
+    return (folder or runs_folder()) / _TRASH
+
+
+def delete_runs(runs: Sequence[RunDirectory]) -> list[RunDirectory]:
+    """Move runs to the trash of their folder; if one of them trains, none is moved.
+
+    Returns:
+        Where they are now.
+
+    Raises:
+        RunningError: One of them trains.
+        ConsoleError: One of them cannot be moved; those before it are in the trash.
+    """
+    locks: list[int] = []
+    try:
+        for run, life in zip(runs, look_once(runs), strict=True):
+            # A process may live a little longer than its last event: the lock says whether it still writes.
+            if life.liveness is not Liveness.DEAD and not _has_ended(run):
+                raise RunningError(run)
+            locks += _locked(run)
+        return [_moved(run, trash_of(run.path.parent)) for run in runs]
+    finally:
+        for lock in locks:
+            os.close(lock)
+
+
+def _has_ended(run: RunDirectory) -> bool:
+    with suppress(OSError):
+        return RunFollower(run).catch_up().state.end is not None
+    return False
+
+
+def _locked(run: RunDirectory) -> list[int]:
+    """Lock a run, so that nothing resumes it in this moment; a folder that cannot be locked cannot be resumed either.
+
+    Raises:
+        RunningError: A process holds its lock.
+    """
+    try:
+        return [lock_run(run)]
+    except RunningError:
+        raise
+    except ConsoleError:
+        return []
+
+
+def _moved(run: RunDirectory, folder: Path) -> RunDirectory:
+    """Move a run into a folder, under a free name."""
+    try:
+        make_private_folder(folder)
+        names = [run.path.name, *(f"{run.path.name}-{number}" for number in range(2, 1000))]
+        path = next(folder / name for name in names if not os.path.lexists(folder / name))
+        run.path.rename(path)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ConsoleError(f"{run.run_id} cannot be moved to {user_path(folder)}: {why}.") from error
+    return RunDirectory(path)
+
+
+def deleted_runs(folder: Path | None = None) -> list[RunDirectory]:
+    """Return the runs in the trash of a folder, newest first."""
+    return list_runs(trash_of(folder))
+
+
+def restore_run(name: str, folder: Path | None = None) -> RunDirectory:
+    """Move a run from the trash back to where it was.
+
+    Args:
+        name: Its name, or a part of it that only one run in the trash has.
+        folder: The folder of the runs; the user's by default.
+
+    Returns:
+        The restored run.
+
+    Raises:
+        RunNotFoundError: None or several match.
+        ConsoleError: It cannot be moved.
+    """
+    runs = deleted_runs(folder)
+    matching = [run for run in runs if run.run_id == name] or [run for run in runs if name in run.run_id]
+    if len(matching) != 1:
+        what = f"'{name}' matches {len(matching)} runs" if matching else f"There is no run '{name}'"
+        hint = did_you_mean(name, [run.run_id for run in runs[:20]]) if runs and not matching else ""
+        raise RunNotFoundError(
+            f"{what} in the trash{f'; {hint}' if hint else '.'}", remedy="`tpu-console runs --deleted` lists them."
+        )
+    return _moved(matching[0], matching[0].path.parent.parent)
+
+
+def empty_trash(folder: Path | None = None) -> int:
+    """Delete everything in the trash for good; return how many runs that were.
+
+    Raises:
+        ConsoleError: Something cannot be deleted.
+    """
+    count = len(deleted_runs(folder))
+    try:
+        if trash_of(folder).exists():
+            shutil.rmtree(trash_of(folder))
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ConsoleError(f"The trash cannot be emptied: {user_path(trash_of(folder))}: {why}.") from error
+    return count

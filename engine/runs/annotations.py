@@ -1,0 +1,105 @@
+"""What a person writes on a run: a title, tags, a note, and whether it is archived.
+
+It is in ``annotations.json`` in the run's folder. A run may come from somebody else, so everything is cleaned and
+limited when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConsoleError
+from ..sanitize import printable
+from ..storage.disk_space import disk_full
+from ..storage.files import is_disk_full, read_json, write_whole
+from ..storage.paths import user_path
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .run_directory import RunDirectory
+
+_FILE = "annotations.json"
+_LARGEST_BYTES = 64 << 10
+_LONGEST_TITLE, _LONGEST_TAG, _LONGEST_NOTE = 80, 40, 2000
+_MOST_TAGS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What a person wrote on a run.
+
+    Args:
+        title: Shown instead of the run's name; empty for none.
+        tags: Words without spaces and commas.
+        note: A text of one line.
+        archived: Whether lists leave the run out.
+    """
+
+    title: str = ""
+    tags: tuple[str, ...] = ()
+    note: str = ""
+    archived: bool = False
+
+
+NO_ANNOTATIONS = Annotations()
+
+
+def cleaned(values: Any) -> Annotations:
+    """Return annotations from plain values, safe to show and limited in length; what is not understood is dropped."""
+    if not isinstance(values, dict):
+        return NO_ANNOTATIONS
+    tags = values.get("tags")
+    return Annotations(
+        _text(values.get("title"), _LONGEST_TITLE),
+        cleaned_tags(tags) if isinstance(tags, list | tuple) else (),
+        _text(values.get("note"), _LONGEST_NOTE),
+        values.get("archived") is True,
+    )
+
+
+def cleaned_tags(tags: Sequence[object]) -> tuple[str, ...]:
+    """Return tags as they are kept: without spaces and commas, each once, at most 20."""
+    words = [_tag(tag) for tag in tags[: 10 * _MOST_TAGS]]
+    return tuple(dict.fromkeys(word for word in words if word))[:_MOST_TAGS]
+
+
+def _text(value: object, longest: int) -> str:
+    return printable(value).strip()[:longest].rstrip() if isinstance(value, str) else ""
+
+
+def _tag(value: object) -> str:
+    return "-".join(_text(value, _LONGEST_NOTE).replace(",", " ").split())[:_LONGEST_TAG]
+
+
+def read_annotations(run: RunDirectory) -> Annotations:
+    """Read the annotations of a run; none if the file is missing, damaged or too large."""
+    path = f"{run.path}/{_FILE}"
+    if not os.path.lexists(path):  # most runs have none, and a list reads ten thousand
+        return NO_ANNOTATIONS
+    try:
+        return cleaned(read_json(path, _LARGEST_BYTES))
+    except (OSError, ValueError):
+        return NO_ANNOTATIONS
+
+
+def write_annotations(run: RunDirectory, annotations: Annotations) -> None:
+    """Write the annotations of a run; without any, the file is removed.
+
+    Raises:
+        ConsoleError: They cannot be written.
+    """
+    annotations = cleaned(asdict(annotations))
+    content = json.dumps(asdict(annotations), ensure_ascii=False)
+    try:
+        if annotations == NO_ANNOTATIONS:
+            run.annotations.unlink(missing_ok=True)
+        else:
+            write_whole(run.annotations, content)
+    except OSError as error:
+        if is_disk_full(error):
+            raise disk_full(run.path, "the annotations", len(content), "Free space and try again.") from error
+        raise ConsoleError(f"{user_path(run.annotations)} cannot be written: {error.strerror}.") from error

@@ -1,0 +1,92 @@
+"""Runs go to the trash and come back; one that trains stays."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import leave_dead, private_mode
+from tpu_console.engine.errors import ConsoleError, RunNotFoundError
+from tpu_console.engine.process.launch import RunningError, lock_run
+from tpu_console.engine.process.trash import delete_runs, deleted_runs, empty_trash, restore_run, trash_of
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.heartbeat import write_heartbeat
+from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.run_directory import RunDirectory, create_run, list_runs
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def made(folder: Path, label: str = "run", *, is_over: bool = True) -> RunDirectory:
+    run = create_run(label, folder)
+    journal = JournalWriter(run.journal)
+    if is_over:
+        journal.write(RunFinished("completed", "", {}))
+    journal.close()
+    return run
+
+
+def test_a_deleted_run_is_in_the_trash_until_it_is_restored(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    before = run.journal.read_bytes()
+    delete_runs([run])
+    assert list_runs(tmp_path) == []
+    assert [kept.run_id for kept in deleted_runs(tmp_path)] == [run.run_id]
+    assert private_mode(trash_of(tmp_path)) == 0o700
+    assert restore_run(run.run_id[9:], tmp_path) == run
+    assert list_runs(tmp_path) == [run]
+    assert run.journal.read_bytes() == before
+
+
+def test_two_deleted_runs_of_one_name_both_stay(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    delete_runs([run])
+    run.path.mkdir()
+    run.journal.touch()
+    leave_dead(run)
+    delete_runs([run])
+    assert sorted(kept.run_id for kept in deleted_runs(tmp_path)) == [run.run_id, f"{run.run_id}-2"]
+
+
+@pytest.mark.parametrize("sign", ["heartbeat", "lock", "starting"])
+def test_a_run_that_trains_is_refused_and_so_are_those_with_it(tmp_path: Path, sign: str) -> None:
+    other, run = made(tmp_path, "other"), made(tmp_path, is_over=sign == "lock")
+    lock = lock_run(run) if sign == "lock" else -1
+    if sign == "heartbeat":
+        write_heartbeat(run, os.getpid())
+    with pytest.raises(RunningError, match="is still training"):
+        delete_runs([other, run])
+    assert {*list_runs(tmp_path)} == {other, run}
+    if sign == "lock":
+        os.close(lock)
+        delete_runs([run])
+        assert list_runs(tmp_path) == [other]
+
+
+def test_a_run_whose_journal_is_odd_can_be_deleted(tmp_path: Path) -> None:
+    run = create_run("odd", tmp_path)
+    run.journal.mkdir()
+    leave_dead(run)
+    delete_runs([run])
+    assert len(deleted_runs(tmp_path)) == 1
+
+
+def test_an_unknown_name_in_the_trash_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunNotFoundError, match="There is no run 'x' in the trash"):
+        restore_run("x", tmp_path)
+    delete_runs([made(tmp_path, "one"), made(tmp_path, "one")])
+    with pytest.raises(RunNotFoundError, match="'one' matches 2 runs in the trash"):
+        restore_run("one", tmp_path)
+
+
+def test_an_emptied_trash_is_gone(tmp_path: Path) -> None:
+    assert empty_trash(tmp_path) == 0
+    delete_runs([made(tmp_path)])
+    assert empty_trash(tmp_path) == 1
+    assert not trash_of(tmp_path).exists()
+    trash_of(tmp_path).symlink_to(tmp_path)
+    with pytest.raises(ConsoleError, match="The trash cannot be emptied"):
+        empty_trash(tmp_path)

@@ -1,0 +1,111 @@
+"""`BridgeCallback` and `Run` wherever people put them: copied, in `evaluate`, in tf_keras, in their own loop."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import all_of, the, wait_until
+from tpu_console import BridgeCallback, Run
+from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.run_directory import list_runs
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+X, Y = np.random.default_rng(0).normal(size=(64, 4)).astype("float32"), np.arange(64) % 3
+
+
+def model_of(module: Any = keras) -> Any:
+    model = module.Sequential([module.layers.Input((4,)), module.layers.Dense(3, "softmax")])
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def run_of(label: str) -> RunDirectory:
+    (run,) = [run for run in list_runs() if run.run_id.endswith(label)]
+    return run
+
+
+def test_a_copied_or_pickled_callback_makes_runs_of_its_own_and_evaluate_makes_none() -> None:
+    settings = {"rate": 0.1, "act": keras.activations.relu}
+    first = BridgeCallback("tuned", config=settings, monitor="val_acuracy")
+    model = model_of()
+    model.evaluate(X, Y, callbacks=[first], verbose=0)
+    model.predict(X, callbacks=[first], verbose=0)
+    assert list_runs() == []
+    model.fit(X, Y, epochs=1, callbacks=[first], verbose=0)
+    second = pickle.loads(
+        pickle.dumps(copy.deepcopy(BridgeCallback("copied", config={"rate": 0.1}, monitor="val_acuracy")))
+    )
+    model.fit(X, Y, epochs=2, validation_split=0.25, callbacks=[copy.copy(second)], verbose=0)
+    run = run_of("copied")
+    assert the(run, RunStarted).config == {"rate": 0.1}
+    assert the(run, Noticed).message == (
+        "There is no metric 'val_acuracy' to decide which epoch is best; did you mean 'val_accuracy'?"
+    )
+    assert the(run, FitStarted).monitor == "val_acuracy"
+    assert the(run, RunFinished).outcome == "completed"
+    assert the(run_of("tuned"), RunStarted).config["act"].startswith("<function relu")
+    assert not all_of(run_of("tuned"), Noticed)  # without validation, a validation metric is not missed
+
+
+def test_a_model_of_tf_keras_is_watched_too() -> None:
+    tf_keras = pytest.importorskip("tf_keras")
+    model_of(tf_keras).fit(X, Y, epochs=2, validation_split=0.25, callbacks=[BridgeCallback("old")], verbose=0)
+    ended = all_of(run_of("old"), EpochEnded)
+    assert [event.epoch for event in ended] == [1, 2]
+    assert ended[0].learning_rate == pytest.approx(0.001)
+    assert "val_loss" in ended[0].logs
+
+
+def test_a_loop_of_one_s_own_logs_epochs_and_hears_a_stop() -> None:
+    with Run("loop", config={"rate": 1}, epochs=2, batch_size=8) as run:
+        for epoch in range(2):
+            for step in range(1, 6):
+                run.log(epoch * 5 + step, loss=1 / step)
+            run.end_epoch(val_loss=np.float32(0.5))
+        assert not run.should_stop
+        request_stop(run_of("loop"), "enough")
+        wait_until(lambda: run.should_stop, "the stop")
+    found = run_of("loop")
+    assert all_of(found, Progress)[0].logs == {"loss": 1.0}
+    assert [(event.epoch, event.step, event.epoch_steps) for event in all_of(found, EpochEnded)] == [
+        (1, 5, 5),
+        (2, 10, 5),
+    ]
+    assert all_of(found, EpochEnded)[-1].logs == {"loss": pytest.approx(0.2), "val_loss": 0.5}
+    assert (the(found, RunFinished).outcome, the(found, RunFinished).reason) == ("stopped", "enough")
+
+
+def test_a_loop_that_raises_fails_its_run() -> None:
+    def fails() -> None:
+        with Run("broken") as run:
+            run.log(1, loss=2.0)
+            raise ValueError("oh")
+
+    with pytest.raises(ValueError, match="oh"):
+        fails()
+    assert the(run_of("broken"), RunFailed).what == "ValueError: oh"
+
+
+def test_a_tuner_of_kerastuner_and_a_study_of_optuna_make_a_run_for_each_trial(tmp_path: Any) -> None:
+    tuners = pytest.importorskip("keras_tuner")
+    optuna = pytest.importorskip("optuna")
+    tuner = tuners.RandomSearch(lambda hp: model_of(), "loss", max_trials=2, directory=tmp_path)
+    tuner.search(X, Y, epochs=1, validation_split=0.25, callbacks=[BridgeCallback("trial")], verbose=0)
+    study = optuna.create_study()
+    fit = {"epochs": 1, "verbose": 0}
+    study.optimize(
+        lambda trial: (
+            model_of().fit(X, Y, callbacks=[BridgeCallback("study", config=trial.params)], **fit).history["loss"][0]
+        ),
+        n_trials=2,
+    )
+    assert sum("trial" in run.run_id or "study" in run.run_id for run in list_runs()) == 4

@@ -1,0 +1,92 @@
+"""What a Mac lacks: ``/proc``, ``/sys``, ``/dev/shm`` and functions of `os` that only Linux has.
+
+A real Mac has not been tried. Here these are hidden from every process of the console, except from psutil, which asks
+the system itself on a Mac.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.tui.terminal_driver import PROGRAM, Terminal
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HIDE = """
+import os, sys
+
+for name in (
+    "sched_getaffinity sched_setaffinity posix_fallocate posix_fadvise fdatasync pidfd_open memfd_create getrandom "
+    "eventfd copy_file_range splice O_PATH O_TMPFILE O_DIRECT"
+).split():
+    if hasattr(os, name):
+        delattr(os, name)
+
+
+def check(path):
+    if not str(path).startswith(("/proc", "/sys/", "/dev/shm")):
+        return
+    frame = sys._getframe(1)
+    while frame is not None:
+        if "/psutil/" in frame.f_code.co_filename:
+            return
+        frame = frame.f_back
+    raise FileNotFoundError(2, "hidden by the test", str(path))
+
+
+def hiding(function):
+    def call(path, *arguments, **named):
+        check(path)
+        return function(path, *arguments, **named)
+
+    return call
+
+
+for name in ("stat", "lstat", "readlink"):
+    setattr(os, name, hiding(getattr(os, name)))
+EVENTS = {"open", "os.listdir", "os.scandir"}
+sys.addaudithook(lambda event, arguments: check(arguments[0]) if event in EVENTS and arguments else None)
+"""
+
+
+@pytest.fixture
+def mac(tmp_path: Path) -> dict[str, str]:
+    """The environment of processes that find nothing of Linux."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(HIDE)
+    return {"PYTHONPATH": str(tmp_path / "site"), "TPU_CONSOLE_HOME": str(tmp_path / "home")}
+
+
+def run(mac: dict[str, str], folder: Path, *command: str) -> str:
+    done = subprocess.run(
+        [PROGRAM, *command], cwd=folder, env=os.environ | mac, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_machine_without_proc_plans_trains_and_shows(mac: dict[str, str], tmp_path: Path) -> None:
+    doctor = run(mac, tmp_path, "doctor")
+    assert "training runs on the CPU" in doctor
+    assert "meminfo" not in doctor
+    trained = run(mac, tmp_path, "run", "digits-cnn", "--set", "model=mlp", "--epochs", "1", "--accelerator", "cpu")
+    assert "finished" in trained
+    assert "digits-cnn" in run(mac, tmp_path, "runs")
+    assert "val_accuracy" in run(mac, tmp_path, "show")
+    assert "finished" in run(mac, tmp_path, "attach")
+
+
+def test_the_screens_open_without_proc(mac: dict[str, str], tmp_path: Path) -> None:
+    terminal = Terminal(home=tmp_path / "home", size=(100, 40), environment=mac)
+    try:
+        terminal.wait_for("digits-cnn")
+        terminal.wait_for("CPU")
+        terminal.press("ctrl+q")
+        assert terminal.wait() == 0
+    finally:
+        terminal.close()

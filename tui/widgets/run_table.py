@@ -1,0 +1,272 @@
+"""The table of runs: any number of rows, of which only the visible ones are drawn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from textual.binding import Binding
+from textual.message import Message
+from textual.reactive import reactive
+from textual.strip import Strip
+
+from ..following.overview import Status
+from ..text.names import short_name
+from ..text.numbers import NONE, count, duration, metric, size
+from ..text.tables import Column, fitting
+from .rows_pane import Row, RowsPane
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from textual.binding import BindingType
+    from textual.events import Click, Resize
+
+    from ..following.overview import Overview
+
+_STATES = {
+    Status.UNSTARTED: ("○", "faint"),
+    Status.RUNNING: ("▶", "now"),
+    Status.PAUSED: ("‖", "warn"),
+    Status.STOPPING: ("■", "warn"),
+    Status.SILENT: ("▲", "warn"),
+    Status.FINISHED: ("✓", "good"),
+    Status.STOPPED: ("■", ""),
+    Status.FAILED: ("✗", "bad"),
+    Status.CRASHED: ("✗", "bad"),
+    Status.UNREADABLE: ("✗", "bad"),
+}
+_GAP = 2
+_LONGEST = {"changes": 36, "tags": 20, "preset": 24}
+_NARROW, _LONGEST_IF_NARROW = 100, 22
+_SELECTED = "●"
+
+# Widths of columns whose cells are longer than their titles, as far as that is known before any run is read.
+_COLUMNS = (
+    Column("", 19, width=1),
+    Column("run", 20, width=12),
+    Column("state", 18, width=12),
+    Column("changes", 16),
+    Column("best", 17, right=True, width=6),
+    Column("metric", 14),
+    Column("epochs", 15, right=True),
+    Column("time", 13, right=True, width=7),
+    Column("tags", 12),
+    Column("preset", 8),
+    Column("model", 7),
+    Column("data", 6),
+    Column("on", 11),
+    Column("batch", 5, right=True),
+    Column("ex/s", 10, right=True, width=6),
+    Column("size", 3, right=True, width=7),
+    Column("started", 2, width=11),
+)
+
+
+def run_cells(overview: Overview) -> dict[str, str]:
+    """Return a run's row by column."""
+    best, started, facts = overview.best, overview.started, overview.facts
+    replicas = f" ×{facts.replicas}" if facts.replicas and facts.replicas > 1 else ""
+    total = f"/{overview.epochs}" if overview.epochs is not None else ""
+    return {
+        "run": overview.name,
+        "state": f"{_STATES[overview.status][0]} {overview.status.value}",
+        "changes": overview.problem or facts.changes,
+        "best": metric(best[1]) if best is not None else NONE,
+        "metric": best[0] if best is not None else "",
+        "epochs": f"{overview.epochs_done}{total}",
+        "time": duration(overview.seconds()),
+        "tags": " ".join(overview.annotations.tags),
+        "preset": overview.label,
+        "model": facts.model,
+        "data": facts.dataset,
+        "on": f"{facts.accelerator}{replicas}",
+        "batch": count(facts.global_batch),
+        "ex/s": count(facts.examples_per_s),
+        "size": size(facts.size_bytes) if facts.size_bytes is not None else "",
+        "started": f"{started:%m-%d %H:%M}" if started is not None else "",
+    }
+
+
+def widths_of(overviews: Iterable[Overview]) -> dict[str, int]:
+    """Return the width of each column; of ten thousand runs, that takes longer than a key press may wait."""
+    widths = dict(_LONGEST)
+    rows = [run_cells(overview) for overview in overviews]
+    for title in rows[0] if rows else ():
+        widest = max(len(row[title]) for row in rows)
+        widths[title] = min(widest, widths.get(title, widest))
+    return widths if rows else {}
+
+
+class RunTable(RowsPane):
+    """Rows by run; enter opens one."""
+
+    follows_newest = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--good", "rows--warn", "rows--cursor"}
+    DEFAULT_CSS = """
+    RunTable {
+        background: $background; scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        .rows--good { color: $text-success; }
+        .rows--warn { color: $text-warning; }
+        .rows--cursor { background: $block-cursor-blurred-background; text-style: bold; }
+        &:focus .rows--cursor { color: $block-cursor-foreground; background: $block-cursor-background; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,l", "open", "Open", tooltip="Open the run."),
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown", "page(1)", show=False),
+        Binding("home,g", "end(-1)", show=False),
+        Binding("end,G", "end(1)", show=False),
+    ]
+
+    cursor: reactive[int] = reactive(0)
+
+    class Highlighted(Message):
+        """The cursor is on another run, or on none."""
+
+    class Opened(Message):
+        """The run under the cursor is to be opened."""
+
+    def __init__(self) -> None:
+        super().__init__("", "runs")
+        self._order: Sequence[str] = ()
+        self._known: dict[str, Overview] = {}
+        self._selected: Collection[str] = ()
+        self._widths: dict[str, int] = {}
+        self._columns: list[Column] = []
+
+    @property
+    def chosen(self) -> str:
+        """The run under the cursor; empty if there is none."""
+        return self._order[self.cursor] if self._order else ""
+
+    def know(self, overviews: Iterable[Overview], widths: Mapping[str, int]) -> None:
+        """Take in what was read of some runs.
+
+        Args:
+            overviews: What was read.
+            widths: The widths of their cells.
+        """
+        self._known |= {overview.run.run_id: overview for overview in overviews}
+        wider = {title: width for title, width in widths.items() if width > self._widths.get(title, 0)}
+        if wider:
+            self._widths |= wider
+            self._lay_out()
+        self.refresh()
+
+    def show(self, order: Sequence[str], selected: Collection[str]) -> None:
+        """Show runs in an order; the cursor stays on its run.
+
+        Args:
+            order: The runs.
+            selected: Those that are selected.
+        """
+        before = self.chosen
+        place = {run_id: index for index, run_id in enumerate(order)}
+        self._order, self._selected = order, selected
+        self.set_reactive(RunTable.cursor, place.get(before, min(self.cursor, max(0, len(order) - 1))))
+        self._lay_out()
+        self._keep_in_view()
+        self.post_message(self.Highlighted())
+
+    def _lay_out(self) -> None:
+        room = max(self.room, 1)
+        wide = [
+            replace(column, width=min(room, max(column.width, len(column.title), self._widths.get(column.title, 0))))
+            for column in _COLUMNS
+        ]
+        if room < _NARROW:
+            short = {"changes", "tags"}
+            wide = [
+                replace(one, width=min(one.width, _LONGEST_IF_NARROW)) if one.title in short else one for one in wide
+            ]
+        self._columns = fitting(wide, room, _GAP)
+        self.rows_changed()
+
+    def on_resize(self, event: Resize) -> None:
+        """Choose the columns for the new width."""
+        event.prevent_default()
+        self._lay_out()
+
+    def head(self) -> list[Row]:
+        """The titles."""
+        return [[((" " * _GAP).join(column.cell(column.title) for column in self._columns), "head")]]
+
+    def row_count(self) -> int:
+        """How many runs there are."""
+        return len(self._order)
+
+    def row(self, index: int) -> Row:
+        """Return one run's cells."""
+        run_id = self._order[index]
+        overview = self._known.get(run_id)
+        cells = {"run": short_name(run_id), "state": "reading …"} if overview is None else run_cells(overview)
+        cells[""] = _SELECTED if run_id in self._selected else ""
+        looks: Mapping[str, str] = {"state": "faint" if overview is None else _STATES[overview.status][1], "": "now"}
+        pieces: list[tuple[str, str]] = []
+        for column in self._columns:
+            text = _fitted(cells.get(column.title, ""), column)
+            pieces += [(" " * _GAP, "")] * bool(pieces) + [(text, looks.get(column.title, ""))]
+        return pieces
+
+    def render_line(self, y: int) -> Strip:
+        """Draw one line; the row under the cursor stands out."""
+        strip = super().render_line(y)
+        if not self._order or y + self.scroll_offset.y - 1 != self.cursor or y == 0:
+            return strip
+        return Strip(Segment.apply_style(strip, post_style=self._style("cursor")), strip.cell_length)
+
+    def on_focus(self) -> None:
+        """Draw the cursor in the colours of the focus."""
+        self.refresh()
+
+    def watch_cursor(self) -> None:
+        """Draw the cursor where it is, and tell the screen."""
+        self._keep_in_view()
+        self.refresh()
+        self.post_message(self.Highlighted())
+
+    def _keep_in_view(self) -> None:
+        height, top = max(1, self.size.height - 1), round(self.scroll_y)
+        wanted = min(max(top, self.cursor - height + 1), self.cursor)
+        if wanted != top:
+            self.scroll_to(y=wanted, animate=False, immediate=True, force=True)
+
+    def action_move(self, rows: int) -> None:
+        """Move the cursor."""
+        self.cursor = min(max(0, self.cursor + rows), max(0, len(self._order) - 1))
+
+    def action_page(self, pages: int) -> None:
+        """Move the cursor by a page."""
+        self.action_move(pages * max(1, self.size.height - 2))
+
+    def action_end(self, side: int) -> None:
+        """Move the cursor to the first or the last run."""
+        self.action_move(side * len(self._order))
+
+    def action_open(self) -> None:
+        """Open the run."""
+        if self.chosen:
+            self.post_message(self.Opened())
+
+    def on_click(self, event: Click) -> None:
+        """Move the cursor to a row; a click on the row under the cursor opens it."""
+        offset = event.get_content_offset(self)
+        row = offset.y + self.scroll_offset.y - 1 if offset is not None else -1
+        if offset is None or offset.y == 0 or not 0 <= row < len(self._order):
+            return
+        if row == self.cursor:
+            self.action_open()
+        else:
+            self.cursor = row
+
+
+def _fitted(text: str, column: Column) -> str:
+    """Return a text in a column's width; of names, which differ at their end, the end is kept."""
+    if len(text) > column.width:
+        text = f"…{text[1 - column.width :]}" if column.title == "run" else f"{text[: column.width - 1]}…"
+    return column.cell(text)
