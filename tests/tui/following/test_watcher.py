@@ -106,7 +106,8 @@ def test_an_unreadable_journal_is_reported_and_read_later(tmp_path: Path, watch:
     assert not updates.wait(lambda update: update.snapshot.state.fit is not None).trouble
 
 
-def test_a_long_journal_comes_in_parts(tmp_path: Path) -> None:
+def test_a_long_journal_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.engine.runs.journal._READ_BYTES", 1 << 16)
     engine = FakeEngine(tmp_path)
     engine.begin()
     for epoch in range(1, 400):
