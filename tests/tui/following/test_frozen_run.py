@@ -174,10 +174,10 @@ async def test_the_runs_screen_says_it_and_sees_it_come_back(private_home: Path)
     request_stop(engine.run, "asked")
     app = Host()
     async with app.run_test(size=(80, 24)) as pilot:
-        await until(pilot, lambda: [row[0] for row in app.cells()] == ["▲ not responding"])
+        await until(pilot, lambda: [row[1] for row in app.cells()] == ["▲ not responding"])
         await until(pilot, lambda: "Not responding for 2d 00h; stop requested; waiting for" in screen_text(pilot))
         engine.thaw()
-        await until(pilot, lambda: [row[0] for row in app.cells()] == ["▶ running"])
+        await until(pilot, lambda: [row[1] for row in app.cells()] == ["▶ running"])
         assert "ot responding" not in screen_text(pilot)
 
 

@@ -297,7 +297,7 @@ async def test_resume_is_offered_for_a_run_that_stopped(engine: FakeEngine, outc
     engine.finish(outcome)
     async with app_on(engine).run_test(size=(120, 40)) as pilot:
         await shows(pilot, "after 1 epoch" if offered else "Finished: 1 epoch")
-        await until(pilot, lambda: "k Stop" not in screen_text(pilot))  # the footer is drawn later
+        await shows(pilot, "r Again")  # the footer is drawn later
         assert ("u Resume" in screen_text(pilot)) == offered
 
 

@@ -214,6 +214,7 @@ async def test_a_mirror_that_cannot_be_written_is_seen_without_looking_for_it(tm
     run.second()
     run.write(MirrorReported("gs://bucket/runs/a", 12))
     async with ConsoleApp(run=run.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "step 10/4,000")
         await pilot.press("6")
         await shows(pilot, "mirror: complete to epoch 12")
         assert not lines_with(pilot, "Mirror: ")

@@ -27,6 +27,7 @@ from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.widgets.rows_pane import RowsPane
+from tpu_console.tui.widgets.run_table import RunTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,12 +108,13 @@ async def test_letters_move_in_lists_and_in_the_panes_of_the_live_screen(tmp_pat
         engine.train(epoch)
     app = ConsoleApp()
     async with app.run_test(size=(80, 24)) as pilot:
-        app.push_screen(RunsScreen())
-        await until(pilot, lambda: getattr(app.focused, "row_count", 0) == 2)
+        runs = RunsScreen()
+        app.push_screen(runs)
+        await until(pilot, lambda: isinstance(app.focused, RunTable) and app.focused.row_count() == 2)
         await pilot.press("j")
-        assert app.focused.cursor_row == 1  # type: ignore[union-attr]  # a table
+        assert runs.query_one(RunTable).cursor == 1
         await pilot.press("k")
-        assert app.focused.cursor_row == 0  # type: ignore[union-attr]
+        assert runs.query_one(RunTable).cursor == 0
         app.push_screen(LiveScreen(engine.run))
         await until(pilot, lambda: "epoch 30" in screen_text(pilot) or "30/" in screen_text(pilot))
         await pilot.press("3")
