@@ -371,6 +371,16 @@ async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
         assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
 
 
+@pytest.mark.parametrize("size", [(60, 18), (120, 18), (200, 18), (200, 23)])
+async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    engine.write(Alerted("spike", "The loss jumped to 9. " * 10, 1, 4))
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, "The loss jumped to 9.", "train 2.000")
+        await until(pilot, lambda: any("⠀" < cell <= "⣿" for cell in screen_text(pilot)))  # braille
+
+
 async def test_newer_version_damage_and_notices(engine: FakeEngine) -> None:
     engine.begin()
     engine.write(Noticed("Each epoch leaves out 29 examples."))
