@@ -371,7 +371,7 @@ async def test_crashed(engine: FakeEngine, size: tuple[int, int]) -> None:
         assert live(pilot).query_one(OutcomeBox).region.bottom < size[1] // 2, "the curves keep most of the screen"
 
 
-@pytest.mark.parametrize("size", [(60, 18), (120, 18), (200, 18), (200, 23)])
+@pytest.mark.parametrize("size", [(80, 20), (120, 18), (200, 18), (200, 23)])
 async def test_charts_have_room_below_a_notice_on_a_short_terminal(engine: FakeEngine, size: tuple[int, int]) -> None:
     engine.begin()
     engine.train(1)
