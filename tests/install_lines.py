@@ -1,6 +1,6 @@
 """Resolves the documented install lines beside what images have installed: ``python -m tests.install_lines UV``.
 
-Each file of ``tests/installs/`` lists an image's packages, as far as ours need them. Like pip, uv keeps a version that
+Each file of ``tests/installs/`` lists the packages of an image that ours need. Like pip, uv keeps a version that
 is there when it satisfies every requirement. Fails if an image's package would change. Needs the network.
 """
 

@@ -47,7 +47,7 @@ def copy(reporter: Reporter, run: str) -> dict[str, Any]:
     mirror = load_config(directory.config).mirror
     if not mirror:
         raise ConsoleError(
-            f"{directory.run_id} has no mirror.", remedy="Set one when it goes on: tpu-console resume --set mirror=…"
+            f"{directory.run_id} has no mirror.", remedy="Set one when you resume it: tpu-console resume --set mirror=…"
         )
     lock = lock_run(directory)
     try:

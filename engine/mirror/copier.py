@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 from ..runs.checkpoint import newest_checkpoint, newest_first
 from ..storage.files import open_regular
 from .check import MARKER
-from .places import DRAFT
+from .places import DRAFT, Folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -155,9 +155,9 @@ class Copier:
             with suppress(OSError):
                 os.fsync(file.fileno())  # after a power failure, the mirror must not have more than the run
             if file.seek(0, os.SEEK_END) > at:
-                appends = self._place.can_append and at > 0
-                file.seek(at if appends else 0)
-                write = self._place.append if appends else self._place.put
+                place = self._place
+                write, begin = (place.append, at) if at and isinstance(place, Folder) else (place.put, 0)
+                file.seek(begin)
                 write(JOURNAL, parts_of(file, self._on_part))
                 at = file.tell()
         self._journal_at = at

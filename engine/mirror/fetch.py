@@ -92,7 +92,7 @@ def _check_has_all(run: RunDirectory, place: Place) -> None:
     if same < (place.size(JOURNAL) or 0):
         raise ConsoleError(
             f"{place.name} has what the run did elsewhere, and {user_path(run.path)} is in the way.",
-            remedy=f"Move that folder away to go on from the mirror, or go on with it: tpu-console resume {run.run_id}",
+            remedy=f"Move that folder away to resume from the mirror, or use it: tpu-console resume {run.run_id}",
         )
 
 

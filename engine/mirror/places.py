@@ -26,10 +26,7 @@ class Folder:
 
     Attributes:
         name: What it is called.
-        can_append: Whether the end of a file can be written alone.
     """
-
-    can_append = True
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -94,13 +91,11 @@ class Folder:
 
 
 class Bucket:
-    """A folder that TensorFlow can reach, such as ``gs://bucket/runs/NAME``; objects appear whole.
+    """A folder that TensorFlow can reach, such as ``gs://bucket/runs/NAME``; objects appear whole and cannot grow.
 
     Args:
         place: The folder.
     """
-
-    can_append = False
 
     def __init__(self, place: str) -> None:
         import tensorflow as tf
@@ -148,10 +143,6 @@ class Bucket:
                 with suppress(self._errors.OpError):
                     self._files.remove(draft)
                 raise
-
-    def append(self, name: str, parts: Iterable[bytes]) -> None:
-        """Objects cannot grow."""
-        raise NotImplementedError
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -110,7 +110,7 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
         if given == "logits":
             text = f"The model gives logits: {config.loss} is computed with from_logits=True."
         elif given is None:
-            text = f"Whether {config.model} gives probabilities or logits is found out when it is built."
+            text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
         if given != "probabilities":
             yield Finding(Severity.INFO, text, key="outputs")
     yield from _own_data_findings(config)

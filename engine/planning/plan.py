@@ -141,7 +141,9 @@ def _accelerator(
     requested = config.requested
     platforms = os.environ.get("JAX_PLATFORMS", "")
     if gpus and backend_choice.backend == JAX and platforms and not {"cuda", "gpu", "rocm"} & {*platforms.split(",")}:
-        refusals.append(Finding(Severity.INFO, f"JAX_PLATFORMS={platforms} keeps JAX from the GPU.", key="accelerator"))
+        refusals.append(
+            Finding(Severity.INFO, f"JAX_PLATFORMS={platforms} keeps JAX from using the GPU.", key="accelerator")
+        )
         gpus = ()
     if count := requested.simulated:
         among = f" on {hosts} hosts" if hosts > 1 else ""

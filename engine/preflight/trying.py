@@ -81,5 +81,5 @@ def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> It
         tried.append(text)
         yield Finding(Severity.INFO, f"It fits with {text}: {gib(found.peak)} of {gib(found.limit)}.", key=key)
     if not tried:
-        text = "None of the changes that were compiled makes it fit: other precisions, optimizers, batches and TPUs."
-        yield Finding(Severity.INFO, text, remedy="Make the layers smaller that need the most memory.")
+        text = "None of the changes that were tried makes it fit: other precisions, optimizers, batches and TPUs."
+        yield Finding(Severity.INFO, text, remedy="Make the layers that need the most memory smaller.")

@@ -107,7 +107,8 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
     findings = [*_assumptions(subject), *found]
     if best.is_partial:
         text = (
-            "A loop of the model ends at a value, so it counts once: the operations and times are the least possible."
+            "How often a loop of the model runs depends on values, so it is counted once: operations and times are at "
+            "least these."
         )
         findings.append(Finding(Severity.INFO, text))
     if not config.takes_tensorflow and not any(one.severity is Severity.WARNING for one in found):

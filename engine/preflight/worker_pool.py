@@ -85,7 +85,7 @@ def reach_verdicts(
             _read_messages(working)
             _report(working, report)
             if time.monotonic() >= deadline:
-                text = f"Not begun before the limit of {limit_s:,.0f} s."
+                text = f"Not started within the limit of {limit_s:,.0f} s."
                 verdicts |= {number: choices[number].undecided(text) for number in waiting}
                 waiting = []
             for worker in [worker for worker in working if _is_over(worker, deadline, limit_s)]:

@@ -172,7 +172,7 @@ def _check_budget(run: RunDirectory, state: RunState, config: RunConfig) -> None
         at = time.strftime("%H:%M", time.localtime(budget.ends_at))
         raise ConsoleError(
             f"The time budget of {run.run_id} ({budget.limit}) is used up: it ends at {at}.",
-            remedy=f"Give it a new one: tpu-console resume {run.run_id} --budget {budget.limit}",
+            remedy=f"Set a new one: tpu-console resume {run.run_id} --budget {budget.limit}",
         )
 
 

@@ -165,7 +165,7 @@ class RunStarted:
 
 @dataclass(frozen=True, slots=True)
 class RunResumed:
-    """The run goes on from a checkpoint, mostly in a new process; what it did after that checkpoint is repeated.
+    """The run continues from a checkpoint, usually in a new process; what it did after that checkpoint is repeated.
 
     Args:
         epoch: Epochs that had ended.
@@ -175,7 +175,7 @@ class RunResumed:
         pid: Process that trains.
         host: Machine it trains on.
         config: The run's configuration as plain values.
-        why: Why the run went back by itself, in the same process; empty if it was resumed.
+        why: Why the run itself went back, in the same process; empty if it was resumed.
     """
 
     epoch: int

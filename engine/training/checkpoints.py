@@ -301,8 +301,8 @@ class Checkpoints(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is u
 
     def _not_saved(self, error: OSError, size: int) -> str:
         if is_disk_full(error):
-            return str(disk_full(self._recorder.run.checkpoints, "a checkpoint", size, f"Training goes on. {_KEPT}"))
-        return f"A checkpoint could not be written: {error.strerror}. Training goes on. {_KEPT}"
+            return str(disk_full(self._recorder.run.checkpoints, "a checkpoint", size, f"Training continues. {_KEPT}"))
+        return f"A checkpoint could not be written: {error.strerror}. Training continues. {_KEPT}"
 
     def _restore(self, header: Header, arrays: Arrays) -> None:
         groups = _variables(self._trained)

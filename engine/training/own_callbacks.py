@@ -25,7 +25,7 @@ _NOT_STATE = ("_model", "params", "_params")
 
 
 class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
-    """Comes after the callbacks whose state it keeps, because they begin anew in `on_train_begin`.
+    """Comes after the callbacks whose state it keeps, because they reset it in `on_train_begin`.
 
     Args:
         recorder: The run.
@@ -43,9 +43,9 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
             return
         lost = [f"{type(own).__name__} ({', '.join(names)})" for own in callbacks if (names := _lost(own))]
         if self._states is None:
-            recorder.notice("The callbacks begin anew: the checkpoint is of a run with others.")
+            recorder.notice("The callbacks start over: the checkpoint was saved with other callbacks.")
         elif lost:
-            recorder.notice(f"Not in the checkpoint, so it begins anew: {'; '.join(lost)}.")
+            recorder.notice(f"Not in the checkpoint, so it starts over: {'; '.join(lost)}.")
 
     def states(self) -> list[dict[str, Any]]:
         """Return the state of each callback."""

@@ -297,7 +297,7 @@ def _fit_and_save(
         # The metrics of the configuration are not measured; those of the model have other names.
         config = config.model_copy(update={"metrics": ()})
     if saved is not None and (others := own_optimizers(model)):
-        recorder.notice(f"Not in the checkpoint, so it begins anew: the state of {' and '.join(others)}.")
+        recorder.notice(f"Not in the checkpoint, so it starts over: the state of {' and '.join(others)}.")
     stopping = _early_stopping(config)
     is_whole = _fit(recorder, config, accelerator, data, model, stopping, saved, activation)
     outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)

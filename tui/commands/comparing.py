@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("names", metavar="[RUN]...", nargs=-1, shell_complete=complete_run)
-@click.option("--metric", metavar="NAME", default="", help="Judge the runs by this metric. [default: one they share]")
+@click.option("--metric", metavar="NAME", default="", help="Compare the runs by this metric. [default: one they share]")
 @click.option("--json", "form", flag_value="json", help="Print a JSON object.")
 @click.option("--csv", "form", flag_value="csv", help="Print one row per run as CSV.")
 @click.option("--markdown", "form", flag_value="markdown", help="Print Markdown tables.")
@@ -48,7 +48,7 @@ def compare(
     """
     if form == "html" and sys.stdout.isatty():
         raise ConsoleError(
-            "A page of 5 MB is not for a terminal.",
+            "The page has 5 MB, which is too much for a terminal.",
             remedy="Write it into a file: tpu-console compare --html > runs.html",
         )
     runs = _runs(names)

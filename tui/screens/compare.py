@@ -297,18 +297,12 @@ class CompareScreen(ChartedScreen):
         for widget in target:
             widget.focus()
 
-    def action_back(self) -> None:
-        """Leave the innermost of what was entered, at last this screen."""
-        if self.has_class("-filtering"):
-            self.leave_filter(clears=True)
-        elif self.cursor is not None:
-            self.cursor = None
-        elif self.window != Window():
-            self.window = Window()
-        elif self.grid.zoomed:
+    def leave_zoom(self) -> bool:
+        """Show all charts again; return whether one was zoomed."""
+        was_zoomed = bool(self.grid.zoomed)
+        if was_zoomed:
             self._zoom("")
-        elif len(self.app.screen_stack) > 1:
-            self.dismiss()
+        return was_zoomed
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         """Open the run."""

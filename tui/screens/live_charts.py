@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -245,6 +246,21 @@ class ChartedScreen(Screen[None]):
         self.set_focus(next(iter(self.grid.on_page), None))
         self.draw_bar()
         self.keep_view()
+
+    @abstractmethod
+    def leave_zoom(self) -> bool:
+        """Show everything again; return whether a part was zoomed."""
+
+    def action_back(self) -> None:
+        """Leave the innermost of what was entered, at last this screen."""
+        if self.has_class("-filtering"):
+            self.leave_filter(clears=True)
+        elif self.cursor is not None:
+            self.cursor = None
+        elif self.window != Window():
+            self.window = Window()
+        elif not self.leave_zoom() and len(self.app.screen_stack) > 1:
+            self.dismiss()
 
     def keep_view(self) -> None:
         """Keep the look for the next run of this preset, once the keys have come to rest."""

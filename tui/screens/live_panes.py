@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from textual import on
 from textual.reactive import reactive
 
-from ..charts.window import Window
 from ..widgets.chart_grid import ChartGrid
 from ..widgets.chart_pane import ChartPane
 from ..widgets.pane_tabs import PaneTabs
@@ -114,18 +113,10 @@ class PanedScreen(ChartedScreen):
         for chart in self.grid.on_page:
             chart.focus()
 
-    def action_back(self) -> None:
-        """Leave the innermost of what was entered, at last this screen."""
-        if self.has_class("-filtering"):
-            self.leave_filter(clears=True)
-        elif self.cursor is not None:
-            self.cursor = None
-        elif self.window != Window():
-            self.window = Window()
-        elif self.zoomed:
-            self.zoomed = ""
-        elif len(self.app.screen_stack) > 1:
-            self.dismiss()
+    def leave_zoom(self) -> bool:
+        """Show all panes again; return whether one was zoomed."""
+        was_zoomed, self.zoomed = bool(self.zoomed), ""
+        return was_zoomed
 
     @on(ChartGrid.Rearranged)
     def _keep_focus(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from textual import work
@@ -45,9 +46,9 @@ class SteeredScreen(PanedScreen):
         self._is_stopping = False
         self._asked: set[str] = set()
 
+    @abstractmethod
     def _draw(self) -> None:
-        """Draw everything; a subclass does."""
-        raise NotImplementedError
+        """Draw everything."""
 
     @property
     def is_over(self) -> bool:

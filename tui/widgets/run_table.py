@@ -42,7 +42,7 @@ _LONGEST = {"changes": 36, "tags": 20, "preset": 24}
 _NARROW, _LONGEST_IF_NARROW = 100, 22
 _SELECTED = "●"
 
-# Widths of columns whose cells are longer than their titles, as far as that is known before any run is read.
+# A width is given where cells are longer than the title and their length is known before any run is read.
 _COLUMNS = (
     Column("", 19, width=1),
     Column("run", 20, width=12),

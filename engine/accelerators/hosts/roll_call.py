@@ -207,7 +207,8 @@ def mismatch(index: int, card: Card, own: Card) -> AcceleratorError | None:
     if card.start != own.start:
         what = f"{who} begins {card.start or 'a new run'}, and host 0 {own.start or 'a new run'}."
         return AcceleratorError(
-            what, remedy="Resume on all hosts; where it is ahead, first remove its newest checkpoints/state-*.ckpt."
+            what,
+            remedy="Resume on all hosts; on the one that is ahead, first remove its newest checkpoints/state-*.ckpt.",
         )
     return None
 

@@ -141,7 +141,7 @@ class _ReadOnce:
             with self._lock:
                 batch = next(self._generator, None)
             if batch is None:
-                raise RuntimeError(f"The generator of {self._name} ended; return its function, which can begin again.")
+                raise RuntimeError(f"The generator of {self._name} ended; return its function, which can start again.")
             yield batch
 
 

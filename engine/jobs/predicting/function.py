@@ -85,7 +85,7 @@ def _described(
         values = values[:, None]
     if values.ndim != 2:
         raise DataError(
-            f"An output of the model has shape {values.shape[1:]}, which is no row of a table.",
+            f"An output of the model has shape {values.shape[1:]}, which does not fit into a row of a table.",
             remedy="Predict by hand with keras.models.load_model, or give the model another output.",
         )
     is_binary = is_only and values.shape[1] == 1 and trained.config.loss_name == "binary_crossentropy"

@@ -126,7 +126,7 @@ def open_trained(
         raise DataError(
             f"The data of {run.run_id} comes from your function {config.dataset}.",
             why="How new data becomes its inputs is not known here.",
-            remedy="Give a function that returns the new inputs, as in --data mine.py:new_data.",
+            remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
         )
     record = read_record(run.inputs, config.dataset)
     architecture = read_architecture(path)

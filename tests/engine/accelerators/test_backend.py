@@ -176,7 +176,7 @@ def test_jax_platforms_is_followed_or_its_override_is_said(monkeypatch: pytest.M
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     plan = make_plan(small_config(accelerator="auto", backend="jax"), Hardware(gpus=("T4", "T4")))
     assert plan.replicas == 1
-    assert "JAX_PLATFORMS=cpu keeps JAX from the GPU." in [advice.text for advice in plan.advice]
+    assert "JAX_PLATFORMS=cpu keeps JAX from using the GPU." in [advice.text for advice in plan.advice]
 
 
 def test_the_plan_repeats_what_is_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:

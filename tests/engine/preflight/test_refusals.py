@@ -58,7 +58,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
-    """The verdict on each case, from one process: none gets as far as the compiler."""
+    """The verdict on each case, from one process: each is refused before the compiler runs."""
     configs = {name: small_config(model=f"{FILE}:{name}", model_options={}).model_dump(mode="json") for name in CASES}
     said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}

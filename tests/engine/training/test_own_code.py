@@ -238,7 +238,7 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     resumed = all_of(part, EpochEnded)
     assert [epoch.learning_rate for epoch in resumed] == [epoch.learning_rate for epoch in ended]
     assert [epoch.logs["val_loss"] for epoch in resumed] == [epoch.logs["val_loss"] for epoch in ended]
-    assert "Not in the checkpoint, so it begins anew: Stops (seen)" in notices(part)
+    assert "Not in the checkpoint, so it starts over: Stops (seen)" in notices(part)
 
 
 def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(tmp_path: Path) -> None:

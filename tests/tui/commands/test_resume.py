@@ -113,7 +113,7 @@ def test_a_run_is_copied_to_its_mirror_later_and_found_there_by_its_name(
 def test_a_run_without_a_mirror_says_how_to_set_one(capfd: pytest.CaptureFixture[str]) -> None:
     interrupted(ended(1))
     assert main(["mirror"]) == 1
-    assert "has no mirror.\nSet one when it goes on: tpu-console resume --set mirror=…" in capfd.readouterr().err
+    assert "has no mirror.\nSet one when you resume it: tpu-console resume --set mirror=…" in capfd.readouterr().err
 
 
 def test_printing_goes_on_after_the_seam() -> None:

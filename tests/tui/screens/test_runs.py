@@ -58,7 +58,7 @@ class Host(App[None]):
         return self.screen.query_one(RunTable)
 
     def cells(self) -> list[list[str]]:
-        """The rows, as far as they fit, each cell without the padding."""
+        """The rows that fit, each cell without the padding."""
         rows = [self.table.row(index) for index in range(self.table.row_count())]
         return [[text.strip() for text, _ in row if text.strip()] for row in rows]
 
