@@ -238,8 +238,11 @@ class Terminal:
         self.wait_for(lambda: text not in self.text)
 
     def wait_for_path(self, path: Path) -> None:
-        """Wait until the screen shows a whole path, however it is broken into lines."""
-        self.wait_for(lambda: str(path) in self.tight)
+        """Wait until the screen shows a path: whole, however it is broken into lines, or its end after an ellipsis."""
+        self.wait_for(lambda: str(path) in self.tight or self._has_end_of(str(path)))
+
+    def _has_end_of(self, path: str) -> bool:
+        return any(path.endswith(end) for end in re.findall(r"…([^\s…]{40,})", self.text))
 
     def press(self, *keys: str) -> None:
         """Press keys by name, or type a text."""

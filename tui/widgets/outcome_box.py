@@ -68,7 +68,7 @@ class OutcomeBox(VerticalScroll):
         self.query_one(".log", Static).update(Content("\n".join(outcome.log)))
 
     def _draw_facts(self) -> None:
-        if self._drawn is not None:
+        if self._drawn is not None and self.size.width:  # it has none before it is laid out for the first time
             self.query_one(".facts", Static).update(_content(self._drawn, self.size.width))
 
     def on_resize(self) -> None:
