@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .folder import Definition, Sweep
 
 _OURS = "tpu-console sweep"
+_USUAL_FIRST = 5  # trials that are not pruned, as Optuna has it
 
 
 def check_search(axes: Sequence[Axis], *, search: str) -> None:
@@ -83,7 +84,7 @@ class Trials:
             load_if_exists=True,
             direction="minimize" if lower_is_better(definition.metric) else "maximize",
             sampler=self._sampler(),
-            pruner=self._optuna.pruners.MedianPruner() if definition.prune else self._optuna.pruners.NopPruner(),
+            pruner=self._pruner(),
         )
 
     def _storage(self) -> Any:
@@ -92,6 +93,12 @@ class Trials:
             return where
         storages = self._optuna.storages
         return storages.JournalStorage(storages.journal.JournalFileBackend(where))
+
+    def _pruner(self) -> Any:
+        if not self._definition.prune:
+            return self._optuna.pruners.NopPruner()
+        first = max(1, min(_USUAL_FIRST, self._definition.trials // 4))
+        return self._optuna.pruners.MedianPruner(n_startup_trials=first)
 
     def _sampler(self) -> Any:
         samplers, seed = self._optuna.samplers, self._definition.config.seed
