@@ -237,12 +237,13 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
         "precisions": sorted({config.precision for config in configs}),
     }
     command = [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", "preflight", json.dumps(options)]
-    output = sweep.path / "control" / "preflight"
+    output = sweep.compiling
+    output.unlink(missing_ok=True)  # the job of a process that was killed may still write to it
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, start_new_session=True)
     try:
         while process.poll() is None:
-            if sweep.requested("stop-run"):
+            if sweep.is_stopping:
                 process.terminate()
             time.sleep(_POLL_S)
     finally:

@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from .comparison import ComparedRun
 
 BOUND = "bound"
-WAITING, REFUSED, PRUNED = "waiting", "refused", "pruned"
-LEFT = {WAITING, "", *(status.value for status in (Status.STOPPED, Status.FAILED, Status.CRASHED, Status.UNSTARTED))}
+WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
+LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
+    WAITING,
+    COMPILING,
+    *(status.value for status in (Status.STOPPED, Status.FAILED, Status.CRASHED, Status.UNSTARTED)),
+}
 """The states of cells that the sweep has not finished."""
 
 
@@ -41,12 +45,14 @@ class SeenCell:
         run: Its run; None if there is none yet.
         verdict: What the TPU compiler says, or why it says nothing; None if it was not asked.
         refused: Why the plan refuses it; empty if it does not.
+        is_compiling: Whether the TPU compiler works on it.
     """
 
     cell: Cell
     run: ComparedRun | None = None
     verdict: Verdict | str | None = None
     refused: str = ""
+    is_compiling: bool = False
 
     @property
     def status(self) -> str:
@@ -55,6 +61,8 @@ class SeenCell:
             return BOUND if self.verdict.bound is not None else self.verdict.outcome.value
         if self.run is not None:
             return PRUNED if is_pruned(self.run.state.end) else self.run.overview.status.value
+        if self.is_compiling:
+            return COMPILING
         return "no verdict" if self.verdict else REFUSED if self.refused else WAITING
 
     @property
@@ -256,11 +264,18 @@ class SweepReader:
     def read(self) -> SweepView:
         """Read what is new."""
         is_driven = self.sweep.is_driven
+        compiles = is_driven and self.sweep.compiling.exists()
         verdicts = self.sweep.verdicts()
         runs = {number: self._run(run) for number, run in self.sweep.runs().items()}
         cells = self._cells or [Cell(number, values_in(self.axes, run.settings), None) for number, run in runs.items()]
         seen = [
-            SeenCell(cell, runs.get(cell.number), verdicts.get(cell.number), self._refusal(cell, runs))
+            SeenCell(
+                cell,
+                runs.get(cell.number),
+                verdicts.get(cell.number),
+                self._refusal(cell, runs),
+                is_compiling=compiles and bool(cell.tpu),
+            )
             for cell in cells
         ]
         return SweepView(self.sweep, self.definition, self.axes, tuple(seen), is_driven)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 from tests.forks import fork
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.forks import Forked
     from tpu_console.engine.sweeps.folder import Sweep
 
@@ -73,9 +71,3 @@ def fork_driver(sweep: Sweep, dies_at: str = "") -> Forked:
     home = str(sweep.path.parent.parent)
     given = os.environ | {"TPU_CONSOLE_HOME": home}
     return fork(_DRIVER, str(sweep.path), dies_at, output=sweep.log, errors=sweep.log, env=given)
-
-
-def home_of(path: Path) -> Path:
-    """Return a folder for runs and sweeps."""
-    path.mkdir(parents=True, exist_ok=True)
-    return path

@@ -102,6 +102,12 @@ def test_a_sweep_knows_what_is_left() -> None:
     assert (view.is_complete, state_of(view)) == (False, "stopped")
     lock = view.sweep.lock()
     assert state_of(SweepReader(view.sweep).read()) == "running"
+    tpu = made_sweep(["accelerator=v5e-8,v3-8"])
+    (tpu.path / "verdicts" / "0001").unlink()
+    tpu.compiling.touch()
+    assert SweepReader(tpu).read().counts() == {"bound": 1, "waiting": 1}
+    assert tpu.lock()
+    assert SweepReader(tpu).read().counts() == {"bound": 1, "compiling": 1}
     view.sweep.request("stop")
     assert state_of(SweepReader(view.sweep).read()) == "stopping"
     assert lock
