@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 BOUND = "bound"
 WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
 LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
-    WAITING,
-    COMPILING,
-    *(status.value for status in (Status.STOPPED, Status.FAILED, Status.CRASHED, Status.UNSTARTED)),
-}
 """The states of cells that the sweep has not finished."""
 
 
