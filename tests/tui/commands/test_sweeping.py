@@ -79,9 +79,9 @@ def test_a_form_has_standard_output_for_itself_and_resuming_trains_what_is_missi
     call: Any, drivers: list[Sweep]
 ) -> None:
     sweep = made_sweep(["batch_size=16,32"], {1: 1000.0})
-    assert sweep.runs().keys() == {1}
+    assert [*sweep.runs()] == [1]
     code, out, err = call("sweep", "--resume", sweep.name, "--csv")
-    assert (code, drivers, sweep.runs().keys()) == (0, [sweep], {1, 2})
+    assert (code, drivers, [*sweep.runs()]) == (0, [sweep], [1, 2])
     assert out.splitlines()[0].startswith("batch_size,state,seconds,")
     assert len(out.splitlines()) == 3
     assert "2/2    batch_size=32  finished" in err
