@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,7 +21,6 @@ from .watching import has_terminal, open_console
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from click.shell_completion import CompletionItem
 
@@ -152,6 +152,10 @@ def _definition(
     if options["search"]:
         if options["repeat"] > 1 or options["baseline"]:
             raise ConfigError([Problem("--search", "takes neither --repeat nor --baseline")])
+        if bool(options["study"]) != bool(options["storage"]):
+            raise ConfigError([Problem("--study", "needs --storage, and --storage needs it, to share a study")])
+        if options["storage"] and "://" not in options["storage"]:
+            options["storage"] = str(Path(options["storage"]).expanduser().absolute())
         check_search(axes, search=options["search"])
         options["metric"] = options["metric"] or metric_of(config)
     return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})

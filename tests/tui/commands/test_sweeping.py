@@ -51,6 +51,7 @@ def drivers(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
         (["digits-cnn", "--over", "batch_size=9999"], "no combination can be trained: A global batch of 9,999"),
         (["digits-cnn", "--over", "batch_size=16", "--prune"], "--prune: is for a search"),
         (["digits-cnn", "--over", "batch_size=16,32", "--search", "tpe", "--repeat", "2"], "takes neither --repeat"),
+        (["digits-cnn", "--over", "batch_size=16,32", "--search", "tpe", "--study", "x"], "--study: needs --storage"),
         (["--resume", "nonsense"], "There is no sweep"),
         (["digits-cnn", "--resume", "x"], "--resume: takes no preset"),
     ],
