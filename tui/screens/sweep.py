@@ -202,6 +202,11 @@ class SweepScreen(Screen[None]):
         elif cell is not None:
             self.notify(cell.remark or "This run has not started yet.", markup=False)
 
+    async def action_dismiss(self, result: None = None) -> None:
+        """Go back, if this is not the first screen."""
+        if len(self.app.screen_stack) > 1:
+            await super().action_dismiss(result)
+
     def action_stop(self) -> None:
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""
         if self._view is None or not self._view.is_driven:

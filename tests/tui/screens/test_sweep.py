@@ -64,7 +64,9 @@ async def test_enter_opens_the_run_and_escape_comes_back() -> None:
         assert isinstance(live := pilot.app.screen, LiveScreen)
         assert live.run_directory == sweep.runs()[2]
         await pilot.press("escape")
-        await shown(pilot)
+        screen = await shown(pilot)
+        await pilot.press("escape")  # it is the first screen
+        assert pilot.app.screen is screen
         await pilot.press("down", "down", "enter")
         await until(pilot, told(pilot, "This run has not started yet."))
 
