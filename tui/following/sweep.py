@@ -20,6 +20,7 @@ from .overview import Status
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tpu_console.engine.preflight.result import Bound
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.axes import Axis
     from tpu_console.engine.sweeps.folder import Definition, Sweep
@@ -136,38 +137,39 @@ class Row:
     @property
     def examples_per_s(self) -> Spread | None:
         """Examples per second: measured, or the most that a TPU can reach."""
-        if self.verdict is not None:
-            return spread_of([self.verdict.bound.images_per_s]) if self.verdict.bound is not None else None
-        return self._measured(lambda run: run.examples_per_s)
+        return self._figure(lambda run: run.examples_per_s, lambda bound: bound.images_per_s)
 
     @property
     def seconds(self) -> Spread | None:
         """Seconds to train: measured for runs that finished, or the least that a TPU needs."""
-        if self.verdict is not None:
-            bound = self.verdict.bound
-            return spread_of([bound.run_s]) if bound is not None and bound.run_s is not None else None
-        return self._measured(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
+        return self._figure(
+            lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None,
+            lambda bound: bound.run_s,
+        )
 
     @property
     def first_epoch_s(self) -> Spread | None:
         """Seconds of the first epoch, with compilation."""
-        return self._measured(lambda run: run.first_epoch_s)
+        return self._figure(lambda run: run.first_epoch_s)
 
     @property
     def later_epoch_s(self) -> Spread | None:
         """Seconds of each other epoch."""
-        if (verdict := self.verdict) is not None:
-            bound = verdict.bound
-            return spread_of([bound.epoch_s]) if bound is not None and bound.epoch_s is not None else None
-        return self._measured(lambda run: run.later_epoch_s)
+        return self._figure(lambda run: run.later_epoch_s, lambda bound: bound.epoch_s)
 
     @property
     def best(self) -> Spread | None:
         """The best value of the metric."""
-        return self._measured(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
+        return self._figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
 
-    def _measured(self, pick: Callable[[ComparedRun], float | None]) -> Spread | None:
-        return spread_of([value for run in self.runs if (value := pick(run)) is not None])
+    def _figure(
+        self, of_run: Callable[[ComparedRun], float | None], of_bound: Callable[[Bound], float | None] = lambda _: None
+    ) -> Spread | None:
+        if self.verdict is not None:
+            values = [of_bound(self.verdict.bound)] if self.verdict.bound is not None else []
+        else:
+            values = [of_run(run) for run in self.runs]
+        return spread_of([value for value in values if value is not None])
 
 
 @dataclass(frozen=True, slots=True)
