@@ -9,8 +9,10 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConsoleError
 from ..monitoring.sampler import Sampler
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.heartbeat import TICK_S, Heartbeat
@@ -19,8 +21,13 @@ from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import FrameType
+
+    from ..runs.run_directory import RunDirectory
+
+open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
+"""Draws a run in the notebook's cell; returns what ends that. `tpu_console` sets it: the engine knows no display."""
 
 
 class NotebookRun:
@@ -32,12 +39,13 @@ class NotebookRun:
     Args:
         label: The run's name.
         config: Hyperparameters, which are shown with the run.
+        display: Whether to draw the run in the notebook's cell.
 
     Raises:
         ConsoleError: The run folder cannot be written.
     """
 
-    def __init__(self, label: str, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, label: str, config: Mapping[str, Any] | None = None, *, display: bool = False) -> None:
         run = create_run(label)
         try:
             with all_or_nothing(run):
@@ -55,6 +63,7 @@ class NotebookRun:
         self._sampler.start()
         self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
         self._beat.start()
+        self._close_display = _displayed(run) if display else None
 
     def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
         """End the run.
@@ -68,6 +77,8 @@ class NotebookRun:
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self.end(RunFinished(outcome, asked or reason, summary))
         self._beat.join(2.0)
+        if self._close_display is not None:
+            self._close_display()
 
     def _request_stop(self, reason: str) -> None:
         self.recorder.stop_token.request(reason)
@@ -97,6 +108,17 @@ class NotebookRun:
         self.recorder.emit(event)
         self.recorder.journal.close()
         self._fit = None  # frees fit's local variables
+
+
+def _displayed(run: RunDirectory) -> Callable[[], None] | None:
+    """Draw a run in the notebook's cell; if that is not possible, training goes on without."""
+    if open_display is None:
+        return None
+    try:
+        return open_display(run)
+    except ConsoleError as error:
+        warnings.warn(f"display=True has no effect. {error}", stacklevel=2)
+        return None
 
 
 def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:

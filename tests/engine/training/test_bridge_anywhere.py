@@ -13,6 +13,7 @@ import pytest
 from tests.helpers import all_of, the, wait_until
 from tpu_console import BridgeCallback, Run
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.run_directory import list_runs
 
@@ -65,6 +66,20 @@ def test_a_model_of_tf_keras_is_watched_too() -> None:
     assert "val_loss" in ended[0].logs
 
 
+def test_the_curve_of_a_loop_is_what_it_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.engine.training.logged_run._PROGRESS_S", 0.0)
+    losses = [1.0, 0.2, 0.9, 0.4, 0.1, 0.3]
+    with Run("raw", epochs=2, steps_per_epoch=3) as run:
+        for step, loss in enumerate(losses, 1):
+            run.log(step, loss=loss, rank=step)
+            if step % 3 == 0:
+                run.end_epoch()
+    state = StateReader(run_of("raw")).catch_up()
+    assert state.train.metrics["loss"].values.tolist() == pytest.approx(losses)
+    assert state.train.metrics["rank"].values.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [epoch.logs["loss"] for epoch in state.epochs] == pytest.approx([0.7, 0.8 / 3])
+
+
 def test_a_loop_of_one_s_own_logs_epochs_and_hears_a_stop() -> None:
     with Run("loop", config={"rate": 1}, epochs=2, batch_size=8) as run:
         for epoch in range(2):
@@ -80,7 +95,8 @@ def test_a_loop_of_one_s_own_logs_epochs_and_hears_a_stop() -> None:
         (1, 5, 5),
         (2, 10, 5),
     ]
-    assert all_of(found, EpochEnded)[-1].logs == {"loss": pytest.approx(0.2), "val_loss": 0.5}
+    mean = sum(1 / step for step in range(1, 6)) / 5
+    assert all_of(found, EpochEnded)[-1].logs == {"loss": pytest.approx(mean), "val_loss": 0.5}
     assert (the(found, RunFinished).outcome, the(found, RunFinished).reason) == ("stopped", "enough")
 
 
