@@ -4,51 +4,164 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.output import say, width_of_output
+from ..terminal.output import complain, say, width_of_output
 from ..text.tables import fields
-from .options import examples, json_option
+from .options import complete_accelerator, examples, json_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import Any
 
     from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.doctor.doctor import Report
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _INDENT = " " * 9
+_LIMIT_S = 300.0
 
 
 @click.command(
     epilog=examples(
         "tpu-console doctor",
         "tpu-console doctor --json | jq '.findings[] | .command'",
+        "tpu-console doctor --train",
+        "tpu-console doctor --train --accelerator sim:8 --backend jax --report report.md",
         done="no problem found; there may be notes and warnings",
         failed="at least one problem was found",
     )
 )
+@click.option("--train", is_flag=True, help="Train digits on every accelerator and backend, and write a report.")
+@click.option(
+    "--accelerator",
+    "accelerators",
+    metavar="A",
+    multiple=True,
+    shell_complete=complete_accelerator,
+    help="With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else sim:8]",
+)
+@click.option(
+    "--backend",
+    "backends",
+    type=click.Choice(["tensorflow", "jax"]),
+    multiple=True,
+    help="With --train, the Keras backend to test; repeatable. [default: both]",
+)
+@click.option(
+    "--limit",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_LIMIT_S,
+    show_default=True,
+    help="With --train, the time for one accelerator and backend.",
+)
+@click.option(
+    "--report",
+    "file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="With --train, the report to write. [default: tpu-console-doctor-TIME.md, in this folder]",
+)
 @json_option("Print a JSON object.")
-def doctor(as_json: bool) -> int:
+def doctor(
+    train: bool,
+    accelerators: tuple[str, ...],
+    backends: tuple[str, ...],
+    limit: float,
+    file: Path | None,
+    as_json: bool,
+) -> int:
     """Check this machine.
 
     Reports the environment (Colab, Kaggle, a TPU VM, GKE or other), accelerators, package conflicts, processes that
     use the TPU, disks and the terminal, each with the command to run next. Changes nothing; takes at most 3 seconds.
+
+    With --train it also trains a small model on every accelerator with every backend, compares the losses with the
+    CPU's, stops and resumes, and writes a report that you can attach to a bug report. This takes a few minutes.
     """
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
+    if (accelerators or backends or file) and not train:
+        raise click.UsageError("--accelerator, --backend and --report need --train.")
     report = examine(look_around())
+    more: dict[str, Any] = {}
+    code = 0
+    if train:
+        report, more, code = _trained(report, accelerators, backends or ("tensorflow", "jax"), limit, file)
     width = width_of_output()
     if as_json:
-        say([json.dumps(report.as_dict(), indent=2, ensure_ascii=False)])
+        say([json.dumps({**report.as_dict(), **more}, indent=2, ensure_ascii=False)])
     else:
         coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         say(report_lines(report, width, coloured=coloured))
-    return 0 if report.is_well else 1
+    return code or (0 if report.is_well else 1)
+
+
+def _trained(
+    report: Report, accelerators: Sequence[str], backends: Sequence[str], limit: float, file: Path | None
+) -> tuple[Report, dict[str, Any], int]:
+    """Train, and write the report; return it with the trainings' results, what ``--json`` adds, and the exit code.
+
+    The runs are kept only if something failed.
+    """
+    from importlib.metadata import version
+
+    from tpu_console.engine.config.accelerator import parse_accelerator
+    from tpu_console.engine.doctor.self_test import legs_of
+    from tpu_console.engine.machine.devices import detect_hardware
+    from tpu_console.engine.storage.files import write_whole
+
+    from ..jobs.self_test import SelfTest
+    from ..text.doctor_report import markdown, without_secrets
+    from ..text.numbers import duration, plural
+
+    try:
+        for name in accelerators:
+            if parse_accelerator(name).kind == "auto":
+                raise click.UsageError("--accelerator: name one, such as cpu, gpu, tpu or sim:8.")
+    except ValueError as error:
+        raise click.UsageError(f"--accelerator: {error}") from error
+    began = time.time()
+    file = file or Path(f"tpu-console-doctor-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}.md")
+    if not os.access(file.absolute().parent, os.W_OK):
+        raise click.UsageError(f"{file.absolute().parent} cannot be written; choose another place with --report.")
+    hardware = detect_hardware()
+    folder = Path(tempfile.mkdtemp(prefix="tpu-console-doctor-"))
+    legs = legs_of(hardware, accelerators, backends)
+    limits = f"each may take {duration(limit)}"
+    complain([f"{plural(len(legs), 'training')}, {limits}; Ctrl-C stops and writes the report."])
+    test = SelfTest(legs, hardware, folder, limit, lambda line: complain([line]))
+    try:
+        test.run()
+    except KeyboardInterrupt:
+        test.was_interrupted = True
+    report = replace(report, groups=(*report.groups, *test.groups))
+    is_well = not test.was_interrupted and all(one.word != "problem" for group in test.groups for one in group.results)
+    facts = {
+        "made": time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(began)),
+        "tpu-console": version("tpu-console"),
+        "took": f"{len(test.groups)} of {len(legs)} in {duration(time.time() - began)}; {limits}",
+        "ended": "interrupted" if test.was_interrupted else "all done",
+        "runs": "removed, because all passed" if is_well else f"kept in {folder}",
+    }
+    write_whole(file, markdown(report, facts, test.figures))
+    if is_well:
+        shutil.rmtree(folder, ignore_errors=True)
+    else:
+        complain([f"The runs are kept in {folder}"])
+    complain([f"Report: {file}"])
+    more = {"report": str(file), **json.loads(without_secrets(json.dumps({"trainings": test.figures})))}
+    return report, more, 130 if test.was_interrupted else 0
 
 
 def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:
