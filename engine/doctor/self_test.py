@@ -1,4 +1,4 @@
-"""Judges the short trainings of ``tpu-console doctor --train``: pure functions from what the runs reported to results.
+"""Judges the trainings of ``tpu-console doctor --train``: pure functions from what the runs reported to results.
 
 Each accelerator trains digits with each backend, stops after the first epoch and is resumed. The CPU trains the same
 without interruption, and their losses are compared.
@@ -19,17 +19,14 @@ from ..runs.state import RunState
 from .check import CheckResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from ..config.run_config import RunConfig
     from ..machine.devices import Hardware
     from ..runs.events import AcceleratorReady
 
 EPOCHS = 2
-LOSSES = ("loss", "val_loss")
 _GLOBAL_BATCH = 128
-_SIMULATED = "sim:8"
-_REFERENCE = "tensorflow"  # the faster backend on a CPU, and every run needs it to read the data
 _MODEL = "tpu_console.engine.doctor.self_test_model:build"
 
 TOLERANCES = {"cpu": 0.001, "sim": 0.001, "gpu": 0.005, "tpu": 0.01}
@@ -64,22 +61,8 @@ class Leg:
         return self.batch * self.replicas
 
     @property
-    def kind(self) -> str:
-        """``cpu``, ``gpu``, ``tpu`` or ``sim``."""
-        return str(parse_accelerator(self.accelerator).kind)
-
-    @property
-    def tolerance(self) -> float:
-        """The largest difference between its losses and the CPU's, as a share."""
-        return TOLERANCES[self.kind]
-
-    @property
     def config(self) -> RunConfig:
-        """What it trains.
-
-        SGD, because Adam hides a wrong scale of the gradients, such as a sum over the replicas instead of a mean. The
-        model has no dropout, because its random numbers would depend on the device.
-        """
+        """What it trains, with SGD: Adam hides gradients of a wrong scale, such as a sum over replicas, not a mean."""
         return parse_config(
             {
                 "name": self.name.replace(", ", "-").replace(":", "-"),
@@ -102,7 +85,7 @@ class Trained:
 
     state: RunState = field(default_factory=RunState)
     seconds: float = 0.0
-    stopped_after: int = 0  # epochs that were done when it had stopped, before it was resumed; 0 if it never stopped
+    stopped_after: int = 0  # epochs that were done when it stopped, before it was resumed; 0 if it never stopped
     problem: str = ""  # why its process was ended or died, and what to do; empty if the run ended by itself
     log: tuple[str, ...] = ()  # the end of its log
     bound_ms: float | None = None  # the least time of a step by the TPU compiler
@@ -111,18 +94,12 @@ class Trained:
     @property
     def failure(self) -> str:
         """What went wrong and what to do, in sentences; empty if it trained to the end."""
-        if self.problem:
-            return self.problem
-        if isinstance(end := self.state.end, RunFailed):
+        phase = f" It was {self.state.phase}." if self.state.phase else ""
+        if isinstance(end := self.state.end, RunFailed) and not self.problem:
             return " ".join(filter(None, (end.what, end.why, end.remedy)))
-        return (
-            "" if len(self.state.epochs) >= EPOCHS else f"Only {len(self.state.epochs)} of {EPOCHS} epochs were done."
-        )
-
-    @property
-    def compile_s(self) -> float | None:
-        """Seconds until the first execution returned."""
-        return self.state.epochs[0].compile_s if self.state.epochs else None
+        if self.problem or len(self.state.epochs) >= EPOCHS:
+            return self.problem and self.problem + phase
+        return f"Only {len(self.state.epochs)} of {EPOCHS} epochs were trained; see the log."
 
     @property
     def step_ms(self) -> float | None:
@@ -130,25 +107,25 @@ class Trained:
         return min((epoch.step_ms for epoch in self.state.epochs if epoch.step_ms is not None), default=None)
 
 
-def legs_of(hardware: Hardware, accelerators: Sequence[str], backends: Sequence[str]) -> list[Leg]:
+def legs_of(hardware: Hardware, accelerators: Sequence[str]) -> list[Leg]:
     """Return what to train on a machine, first the CPU's reference for each global batch.
 
     Args:
         hardware: The accelerators of the machine.
         accelerators: Which to train on; by default all of the machine, or simulated replicas if it has none.
-        backends: The backends.
     """
-    found = ["tpu"] * bool(hardware.tpu) + ["gpu"] * bool(hardware.gpus)
-    legs = [_leg(name, backend, hardware) for name in accelerators or found or [_SIMULATED] for backend in backends]
-    references = [Leg("cpu", _REFERENCE, 1, leg.global_batch, is_reference=True) for leg in legs]
-    return [*dict.fromkeys(references), *dict.fromkeys(legs)]
+    chosen = accelerators or [*["tpu"] * bool(hardware.tpu), *["gpu"] * bool(hardware.gpus)] or ["sim:8"]
+    legs = [_leg(name, backend, hardware) for name in chosen for backend in ("tensorflow", "jax")]
+    # TensorFlow is faster on a CPU, and every run needs it to read the data.
+    references = [Leg("cpu", "tensorflow", 1, leg.global_batch, is_reference=True) for leg in legs]
+    return list(dict.fromkeys([*references, *legs]))
 
 
 def _leg(accelerator: str, backend: str, hardware: Hardware) -> Leg:
     asked = parse_accelerator(accelerator)
     cores = CHIPS[hardware.tpu_kind].cores if hardware.tpu_kind in CHIPS else 1
     counts = {"gpu": len(hardware.gpus), "tpu": hardware.tpu_chips * cores, "sim": asked.simulated}
-    replicas = counts.get(str(asked.kind)) or 1
+    replicas = counts.get(asked.kind) or 1
     missing = ""
     if asked.is_tpu and hardware.tpu_hosts > 1:
         missing = f"The TPU has {hardware.tpu_hosts} hosts; start `tpu-console run` on each of them."
@@ -156,159 +133,130 @@ def _leg(accelerator: str, backend: str, hardware: Hardware) -> Leg:
 
 
 def judge(leg: Leg, trained: Trained, reference: Trained | None) -> tuple[CheckResult, ...]:
-    """Return the results of one leg.
+    """Return the results of one leg, each of what it reached.
 
     Args:
         leg: The leg.
         trained: How it was trained.
         reference: How the CPU trained; None if it did not, and for the reference itself.
     """
-    results = [_training(trained)]
     state = trained.state
+    results = [_result("Training", f"{EPOCHS} epochs in {trained.seconds:.0f} s.", trained.failure)]
     if state.accelerator is not None:
         results.append(_replicas(leg, state.accelerator))
     if state.epochs:
         results.append(_falling(state) if leg.is_reference else _compared(leg, state, reference))
-    if not leg.is_reference and (trained.stopped_after or not trained.failure):
+    if not leg.is_reference and not trained.failure:
         results.append(_resumed(trained))
     if state.accelerator is not None:
         results += [_memory(state), _duty(state)]
-    if state.epochs:
-        results.append(_speed(trained))
-    return tuple(results)
+    return (*results, _speed(trained)) if state.epochs else tuple(results)
 
 
 def not_run(leg: Leg, *, is_alone: bool) -> CheckResult:
     """Return the result of a leg that cannot run here; a problem only if its accelerator cannot be used otherwise."""
-    return CheckResult("train", "Training", Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
+    return CheckResult("training", "Training", Severity.ERROR if is_alone else Severity.INFO, f"Not run. {leg.missing}")
 
 
 def figures(leg: Leg, trained: Trained) -> dict[str, Any]:
     """Return what a leg did, as JSON holds it."""
-    state = trained.state
+    state, ready = trained.state, trained.state.accelerator
     return {
+        "name": leg.name,
         "accelerator": leg.accelerator,
         "backend": leg.backend,
-        "is_reference": leg.is_reference,
         "global_batch": leg.global_batch,
         "seconds": round(trained.seconds, 1),
         "phases_s": {name: round(seconds, 2) for name, seconds in state.phase_s.items()},
         "epochs": [{"epoch": epoch.epoch, "step_ms": epoch.step_ms} | epoch.logs for epoch in state.epochs],
-        "compile_s": trained.compile_s,
+        "compile_s": state.epochs[0].compile_s if state.epochs else None,
         "step_ms": trained.step_ms,
         "bound_ms": trained.bound_ms,
-        "steps_per_execution": state.fit.steps_per_execution if state.fit is not None else None,
-        "devices": [f"{one.device} ({one.kind})" for one in state.accelerator.replicas] if state.accelerator else [],
-        "topology": state.accelerator.topology if state.accelerator else "",
-        "versions": state.accelerator.versions if state.accelerator else {},
+        "devices": [f"{one.device} ({one.kind})" for one in ready.replicas] if ready is not None else [],
+        "versions": ready.versions if ready is not None else {},
         "log": list(trained.log),
     }
 
 
-def _training(trained: Trained) -> CheckResult:
-    if trained.failure:
-        phase = f" It was {trained.state.phase}." if trained.state.phase else ""
-        return CheckResult("train", "Training", Severity.ERROR, trained.failure + phase)
-    steps = trained.state.fit.steps_per_epoch if trained.state.fit is not None else None
-    return CheckResult(
-        "train", "Training", Severity.OK, f"{EPOCHS} epochs of {steps} steps in {trained.seconds:.0f} s."
-    )
+def _result(
+    title: str, text: str, problem: str = "", evidence: Sequence[str] = (), *, is_note: bool = False
+) -> CheckResult:
+    severity = Severity.ERROR if problem else Severity.INFO if is_note else Severity.OK
+    return CheckResult(title.lower().replace(" ", "-"), title, severity, problem or text, tuple(evidence))
 
 
 def _replicas(leg: Leg, ready: AcceleratorReady) -> CheckResult:
     devices = [replica.device for replica in ready.replicas]
-    evidence = (", ".join(devices), *filter(None, (ready.topology, f"{ready.strategy}, {ready.backend}")))
-    kinds = " and ".join(sorted({replica.kind for replica in ready.replicas}))
-    wrong = [
-        f"it ran on {ready.accelerator}" if ready.accelerator != leg.accelerator else "",
-        f"it used {ready.backend}" if ready.backend != leg.backend else "",
-        f"there are {len(devices)} replicas, not {leg.replicas}" if len(devices) != leg.replicas else "",
-        "two replicas name one device" if len(set(devices)) < len(devices) else "",
-        "a replica has no kind" if not all(replica.kind for replica in ready.replicas) else "",
+    kinds = " and ".join(sorted({replica.kind or "an unknown kind" for replica in ready.replicas}))
+    expected = [
+        (ready.accelerator, leg.accelerator, "accelerator"),
+        (ready.backend, leg.backend, "backend"),
+        (len(devices), leg.replicas, "number of replicas"),
+        (len(set(devices)), len(devices), "number of different devices"),
     ]
-    if found := list(filter(None, wrong)):
-        text = f"Not as expected: {'; '.join(found)}. Look for variables that hide devices, or report it."
-        return CheckResult("replicas", "Replicas", Severity.ERROR, text, evidence)
-    return CheckResult("replicas", "Replicas", Severity.OK, f"{len(devices)} of {kinds}.", evidence)
+    wrong = "; ".join(f"the {what} is {found}, not {right}" for found, right, what in expected if found != right)
+    problem = f"Not as expected: {wrong}. Look for variables that hide devices, or report it." if wrong else ""
+    evidence = filter(None, (", ".join(devices), ready.topology, ready.strategy))
+    return _result("Replicas", f"{len(devices)} of {kinds}.", problem, tuple(evidence))
 
 
 def _falling(state: RunState) -> CheckResult:
-    first, last = state.epochs[0].logs.get("loss", math.nan), state.epochs[-1].logs.get("loss", math.nan)
-    text = f"From {first:.4f} in epoch 1 to {last:.4f} in epoch {len(state.epochs)}"
-    if last < first:
-        return CheckResult("losses", "Loss", Severity.OK, f"{text}.")
-    text += ": it should fall. TensorFlow or JAX computes wrongly here; reinstall it, or report it."
-    return CheckResult("losses", "Loss", Severity.ERROR, text)
+    first, last = (epoch.logs.get("loss", math.nan) for epoch in (state.epochs[0], state.epochs[-1]))
+    text = f"From {first:.4f} to {last:.4f}"
+    return _result("Losses", f"{text}.", "" if last < first else f"{text}: the loss should fall. Report it.")
 
 
 def _compared(leg: Leg, state: RunState, reference: Trained | None) -> CheckResult:
-    title, allowed = "Losses", f"{leg.tolerance:.1%}"
     if reference is None or reference.failure:
-        return CheckResult("losses", title, Severity.UNKNOWN, "Not compared: the CPU's training failed.")
+        return CheckResult("losses", "Losses", Severity.UNKNOWN, "Not compared, because the CPU's training failed.")
+    worst, evidence, allowed = 0.0, [], TOLERANCES[parse_accelerator(leg.accelerator).kind]
+    for mine, theirs in zip(state.epochs, reference.state.epochs, strict=False):
+        for name in ("loss", "val_loss"):
+            here, there = (epoch.logs.get(name, math.nan) for epoch in (mine, theirs))
+            share = abs(here - there) / there
+            worst = max(worst, share if math.isfinite(share) else math.inf)
+            evidence.append(f"epoch {mine.epoch} {name} {here:.5f}, CPU {there:.5f}")
+    text = f"They differ from the CPU's by at most {worst:.2%} ({allowed:.1%} is allowed)."
+    problem = f"{text} Do not trust what is trained here; report it with this file." if worst > allowed else ""
     if state.fit is not None and state.fit.global_batch != leg.global_batch:
-        text = f"Not compared: a step had {state.fit.global_batch} examples, on the CPU {leg.global_batch}."
-        return CheckResult("losses", title, Severity.ERROR, text)
-    found = tuple(_differences(state, reference.state))
-    evidence = tuple(f"epoch {epoch} {name} {mine:.5f}, CPU {theirs:.5f}" for epoch, name, mine, theirs, _ in found)
-    worst = max((share if math.isfinite(share) else math.inf for *_, share in found), default=math.inf)
-    if worst <= leg.tolerance:
-        text = f"They differ from the CPU's by at most {worst:.2g} of their value ({allowed} is allowed)."
-        return CheckResult("losses", title, Severity.OK, text, evidence)
-    text = (
-        f"They differ from the CPU's by up to {worst:.1%}; {allowed} is allowed. Do not trust what is trained here; "
-        "report it with this file."
-    )
-    return CheckResult("losses", title, Severity.ERROR, text, evidence)
-
-
-def _differences(state: RunState, reference: RunState) -> Iterable[tuple[int, str, float, float, float]]:
-    for mine, theirs in zip(state.epochs, reference.epochs, strict=False):
-        for name in LOSSES:
-            here, there = mine.logs.get(name, math.nan), theirs.logs.get(name, math.nan)
-            yield mine.epoch, name, here, there, abs(here - there) / abs(there) if there else math.inf
+        problem = f"Not comparable: a step had {state.fit.global_batch} examples, and {leg.global_batch} on the CPU."
+    return _result("Losses", text, problem, evidence)
 
 
 def _resumed(trained: Trained) -> CheckResult:
-    title, resumed = "Stop and resume", trained.state.resumed
+    text = f"It stopped after epoch {trained.stopped_after}"
+    resumed, problem = trained.state.resumed, ""
     if not trained.stopped_after:
-        text = "It was asked to stop after epoch 1 and trained on; report it."
+        problem = "It was asked to stop after epoch 1 and trained on; report it."
     elif not resumed or resumed[-1].epoch != trained.stopped_after:
-        text = f"It stopped after epoch {trained.stopped_after} but did not go on from there; report it."
-    else:
-        text = f"It stopped after epoch {trained.stopped_after}, and a new process went on from the checkpoint."
-        return CheckResult("resume", title, Severity.OK, text)
-    return CheckResult("resume", title, Severity.ERROR, text)
+        problem = f"{text} but did not go on from there; report it."
+    return _result("Stop and resume", f"{text}, and a new process went on from its checkpoint.", problem)
 
 
 def _memory(state: RunState) -> CheckResult:
     known = [one for one in state.memory.values() if one.used_bytes is not None]
-    reasons = tuple(dict.fromkeys(one.why_not for one in state.memory.values() if one.why_not))
-    used = max((one.peak_bytes or one.used_bytes or 0 for one in known), default=0)
-    limit = max((one.limit_bytes or 0 for one in known), default=0)
-    text = f"At most {used / 2**30:.2f} GiB per replica" + (f" of {limit / 2**30:.1f} GiB." if limit else ".")
+    reasons = dict.fromkeys(one.why_not for one in state.memory.values() if one.why_not)
+    used = max((one.peak_bytes or one.used_bytes or 0 for one in known), default=0) / 2**30
+    limit = max((one.limit_bytes or 0 for one in known), default=0) / 2**30
+    text = f"At most {used:.2f} GiB per replica" + (f" of {limit:.1f} GiB." if limit else ".")
     if not known:
-        text = "Not available."
-    severity = Severity.OK if known and not reasons else Severity.INFO
-    return CheckResult("memory", "Memory", severity, text, reasons or (() if known else ("nothing was reported",)))
+        return _result("Memory", "Not available.", evidence=tuple(reasons) or ("nothing was reported",), is_note=True)
+    return _result("Memory", text, evidence=tuple(reasons), is_note=bool(reasons))
 
 
 def _duty(state: RunState) -> CheckResult:
     duty = [one.duty_percent for one in state.memory.values() if one.duty_percent is not None]
-    if duty:
-        text = f"{min(duty):.0f}% to {max(duty):.0f}% in the newest sample of {len(duty)} devices."
-        return CheckResult("duty", "Duty cycle", Severity.OK, text)
     reasons = tuple(dict.fromkeys(one.duty_why_not for one in state.memory.values() if one.duty_why_not))
-    return CheckResult("duty", "Duty cycle", Severity.INFO, "Not available.", reasons or ("nothing was reported",))
+    if not duty:
+        return _result("Duty cycle", "Not available.", evidence=reasons or ("nothing was reported",), is_note=True)
+    return _result("Duty cycle", f"{min(duty):.0f}% to {max(duty):.0f}% of {len(duty)} devices in the last sample.")
 
 
 def _speed(trained: Trained) -> CheckResult:
     step_ms, bound_ms = trained.step_ms, trained.bound_ms
-    text = f"Compiling and the first steps took {trained.compile_s or 0:.1f} s"
+    text = f"Compiling and the first steps took {trained.state.epochs[0].compile_s:.1f} s"
     text += f", a step {step_ms:.3g} ms" if step_ms is not None else ", and no step could be timed"
-    evidence = (trained.no_bound,) if trained.no_bound else ()
-    if bound_ms is None:
-        return CheckResult("speed", "Speed", Severity.OK, f"{text}.", evidence)
-    text += f"; the preflight's bound is {bound_ms:.3g} ms"
-    if step_ms is not None and step_ms < bound_ms:
-        return CheckResult("speed", "Speed", Severity.WARNING, f"{text}, which no step can be faster than; report it.")
-    return CheckResult("speed", "Speed", Severity.OK, f"{text}.")
+    text += f"; preflight's bound is {bound_ms:.3g} ms" if bound_ms is not None else ""
+    is_wrong = step_ms is not None and bound_ms is not None and step_ms < bound_ms
+    problem = f"{text}, and no step can be faster than that; report it." if is_wrong else ""
+    return _result("Speed", f"{text}.", problem, (trained.no_bound,) * bool(trained.no_bound))

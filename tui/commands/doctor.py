@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
+import re
 import textwrap
 import time
 from dataclasses import replace
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _INDENT = " " * 9
 _LIMIT_S = 300.0
+_ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
 
 
 @click.command(
@@ -35,7 +35,7 @@ _LIMIT_S = 300.0
         "tpu-console doctor",
         "tpu-console doctor --json | jq '.findings[] | .command'",
         "tpu-console doctor --train",
-        "tpu-console doctor --train --accelerator sim:8 --backend jax --report report.md",
+        "tpu-console doctor --train --accelerator sim:8 --report report.md",
         done="no problem found; there may be notes and warnings",
         failed="at least one problem was found",
     )
@@ -48,13 +48,6 @@ _LIMIT_S = 300.0
     multiple=True,
     shell_complete=complete_accelerator,
     help="With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else sim:8]",
-)
-@click.option(
-    "--backend",
-    "backends",
-    type=click.Choice(["tensorflow", "jax"]),
-    multiple=True,
-    help="With --train, the Keras backend to test; repeatable. [default: both]",
 )
 @click.option(
     "--limit",
@@ -75,7 +68,6 @@ _LIMIT_S = 300.0
 def doctor(
     train: bool,
     accelerators: tuple[str, ...],
-    backends: tuple[str, ...],
     limit: float,
     file: Path | None,
     as_json: bool,
@@ -91,77 +83,65 @@ def doctor(
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
-    if (accelerators or backends or file) and not train:
-        raise click.UsageError("--accelerator, --backend and --report need --train.")
+    if (accelerators or file) and not train:
+        raise click.UsageError("--accelerator and --report need --train.")
     report = examine(look_around())
     more: dict[str, Any] = {}
-    code = 0
+    was_interrupted = False
     if train:
-        report, more, code = _trained(report, accelerators, backends or ("tensorflow", "jax"), limit, file)
+        report, more, was_interrupted = _trained(report, accelerators, limit, file)
     width = width_of_output()
     if as_json:
         say([json.dumps({**report.as_dict(), **more}, indent=2, ensure_ascii=False)])
     else:
         coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         say(report_lines(report, width, coloured=coloured))
-    return code or (0 if report.is_well else 1)
+    return 130 if was_interrupted else 0 if report.is_well else 1
 
 
 def _trained(
-    report: Report, accelerators: Sequence[str], backends: Sequence[str], limit: float, file: Path | None
-) -> tuple[Report, dict[str, Any], int]:
-    """Train, and write the report; return it with the trainings' results, what ``--json`` adds, and the exit code.
-
-    The runs are kept only if something failed.
-    """
+    report: Report, accelerators: Sequence[str], limit: float, file: Path | None
+) -> tuple[Report, dict[str, Any], bool]:
+    """Train, and write the report; return the results, what ``--json`` adds, and whether Ctrl-C ended it."""
+    import shutil
+    import tempfile
     from importlib.metadata import version
 
-    from tpu_console.engine.config.accelerator import parse_accelerator
     from tpu_console.engine.doctor.self_test import legs_of
     from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.storage.files import write_whole
+    from tpu_console.engine.storage.paths import HOME_VARIABLE
 
     from ..jobs.self_test import SelfTest
-    from ..text.doctor_report import markdown, without_secrets
+    from ..text.doctor_report import markdown
     from ..text.numbers import duration, plural
 
-    try:
-        for name in accelerators:
-            if parse_accelerator(name).kind == "auto":
-                raise click.UsageError("--accelerator: name one, such as cpu, gpu, tpu or sim:8.")
-    except ValueError as error:
-        raise click.UsageError(f"--accelerator: {error}") from error
-    began = time.time()
-    file = file or Path(f"tpu-console-doctor-{time.strftime('%Y%m%d-%H%M%S', time.localtime(began))}.md")
+    if unknown := [name for name in accelerators if not _ACCELERATOR.fullmatch(name)]:
+        raise click.UsageError(f"--accelerator: '{unknown[0]}' is not cpu, gpu, tpu or sim:N.")
+    made = time.strftime("%Y%m%d-%H%M%S")
+    file = file or Path(f"tpu-console-doctor-{made}.md")
     if not os.access(file.absolute().parent, os.W_OK):
         raise click.UsageError(f"{file.absolute().parent} cannot be written; choose another place with --report.")
     hardware = detect_hardware()
+    legs = legs_of(hardware, accelerators)
     folder = Path(tempfile.mkdtemp(prefix="tpu-console-doctor-"))
-    legs = legs_of(hardware, accelerators, backends)
-    limits = f"each may take {duration(limit)}"
-    complain([f"{plural(len(legs), 'training')}, {limits}; Ctrl-C stops and writes the report."])
-    test = SelfTest(legs, hardware, folder, limit, lambda line: complain([line]))
+    os.environ[HOME_VARIABLE] = str(folder)  # the runs, and what they record of this machine, are not the user's
+    limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
+    complain([f"{limits}; Ctrl-C stops and writes the report."])
+    test = SelfTest(legs, hardware, limit)
     try:
         test.run()
     except KeyboardInterrupt:
         test.was_interrupted = True
-    report = replace(report, groups=(*report.groups, *test.groups))
-    is_well = not test.was_interrupted and all(one.word != "problem" for group in test.groups for one in group.results)
-    facts = {
-        "made": time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(began)),
-        "tpu-console": version("tpu-console"),
-        "took": f"{len(test.groups)} of {len(legs)} in {duration(time.time() - began)}; {limits}",
-        "ended": "interrupted" if test.was_interrupted else "all done",
-        "runs": "removed, because all passed" if is_well else f"kept in {folder}",
-    }
-    write_whole(file, markdown(report, facts, test.figures))
+    is_well = replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted
+    kept = "removed, because all passed" if is_well else f"kept in {folder}"
+    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": limits, "runs": kept}
+    whole = replace(report, groups=(*report.groups, *test.groups))
+    write_whole(file, markdown(whole, facts, test.figures))
     if is_well:
         shutil.rmtree(folder, ignore_errors=True)
-    else:
-        complain([f"The runs are kept in {folder}"])
-    complain([f"Report: {file}"])
-    more = {"report": str(file), **json.loads(without_secrets(json.dumps({"trainings": test.figures})))}
-    return report, more, 130 if test.was_interrupted else 0
+    complain([f"The runs are {kept}.", f"Report: {file}"])
+    return whole, {"report": str(file), "trainings": test.figures}, test.was_interrupted
 
 
 def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:

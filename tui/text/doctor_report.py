@@ -36,7 +36,7 @@ def markdown(report: Report, facts: Mapping[str, Any], legs: Sequence[Mapping[st
         lines += ["", f"## {group.name}", "", *_table(("result", "check", "", "found", "run"), rows)]
     for leg in legs:
         if leg["log"]:
-            lines += ["", f"## The end of the log: {leg['accelerator']}, {leg['backend']}", "", "```text"]
+            lines += ["", f"## The end of the log: {leg['name']}", "", "```text"]
             lines += [line.replace("```", "'''") for line in leg["log"]] + ["```"]
     data = {**facts, **report.as_dict(), "trainings": list(legs)}
     lines += ["", "## The same for programs", "", "```json"]
@@ -65,9 +65,8 @@ def _losses(legs: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = []
     for leg in legs:
         losses = "; ".join(f"{one.get('loss', 0):.5f}, {one.get('val_loss', 0):.5f}" for one in leg["epochs"])
-        name = f"{leg['accelerator']}, {leg['backend']}" + (" (reference)" if leg["is_reference"] else "")
         figures = (f"{leg[key]:.4g}" if leg[key] is not None else "" for key in ("compile_s", "step_ms", "bound_ms"))
-        rows.append((name, str(leg["global_batch"]), losses, *figures, f"{leg['seconds']:.4g}"))
+        rows.append((leg["name"], str(leg["global_batch"]), losses, *figures, f"{leg['seconds']:.4g}"))
     return _table(columns, rows)
 
 

@@ -40,9 +40,7 @@ def test_a_person_reads_tables_and_a_program_the_json_at_the_end() -> None:
     found = CheckResult("losses", "Losses", Severity.ERROR, "a | b\nc", (f"{Path.home()}/x",), "pip install x")
     report = Report((("where", "Colab"),), (Group("Training: tpu, jax", (found,)),))
     leg = {
-        "accelerator": "tpu",
-        "backend": "jax",
-        "is_reference": False,
+        "name": "tpu, jax",
         "global_batch": 128,
         "seconds": 21.0,
         "epochs": [{"epoch": 1, "loss": 2.27, "val_loss": 2.19}],
