@@ -121,9 +121,10 @@ class Sftp:
         handle, found = self._open(_OPENDIR, _text(folder)), list[str]()
         while len(found) < _MOST_NAMES:
             ((kind, fields),) = self._ask((_READDIR, _text(handle)))
-            if kind != _NAME:
+            count = fields.number() if kind == _NAME else 0
+            if not count:
                 break
-            for _ in range(fields.number()):
+            for _ in range(count):
                 name = fields.text()
                 fields.text()
                 _status(fields)
