@@ -30,8 +30,13 @@ class NoTerminalError(ConsoleError):
 
 
 def has_terminal() -> bool:
-    """Return whether there is a terminal for output and input."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    """Return whether there is a terminal for output and input.
+
+    A command in a notebook's cell (``!tpu-console attach``) has one whose screen and keys nobody has.
+    """
+    term = os.environ.get("TERM")
+    is_cell = "JPY_PARENT_PID" in os.environ and term == "xterm-color"  # what a Jupyter kernel sets
+    return sys.stdin.isatty() and sys.stdout.isatty() and term != "dumb" and not is_cell
 
 
 def open_console(
