@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.folder import Sweep
 
     Markers = Literal["braille", "block", "ascii"]
 
@@ -44,6 +45,7 @@ def open_console(
     run: RunDirectory | None = None,
     compared: Sequence[RunDirectory] = (),
     metric: str = "",
+    sweep: Sweep | None = None,
     preset_files: Sequence[Path] = (),
     in_process: bool = False,
     markers: Markers | None = None,
@@ -55,6 +57,7 @@ def open_console(
         run: The run to show; None opens the list of presets.
         compared: Runs to compare instead.
         metric: The metric to judge them by; empty for one that they share.
+        sweep: A sweep to show instead.
         preset_files: Preset files besides those in the user's preset folder.
         in_process: Train in this process.
         markers: What curves are drawn with; None chooses by the locale.
@@ -80,6 +83,7 @@ def open_console(
         run=run,
         compared=compared,
         metric=metric,
+        sweep=sweep,
         preset_files=preset_files,
         in_process=in_process,
         marker=markers or ("braille" if speaks_utf8() else "ascii"),
