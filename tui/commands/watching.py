@@ -11,7 +11,7 @@ import click
 
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
 
-from ..terminal.output import say, speaks_utf8
+from ..terminal.output import complain, say, speaks_utf8
 from .options import examples, json_option, run_argument, screen_options
 
 if TYPE_CHECKING:
@@ -31,8 +31,13 @@ class NoTerminalError(ConsoleError):
 
 
 def has_terminal() -> bool:
-    """Return whether there is a terminal for output and input."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    """Return whether there is a terminal for output and input.
+
+    A command in a notebook's cell (``!tpu-console attach``) has one whose screen and keys nobody has.
+    """
+    term = os.environ.get("TERM")
+    is_cell = "JPY_PARENT_PID" in os.environ and term == "xterm-color"  # what a Jupyter kernel sets
+    return sys.stdin.isatty() and sys.stdout.isatty() and term != "dumb" and not is_cell
 
 
 def open_console(
@@ -142,7 +147,10 @@ def _found(name: str | None, *, asks: bool) -> Iterator[RunDirectory]:
     """Find a run here or on another machine, which may be asked for on the terminal."""
     if name is not None and name.startswith("ssh://"):
         from tpu_console.engine.remote.watch import watched_run
+        from tpu_console.engine.sanitize import printable
 
+        if asks:
+            complain([f"Connecting to {printable(name)}"])
         with watched_run(name, asks=asks) as run:
             yield run
         return
