@@ -65,13 +65,7 @@ _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
     help="With --train, the report to write. [default: tpu-console-doctor-TIME.md, in this folder]",
 )
 @json_option("Print a JSON object.")
-def doctor(
-    train: bool,
-    accelerators: tuple[str, ...],
-    limit: float,
-    file: Path | None,
-    as_json: bool,
-) -> int:
+def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path | None, as_json: bool) -> int:
     """Check this machine.
 
     Reports the environment (Colab, Kaggle, a TPU VM, GKE or other), accelerators, package conflicts, processes that
@@ -137,7 +131,10 @@ def _trained(
     kept = "removed, because all passed" if is_well else f"kept in {folder}"
     facts = {"made": made, "tpu-console": version("tpu-console"), "asked": limits, "runs": kept}
     whole = replace(report, groups=(*report.groups, *test.groups))
-    write_whole(file, markdown(whole, facts, test.figures))
+    try:
+        write_whole(file, markdown(whole, facts, test.figures))
+    except OSError as error:
+        complain([f"The report {file} cannot be written: {error.strerror}. What it would say follows."])
     if is_well:
         shutil.rmtree(folder, ignore_errors=True)
     complain([f"The runs are {kept}.", f"Report: {file}"])

@@ -172,4 +172,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(_LAST_WORDS_S)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):  # a driver may keep it from dying
+            process.wait(_LAST_WORDS_S)
