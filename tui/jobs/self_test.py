@@ -137,10 +137,8 @@ class SelfTest:
 
     def _with_bound(self, leg: Leg, trained: Trained) -> Trained:
         """Ask the TPU compiler for the least time of a step on this TPU."""
-        kind = self._hardware.tpu_kind
-        same = (one for one in TOPOLOGIES.values() if one.generation.name in {kind, f"tpu{kind}"})
-        name = next((one.name for one in same if one.devices == leg.replicas), None)
-        if name is None:
+        name = tpu_name(self._hardware.tpu_kind, leg.replicas)
+        if not name:
             return replace(trained, no_bound=f"no bound: a TPU of {leg.replicas} such devices is not known")
         choices = Choices((name,), (leg.batch,), (leg.config.precision,), limit=self._limit_s)
         try:
@@ -157,6 +155,12 @@ class SelfTest:
         if verdict.bound is None:
             return replace(trained, no_bound=f"no bound: {verdict.reason}")
         return replace(trained, bound_ms=1000 * verdict.bound.step_s)
+
+
+def tpu_name(kind: str, devices: int) -> str:
+    """Return what preflight calls a TPU of this machine; empty if it knows none of this size."""
+    same = (one for one in TOPOLOGIES.values() if one.generation.name in {kind, f"tpu{kind}"})
+    return next((one.name for one in same if one.devices == devices), "")
 
 
 def _missing(leg: Leg, hardware: Hardware) -> str:
