@@ -76,6 +76,7 @@ def _read(report: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # five trainings
 def test_both_backends_agree_with_the_cpu_and_leave_nothing_behind(
     call: Call, tmp_path: Path, temporary: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
