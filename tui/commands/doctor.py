@@ -123,13 +123,11 @@ def _trained(
     limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
     complain([f"{limits}; Ctrl-C stops and writes the report."])
     test = SelfTest(legs, hardware, limit)
-    try:
-        test.run()
-    except KeyboardInterrupt:
-        test.was_interrupted = True
+    test.run()
     is_well = replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted
     kept = "removed, because all passed" if is_well else f"kept in {folder}"
-    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": limits, "runs": kept}
+    asked = limits + "; interrupted" * test.was_interrupted
+    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": asked, "runs": kept}
     whole = replace(report, groups=(*report.groups, *test.groups))
     try:
         write_whole(file, markdown(whole, facts, test.figures))
