@@ -30,6 +30,7 @@ from .commands.showing import show
 from .commands.steering import checkpoint, continue_, pause, set_, stop
 from .commands.training import run
 from .commands.watching import NoTerminalError, attach, open_console
+from .commands.web import web
 from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror),
+    *(run, attach, web, stop, pause, continue_, checkpoint, set_, resume, mirror),
     *(runs, show, compare, rename, annotate, delete),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):

@@ -30,7 +30,9 @@ class NoTerminalError(ConsoleError):
 
 
 def has_terminal() -> bool:
-    """Return whether there is a terminal for output and input."""
+    """Return whether there is a terminal for output and input, or a page of `tpu-console web`."""
+    if os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
+        return True
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
