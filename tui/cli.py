@@ -28,6 +28,7 @@ from .commands.preflight import preflight
 from .commands.resume import mirror, resume
 from .commands.showing import show
 from .commands.steering import checkpoint, continue_, pause, set_, stop
+from .commands.sweeping import sweep, sweeps
 from .commands.training import run
 from .commands.watching import NoTerminalError, attach, open_console
 from .commands.web import web
@@ -124,6 +125,7 @@ def cli(
 for _command in (
     *(run, attach, web, stop, pause, continue_, checkpoint, set_, resume, mirror),
     *(runs, show, compare, rename, annotate, delete),
+    *(sweep, sweeps),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     _refuse_repeated(_command)

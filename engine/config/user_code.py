@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserCodeError, did_you_mean, one_line
 from ..storage.paths import user_path
 from .catalog import is_user_reference
+from .pieces import split_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +86,11 @@ def find_user_module(reference: str) -> ModuleType:
 
 def references_of(config: RunConfig) -> list[tuple[str, str]]:
     """Return the references to the user's code in a configuration, each with its key."""
-    named = [("dataset", config.dataset), ("model", config.model), ("loss", config.loss)]
+    named = [("dataset", config.dataset), ("model", config.model)]
+    named += [("loss", text) for text in config.losses.values()]
     named += [("optimizer.name", config.optimizer.name), ("optimizer.schedule", config.optimizer.schedule)]
-    named += [(key, text) for key in ("metrics", "callbacks", "custom_objects") for text in getattr(config, key)]
+    named += [(key, text) for key in ("callbacks", "custom_objects") for text in getattr(config, key)]
+    named += [("metrics", split_output(text)[1]) for text in config.metrics]
     plain = [(key, text.partition("(")[0].strip()) for key, text in named]
     return [(key, name) for key, name in plain if is_user_reference(name)]
 

@@ -105,10 +105,11 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
     for key, reference in references_of(config):
         if problem := reference_problem(reference):
             yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)
-    if is_user_reference(config.model) and config.probabilities_by and config.outputs != "probabilities":
+    if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
-        if given == "logits":
-            text = f"The model gives logits: {config.loss} is computed with from_logits=True."
+        if given is not None and given != "probabilities":
+            what = f"{given.partition(' ')[2]} as logits" if " " in given else "logits"
+            text = f"The model gives {what}: {config.loss} is computed with from_logits=True."
         elif given is None:
             text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
         if given != "probabilities":

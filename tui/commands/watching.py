@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import click
@@ -15,12 +15,13 @@ from ..terminal.output import say, speaks_utf8
 from .options import examples, json_option, run_argument, screen_options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Literal
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.folder import Sweep
 
     Markers = Literal["braille", "block", "ascii"]
 
@@ -41,6 +42,7 @@ def open_console(
     run: RunDirectory | None = None,
     compared: Sequence[RunDirectory] = (),
     metric: str = "",
+    sweep: Sweep | None = None,
     preset_files: Sequence[Path] = (),
     in_process: bool = False,
     markers: Markers | None = None,
@@ -52,6 +54,7 @@ def open_console(
         run: The run to show; None opens the list of presets.
         compared: Runs to compare instead.
         metric: The metric to judge them by; empty for one that they share.
+        sweep: A sweep to show instead.
         preset_files: Preset files besides those in the user's preset folder.
         in_process: Train in this process.
         markers: What curves are drawn with; None chooses by the locale.
@@ -77,6 +80,7 @@ def open_console(
         run=run,
         compared=compared,
         metric=metric,
+        sweep=sweep,
         preset_files=preset_files,
         in_process=in_process,
         marker=markers or ("braille" if speaks_utf8() else "ascii"),
@@ -110,6 +114,7 @@ def _native_output(*, diverted: bool) -> AbstractContextManager[None]:
         "tpu-console attach",
         "tpu-console attach 20261120-133100-digits-cnn",
         "tpu-console attach fashion | tee training.txt",
+        "tpu-console attach ssh://me@tpu-vm/fashion",
         "tpu-console attach --json | jq .type",
     )
 )
@@ -121,12 +126,28 @@ def attach(name: str | None, markers: Markers | None, theme: str | None, as_json
 
     RUN is a run's name, an unambiguous part of it, or its folder. On a terminal this opens the live screen;
     otherwise it prints plain lines until the run ends. Leaving does not stop the run.
+
+    ssh://[USER@]HOST[:PORT]/RUN watches a run on another machine, which needs only an SSH server. RUN is then a name
+    in ~/.local/share/tpu-console/runs there or a path with a slash, such as ssh://HOST/~/folder/RUN.
     """
+    has_screen = has_terminal() and not as_json
+    with _found(name, asks=has_screen) as run:
+        if has_screen:
+            return open_console(run=run, markers=markers, theme=theme)
+        from ..following.follow import follow
+
+        return follow(run, as_json=as_json)
+
+
+@contextmanager
+def _found(name: str | None, *, asks: bool) -> Iterator[RunDirectory]:
+    """Find a run here or on another machine, which may be asked for on the terminal."""
+    if name is not None and name.startswith("ssh://"):
+        from tpu_console.engine.remote.watch import watched_run
+
+        with watched_run(name, asks=asks) as run:
+            yield run
+        return
     from tpu_console.engine.runs.run_directory import find_run
 
-    run = find_run(name)
-    if has_terminal() and not as_json:
-        return open_console(run=run, markers=markers, theme=theme)
-    from ..following.follow import follow
-
-    return follow(run, as_json=as_json)
+    yield find_run(name)
