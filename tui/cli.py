@@ -31,6 +31,7 @@ from .commands.steering import checkpoint, continue_, pause, set_, stop
 from .commands.sweeping import sweep, sweeps
 from .commands.training import run
 from .commands.watching import NoTerminalError, attach, open_console
+from .commands.web import web
 from .terminal.output import abandon_output, complain, complain_about
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def cli(
 
 
 for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror),
+    *(run, attach, web, stop, pause, continue_, checkpoint, set_, resume, mirror),
     *(runs, show, compare, rename, annotate, delete),
     *(sweep, sweeps),
     *(predict, presets, inspect, preflight, tfrecord, doctor, completion),

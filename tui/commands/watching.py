@@ -31,10 +31,12 @@ class NoTerminalError(ConsoleError):
 
 
 def has_terminal() -> bool:
-    """Return whether there is a terminal for output and input.
+    """Return whether there is a terminal for output and input, or a page of `tpu-console web`.
 
     A command in a notebook's cell (``!tpu-console attach``) has one whose screen and keys nobody has.
     """
+    if os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
+        return True
     term = os.environ.get("TERM")
     is_cell = "JPY_PARENT_PID" in os.environ and term == "xterm-color"  # what a Jupyter kernel sets
     return sys.stdin.isatty() and sys.stdout.isatty() and term != "dumb" and not is_cell
