@@ -12,10 +12,11 @@ from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.mirror import is_bucket
 from ..config.model_options import MODEL_OPTIONS
-from ..config.user_code import reference_problem, references_of
+from ..config.user_code import missing_import, reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
 from ..findings import Finding, Severity, most_severe_first
+from ..machine.install import line_for_module
 from ..mirror.check import mirror_problem
 from .example_count import train_examples_of
 
@@ -105,6 +106,9 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
     for key, reference in references_of(config):
         if problem := reference_problem(reference):
             yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)
+        elif missing := missing_import(reference):
+            text = f"{key}: {reference.rpartition(':')[0]} imports {missing}, which is not installed."
+            yield Finding(Severity.ERROR, f"{text} To install it: {line_for_module(missing)}", key=key)
     if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
         if given is not None and given != "probabilities":
