@@ -109,6 +109,15 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
         elif missing := missing_import(reference):
             text = f"{key}: {reference.rpartition(':')[0]} imports {missing}, which is not installed."
             yield Finding(Severity.ERROR, f"{text} To install it: {line_for_module(missing)}", key=key)
+    yield from _output_findings(config)
+    yield from _own_data_findings(config)
+    compared = [name for name in config.metrics if "accuracy" in name]
+    if compared and config.loss_name in _NUMBER_LOSSES:
+        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
+        yield Finding(Severity.WARNING, text, key="metrics")
+
+
+def _output_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
         if given is not None and given != "probabilities":
@@ -118,11 +127,10 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
             text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
         if given != "probabilities":
             yield Finding(Severity.INFO, text, key="outputs")
-    yield from _own_data_findings(config)
-    compared = [name for name in config.metrics if "accuracy" in name]
-    if compared and config.loss_name in _NUMBER_LOSSES:
-        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
-        yield Finding(Severity.WARNING, text, key="metrics")
+    if "" not in config.losses:
+        weights = {name: f" (weight {weight:g})" for name, weight in config.loss_weights.items()}
+        losses = [f"{name} {loss}{weights.get(name, '')}" for name, loss in config.losses.items()]
+        yield Finding(Severity.INFO, f"Each output has its loss: {', '.join(losses)}.", key="outputs")
 
 
 def _own_data_findings(config: RunConfig) -> Iterator[Finding]:
