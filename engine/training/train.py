@@ -513,18 +513,23 @@ def _compile(
         activation=activation,
     )
     if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
-        build_ahead(model, data.train.element_spec, config.batch_size)
+        build_ahead(model, _as_trained(model, data.train).element_spec, config.batch_size)
     is_known = saved is not None and saved.steps_per_execution > 1 and config.steps_per_execution == "auto"
     chosen = execution.choose_execution(
         model,
         saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
         len(accelerator.replicas),
         data.steps_per_epoch,
-        data.calibration,
+        lambda: _as_trained(model, data.calibration()),
         accelerator.backend,
     )
     model.steps_per_execution = chosen.steps
     return "auto: as before the run was resumed" if is_known else chosen.reason
+
+
+def _as_trained(model: Any, batches: Any) -> Any:
+    """Return batches as a training step gets them: a task of KerasHub preprocesses them in `fit`."""
+    return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
 
 
 def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
