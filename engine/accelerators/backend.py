@@ -227,9 +227,16 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
             f"The run needs Keras on {backend_choice.backend}, but this process has loaded it on {backend}.",
             remedy="Start the run in its own process, without --in-process.",
         )
-    os.environ["KERAS_BACKEND"] = backend_choice.backend
+    os.environ.update(variables(config, backend_choice))
+
+
+def variables(
+    config: RunConfig, backend_choice: BackendChoice, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment variables that Keras and the backend read when they are imported."""
+    found = {"KERAS_BACKEND": backend_choice.backend}
     if backend_choice.backend != JAX:
-        return
+        return found
     if count := config.requested.simulated:
         # Under several hosts each one simulates its share.
         each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
@@ -238,8 +245,9 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         # another finds none left, XLA ends the process after 40 s. So there are more threads, and each convolution is
         # computed by one of them.
         flags += " --xla_cpu_multi_thread_eigen=false"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
-        os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
+        found["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {flags}".strip()
+        found["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
     if config.requested.kind in _ON_CPU:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        found["JAX_PLATFORMS"] = "cpu"
+    return found
