@@ -48,6 +48,7 @@ _COMMANDS = {
     "preflight": ("preflight", "Check PRESET with the TPU compiler; needs no TPU."),
     "tfrecord": ("converting", "Convert the images of SOURCE into TFRecord shards in DEST."),
     "doctor": ("doctor", "Check this machine."),
+    "cache": ("caching", "List what is kept to be faster the next time, or clear it."),
     "completion": ("completion", "Print the completion script for SHELL."),
 }
 """The module of each command, and the first sentence of its help, for the list of all commands."""

@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.install import HUB, JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import TENSORFLOWS
-from ..storage.paths import keras_home, user_path
+from ..storage.caches import COMPILED, cache_files, make_room
+from ..storage.keyed_store import key_of
+from ..storage.paths import cache_folder, keras_home, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +39,8 @@ TENSORFLOW, JAX = "tensorflow", "jax"
 _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _THREADS_PER_REPLICA = 8
+_MOST_COMPILED_BYTES = 1 << 30
+_KEPT_FROM_S = 0.3  # programs that compile faster are not kept
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
 
 
@@ -228,6 +235,8 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
             remedy="Start the run in its own process, without --in-process.",
         )
     os.environ.update(variables(config, backend_choice))
+    if backend_choice.backend == JAX:
+        make_room(cache_files(COMPILED), _MOST_COMPILED_BYTES)
 
 
 def variables(
@@ -250,4 +259,19 @@ def variables(
     if config.requested.kind in _ON_CPU:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
         found["JAX_PLATFORMS"] = "cpu"
-    return found
+    return found | compilation_cache(environ)
+
+
+def compilation_cache(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables with which JAX keeps compiled programs, unless the user has set their folder."""
+    if "JAX_COMPILATION_CACHE_DIR" in environ:
+        return {}
+    # A program compiled for one processor may end with an illegal instruction on another that shares the folder.
+    with suppress(OSError):
+        flags = [line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith("flags")]
+        folder = cache_folder() / COMPILED / key_of([platform.machine(), *flags[:1]])
+        return {
+            "JAX_COMPILATION_CACHE_DIR": str(folder),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(_KEPT_FROM_S),
+        }
+    return {}

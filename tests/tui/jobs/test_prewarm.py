@@ -31,7 +31,7 @@ def test_it_keeps_one_process_and_replaces_it_when_the_backend_changes(prewarmer
     prewarmer.want(small_config(backend="jax", accelerator="cpu"), Hardware())
     assert first.process.returncode is not None
     assert prewarmer._host is not None
-    assert prewarmer._host.variables == {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
+    assert {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}.items() <= prewarmer._host.variables.items()
     assert prewarmer.take(config) is None, "it is on the other backend"
 
 
