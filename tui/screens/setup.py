@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
 
 _SETTLED_S = 1.0
+_SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
 
 
 class SetupScreen(FormFrame):
@@ -224,7 +225,8 @@ class SetupScreen(FormFrame):
         self._settling = self.set_timer(_SETTLED_S, self._settle)
 
     def _settle(self) -> None:
-        if self._config is not None and not self._problems:
+        self._settling = self.set_timer(_SETTLED_AGAIN_S, self._settle)
+        if self.is_current and self._config is not None and not self._problems:
             self.post_message(self.Settled(self._config, self._hardware))
 
     async def action_start(self) -> None:
