@@ -51,4 +51,6 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep every test out of the runs and presets of the person who starts it."""
     home = tmp_path / "home"
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(home))
+    # No test waits for a framework that it does not need.
+    monkeypatch.setenv("TPU_CONSOLE_PREWARM", "false")
     return home

@@ -35,7 +35,7 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
     from click.shell_completion import CompletionItem
 
     from tpu_console.engine.config.catalog import DATASET_NAMES
-    from tpu_console.presets.catalog import preset_files
+    from tpu_console.presets.files import preset_files
 
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
@@ -115,7 +115,7 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.data.survey.formats import config_for, guess
     from tpu_console.engine.storage.paths import with_keras_home
-    from tpu_console.presets.catalog import preset_files
+    from tpu_console.presets.files import preset_files
 
     changes = parsed(assignments)
     if name in DATASET_NAMES or is_user_reference(name):

@@ -16,7 +16,7 @@ from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled
 from .options import examples, preset_file_option, screen_options, set_option
 from .preset_choice import chosen_preset, parsed
-from .watching import has_terminal, open_console
+from .opening import has_terminal, open_console
 
 if TYPE_CHECKING:
     import subprocess
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..following.sweep import SeenCell, SweepView
     from .options import Decorated
-    from .watching import Markers
+    from .opening import Markers
 
 _LOOK_S = 1.0
 _MOST_REFUSED = 5
