@@ -155,6 +155,20 @@ async def test_zoom(engine: FakeEngine, size: tuple[int, int]) -> None:
         await until(pilot, lambda: panes["accuracy"].region.width >= size[0] - 2)
 
 
+@pytest.mark.parametrize("size", [(60, 18), (40, 12)])
+async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine, size: tuple[int, int]) -> None:
+    engine.begin()
+    engine.train(1)
+    async with app_on(engine).run_test(size=size) as pilot:
+        await shows(pilot, "loss", "└", "Cursor")
+        engine.finish(reason="Many words that wrap. " * 8)
+        await shows(pilot, "Finished", "└", "Cursor")
+        await pilot.press("right")
+        await shows(pilot, "└", " ep ", "Cursor")
+        chart = live(pilot).grid.on_page[0].region
+        assert chart.bottom < size[1]
+
+
 async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
     engine.begin()
     engine.train(1)
