@@ -27,6 +27,7 @@ COMMANDS = [
     "runs",
     "show",
     "predict",
+    "export",
     "presets",
     "inspect",
     "tfrecord",
