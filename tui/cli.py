@@ -20,6 +20,7 @@ from .commands.completion import PROGRAM, completion
 from .commands.converting import tfrecord
 from .commands.doctor import doctor
 from .commands.exporting import export
+from .commands.importing import import_
 from .commands.inspecting import inspect
 from .commands.listing import presets, runs
 from .commands.managing import annotate, delete, rename
@@ -124,7 +125,7 @@ def cli(
 for _command in (
     *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror),
     *(runs, show, compare, rename, annotate, delete),
-    *(predict, export, presets, inspect, preflight, tfrecord, doctor, completion),
+    *(predict, export, import_, presets, inspect, preflight, tfrecord, doctor, completion),
 ):
     _refuse_repeated(_command)
     cli.add_command(_command)

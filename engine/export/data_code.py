@@ -141,14 +141,14 @@ def _image_folder(config: RunConfig, held_out: int, record: dict[str, Any], impo
         "    return np.array(files), np.array(labels)",
         "",
         "",
-        f"files, labels = list_images({literal(folder)})",
+        write(call("list_images", literal(folder)), 0, "files, labels = "),
     ]
     if options.validation_path:
         limit = f"[:{config.data.train_limit}]" if config.data.train_limit else ""
         lines += [
             f"rows = np.random.default_rng(SEED).permutation(len(files)){limit}",
             "files_train, y_train = files[rows], labels[rows]",
-            f"files_val, y_val = list_images({literal(locate(options.validation_path))})",
+            write(call("list_images", literal(locate(options.validation_path))), 0, "files_val, y_val = "),
         ]
     else:
         lines += [*_split(held_out, config.data.train_limit, "labels"), *_chosen("files", "labels")]

@@ -62,7 +62,7 @@ def assert_linted(path: Path) -> None:
     ruff = [sys.executable, "-m", "ruff"]
     check = [*ruff, "check", "--isolated", "--select", "E,F,I,W,B,UP", "--ignore", "B905,E501", "--line-length", "88"]
     for command in (check, [*ruff, "format", "--isolated", "--diff"]):
-        done = subprocess.run([*command, str(path)], capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, str(path)], cwd=path.parent, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
 

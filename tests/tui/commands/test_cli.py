@@ -28,6 +28,7 @@ COMMANDS = [
     "show",
     "predict",
     "export",
+    "import",
     "presets",
     "inspect",
     "tfrecord",
