@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WIDTH = 88
+WIDTH = 88
 _INDENT = 4
 
 
@@ -74,12 +74,12 @@ def write(code: Code, indent: int = 0, before: str = "", after: str = "") -> str
         after: What follows on its last line.
     """
     flat = before + _flat(code) + after
-    if isinstance(code, str) or indent + len(flat) <= _WIDTH:
+    if isinstance(code, str) or indent + len(flat) <= WIDTH:
         return flat
     inner = indent + _INDENT
     body = ", ".join(key + _flat(item) for key, item in code.items)
     is_long_list = code.opening == "[" and any(isinstance(item, Group) for _, item in code.items)
-    if inner + len(body) <= _WIDTH and not is_long_list:
+    if inner + len(body) <= WIDTH and not is_long_list:
         return f"{before}{code.opening}\n{' ' * inner}{body}\n{' ' * indent}{code.closing.removeprefix(',')}{after}"
     is_alone = len(code.items) == 1 and code.items[0][0] == ""
     lines = [" " * inner + write(item, inner, key, "" if is_alone else ",") for key, item in code.items]

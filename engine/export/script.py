@@ -310,6 +310,8 @@ class _Writer:
                 if self.accelerator.backend == "jax" and (rest := held_out % self._replicas):
                     held_out -= rest
                     taken = f".take({held_out})"
+                # Keras builds the metrics from the first batch, which all replicas must share equally.
+                batch = min(batch, max(1, held_out // self._replicas) * self._replicas)
                 batch = validation_batch(held_out, batch, self._replicas)
             size = "BATCH_SIZE" if batch == self.config.batch_size * self._replicas else str(batch)
             prepared = ".map(prepare)" if is_prepared else ""
