@@ -46,6 +46,8 @@ _COMMANDS = {
     "sweep": ("sweeping", "Train PRESET with every combination of some settings, and compare the results."),
     "sweeps": ("sweeping", "List the sweeps, or watch one."),
     "predict": ("predicting", "Predict new data with the model of RUN, the newest by default."),
+    "export": ("exporting", "Write RUN as code that does not need tpu-console."),
+    "import": ("importing", "Import what other tools recorded as runs."),
     "presets": ("listing", "List the presets."),
     "inspect": ("inspecting", "Inspect DATASET: counts, class balance, bad files, samples."),
     "preflight": ("preflight", "Check PRESET with the TPU compiler; needs no TPU."),

@@ -19,7 +19,7 @@ from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.catalog import is_user_reference
-from ..config.run_config import journal_values
+from ..config.run_config import compared_values, journal_values
 from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
@@ -176,6 +176,10 @@ def _train(
     data = _load(recorder, config, accelerator)
     if config.mirror:
         recorder.mirror = _mirror(recorder, config, membership)
+    if config.sinks and (recorder.team is None or recorder.team.is_leader):
+        from ..sinks.start import start_sinks
+
+        start_sinks(recorder, config)
     if saved is None:  # the user has just named this code
         remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
@@ -541,7 +545,7 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
     if config.tensorboard.enabled and is_installed("tensorboard"):
-        callbacks.append(outputs.EpochSummaries(recorder))
+        callbacks.append(outputs.EpochSummaries(recorder, compared_values(config)))
     elif config.tensorboard.enabled:
         recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:

@@ -28,6 +28,8 @@ COMMANDS = [
     "runs",
     "show",
     "predict",
+    "export",
+    "import",
     "presets",
     "inspect",
     "tfrecord",
