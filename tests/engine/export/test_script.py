@@ -212,7 +212,7 @@ def test_what_differs_from_the_run_is_said_at_the_top() -> None:
 
 def test_the_notebook_holds_the_code_of_the_script() -> None:
     written = script(find_preset("cifar10-cnn").config)
-    notebook = nbformat.from_dict(json.loads(written.notebook))  # type: ignore[no-untyped-call]
+    notebook = nbformat.from_dict(json.loads(written.notebook))
     nbformat.validate(notebook)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     lines = [line for line in written.text.partition('"""\n')[2].splitlines() if line and not line.startswith("# ")]

@@ -98,7 +98,7 @@ def test_json_is_the_journal_and_nothing_else_and_a_closed_terminal_ends_only_it
     process = runner.train_until('"importing"', "--epochs", "2", "--json")
     watcher = runner.start("attach", "--json")
     process.send_signal(signal.SIGHUP)
-    begun, _, err = runner.end(process)
+    _, begun, err = runner.end(process)
     assert (process.returncode, err) == (-signal.SIGHUP, "")
     code, out, err = runner.end(watcher)
     assert (code, err) == (0, "")
