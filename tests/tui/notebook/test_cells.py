@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
+import sys
+import urllib.request
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import nbformat
@@ -14,6 +18,7 @@ from tests.helpers import LIMIT_S, ROOT, BeatingProcess
 from tpu_console import Run
 from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.run_directory import create_run, list_runs
+from tpu_console.tui.notebook.magic import run_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,3 +139,20 @@ def test_outside_a_notebook_training_goes_on_without_a_display() -> None:
     with pytest.warns(UserWarning, match="Curves can be drawn in a notebook"), Run("plain", display=True) as run:
         run.log(1, loss=0.5)
     assert len(list_runs()) == 1
+
+
+def test_in_colab_the_link_to_the_console_goes_through_its_proxy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[tuple[int, str]] = []
+    colab, output = ModuleType("google.colab"), ModuleType("google.colab.output")
+    vars(output)["serve_kernel_port_as_window"] = lambda port, path, anchor_text: shown.append((port, path))
+    monkeypatch.setitem(sys.modules, "google.colab", colab)
+    monkeypatch.setitem(sys.modules, "google.colab.output", output)
+    run_line("web --port 0")
+    ((port, path),) = shown
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as page:
+        assert b"tpu-console" in page.read()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        run_line(f"web --port {taken.getsockname()[1]}")
+    assert "cannot be used" in capsys.readouterr().out
