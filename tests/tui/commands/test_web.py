@@ -14,7 +14,7 @@ from aiohttp import WSServerHandshakeError
 from aiohttp.test_utils import TestClient, TestServer
 
 from tests.browser import chromium
-from tests.helpers import ROOT, wait_until
+from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.tui.commands.web_server import make_app
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    """The address that a real `tpu-console web` prints."""
+def served() -> Iterator[subprocess.Popen[str]]:
+    """A real `tpu-console web`, which prints its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tpu_console", "web", "--port", "0", "--theme", "textual-light"],
         cwd=ROOT,
@@ -95,10 +95,9 @@ def address() -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
-    process.terminate()
-    assert process.wait(60) == 0
+    yield process
+    process.kill()
+    process.wait()
 
 
 _RECORDED = """
@@ -116,8 +115,10 @@ window.WebSocket = class extends Plain {
 
 
 @pytest.mark.slow
-def test_a_browser_draws_the_setup_screen_and_shows_that_it_was_closed(address: str) -> None:
+def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.Popen[str]) -> None:
     webdriver = pytest.importorskip("selenium.webdriver")
+    assert served.stdout is not None
+    address = served.stdout.readline().strip()
     with chromium() as browser:
         browser.get(f"http://{urlsplit(address).netloc}/")
         assert "Open the address that tpu-console web printed." in browser.page_source
@@ -129,4 +130,7 @@ def test_a_browser_draws_the_setup_screen_and_shows_that_it_was_closed(address: 
         assert not [entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]
         browser.find_element("css selector", ".xterm-helper-textarea").send_keys(webdriver.Keys.CONTROL + "q")
         wait_until(lambda: "-closed" in body.get_attribute("class"), "the end of the console")
-        assert browser.find_element("id", "closed").is_displayed()
+        browser.find_element("link text", "Open it again").click()
+        wait_until(lambda: "digits-cnn" in browser.execute_script("return window.seen"), "the setup screen again")
+        served.terminate()  # with the page open
+        assert served.wait(LIMIT_S) == 0
