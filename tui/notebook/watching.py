@@ -156,9 +156,8 @@ class CellView:
             self._left.wait(min(max(REDRAW_S, (time.thread_time() - began) / _SHARE), _SLOWEST_S))
         self._buttons.close()
 
-    def leave(self, note: str = "") -> None:
+    def leave(self) -> None:
         """Draw once more and end; wait for that if a thread follows the run."""
-        self._note = note or self._note
         self._left.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_LAST_PICTURE_S)
