@@ -121,7 +121,7 @@ def test_an_interrupt_detaches_from_a_run_and_a_cell_that_does_not_block_goes_on
     kernel: _Kernel, beating: BeatingProcess
 ) -> None:
     asked = kernel.client.execute("%load_ext tpu_console\n%tpu_console run digits-cnn")
-    kernel.wait_for("display_data", says("waiting for the first step"))
+    kernel.wait_for("update_display_data", says("waiting for the first step"))
     kernel.manager.interrupt_kernel()
     kernel.wait_for("update_display_data", says("Detached; the run continues. To stop it: tpu-console stop 2"))
     assert kernel.status_of(asked) == "ok"
