@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -12,13 +13,15 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import WSServerHandshakeError
 from aiohttp.test_utils import TestClient, TestServer
+from selenium.webdriver import Keys
 
-from tests.browser import chromium
+from tests.browser import chromium, needs_chromium
 from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.tui.commands.web_server import make_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from aiohttp import web
     from aiohttp.test_utils import TestClient as Client
@@ -77,6 +80,17 @@ async def test_with_the_secret_the_page_loads_nothing_from_elsewhere(
     assert (await client.get(f"/{TOKEN}/", headers={"Host": "8000-x.prod.colab.dev"})).status == 200
 
 
+async def test_options_reach_the_console_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theme = f"x'; touch {tmp_path}/made; '"
+    server, said = TestServer(make_app(TOKEN, {"localhost"}, ["--theme", theme])), ""
+    async with TestClient(server) as client, client.ws_connect(f"/{TOKEN}/ws"), asyncio.timeout(LIMIT_S):
+        while "There is no theme" not in said:
+            await asyncio.sleep(0.05)
+            said += capsys.readouterr().out
+    assert theme in said
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -115,8 +129,8 @@ window.WebSocket = class extends Plain {
 
 
 @pytest.mark.slow
+@needs_chromium
 def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.Popen[str]) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver")
     assert served.stdout is not None
     address = served.stdout.readline().strip()
     with chromium() as browser:
@@ -128,7 +142,7 @@ def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.
         body = browser.find_element("css selector", "body")
         assert "-first-byte" in body.get_attribute("class")
         assert not [entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]
-        browser.find_element("css selector", ".xterm-helper-textarea").send_keys(webdriver.Keys.CONTROL + "q")
+        browser.find_element("css selector", ".xterm-helper-textarea").send_keys(Keys.CONTROL + "q")
         wait_until(lambda: "-closed" in body.get_attribute("class"), "the end of the console")
         browser.find_element("link text", "Open it again").click()
         wait_until(lambda: "digits-cnn" in browser.execute_script("return window.seen"), "the setup screen again")
