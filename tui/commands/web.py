@@ -13,7 +13,7 @@ from .options import examples, preset_file_option, screen_options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .watching import Markers
+    from .opening import Markers
 
 
 @click.command(
