@@ -64,7 +64,9 @@ def serve(host: str, port: int, names: Sequence[str], arguments: Sequence[str]) 
             ]
         )
         hosts = {name.lower() for name in ("localhost", host, own, *names)}
-        web.run_app(make_app(token, hosts, arguments), sock=listening, print=None, access_log=None)
+        web.run_app(
+            make_app(token, hosts, arguments), sock=listening, print=None, access_log=None, shutdown_timeout=1.0
+        )
 
 
 def make_app(token: str, hosts: Collection[str], arguments: Sequence[str] = ()) -> web.Application:

@@ -57,13 +57,14 @@ def _serve(arguments: Sequence[str]) -> None:
     atexit.register(process.terminate)
     output: IO[str] = process.stdout
     said = output.readline()
-    address = urlsplit(said.strip())
-    if address.scheme and "google.colab" in sys.modules:
+    is_served = said.startswith("http://")
+    if is_served and "google.colab" in sys.modules:
         from google.colab.output import serve_kernel_port_as_window
 
+        address = urlsplit(said.strip())
         serve_kernel_port_as_window(address.port, path=address.path, anchor_text="Open the console")
     else:
-        print(said if address.scheme else said + output.read(), end="")
+        print(said if is_served else said + output.read(), end="")
     # A full pipe would block it.
     threading.Thread(target=output.read, name="tpu-console-web", daemon=True).start()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -12,13 +13,15 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import WSServerHandshakeError
 from aiohttp.test_utils import TestClient, TestServer
+from selenium.webdriver import Keys
 
-from tests.browser import chromium
-from tests.helpers import ROOT, wait_until
+from tests.browser import chromium, needs_chromium
+from tests.helpers import LIMIT_S, ROOT, wait_until
 from tpu_console.tui.commands.web_server import make_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
+    from pathlib import Path
 
     from aiohttp import web
     from aiohttp.test_utils import TestClient as Client
@@ -77,6 +80,17 @@ async def test_with_the_secret_the_page_loads_nothing_from_elsewhere(
     assert (await client.get(f"/{TOKEN}/", headers={"Host": "8000-x.prod.colab.dev"})).status == 200
 
 
+async def test_options_reach_the_console_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    theme = f"x'; touch {tmp_path}/made; '"
+    server, said = TestServer(make_app(TOKEN, {"localhost"}, ["--theme", theme])), ""
+    async with TestClient(server) as client, client.ws_connect(f"/{TOKEN}/ws"), asyncio.timeout(LIMIT_S):
+        while "There is no theme" not in said:
+            await asyncio.sleep(0.05)
+            said += capsys.readouterr().out
+    assert theme in said
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -86,8 +100,8 @@ def test_a_port_in_use_is_one_sentence(call: Callable[..., Called]) -> None:
 
 
 @pytest.fixture
-def address() -> Iterator[str]:
-    """The address that a real `tpu-console web` prints."""
+def served() -> Iterator[subprocess.Popen[str]]:
+    """A real `tpu-console web`, which prints its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tpu_console", "web", "--port", "0", "--theme", "textual-light"],
         cwd=ROOT,
@@ -95,10 +109,9 @@ def address() -> Iterator[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None
-    yield process.stdout.readline().strip()
-    process.terminate()
-    assert process.wait(60) == 0
+    yield process
+    process.kill()
+    process.wait()
 
 
 _RECORDED = """
@@ -116,8 +129,10 @@ window.WebSocket = class extends Plain {
 
 
 @pytest.mark.slow
-def test_a_browser_draws_the_setup_screen_and_shows_that_it_was_closed(address: str) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver")
+@needs_chromium
+def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.Popen[str]) -> None:
+    assert served.stdout is not None
+    address = served.stdout.readline().strip()
     with chromium() as browser:
         browser.get(f"http://{urlsplit(address).netloc}/")
         assert "Open the address that tpu-console web printed." in browser.page_source
@@ -127,6 +142,9 @@ def test_a_browser_draws_the_setup_screen_and_shows_that_it_was_closed(address: 
         body = browser.find_element("css selector", "body")
         assert "-first-byte" in body.get_attribute("class")
         assert not [entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]
-        browser.find_element("css selector", ".xterm-helper-textarea").send_keys(webdriver.Keys.CONTROL + "q")
+        browser.find_element("css selector", ".xterm-helper-textarea").send_keys(Keys.CONTROL + "q")
         wait_until(lambda: "-closed" in body.get_attribute("class"), "the end of the console")
-        assert browser.find_element("id", "closed").is_displayed()
+        browser.find_element("link text", "Open it again").click()
+        wait_until(lambda: "digits-cnn" in browser.execute_script("return window.seen"), "the setup screen again")
+        served.terminate()  # with the page open
+        assert served.wait(LIMIT_S) == 0

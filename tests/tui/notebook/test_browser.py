@@ -16,7 +16,7 @@ import ipywidgets
 import nbformat
 import pytest
 
-from tests.browser import chromium
+from tests.browser import chromium, needs_chromium
 from tests.helpers import LIMIT_S, ROOT, the, wait_until
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.run_directory import list_runs
@@ -103,6 +103,7 @@ def training() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.slow
+@needs_chromium
 def test_the_curves_move_while_the_cell_runs_and_the_button_stops_the_run(
     lab: str, training: subprocess.Popen[bytes]
 ) -> None:
