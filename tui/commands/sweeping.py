@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,22 +14,21 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled
+from .opening import has_terminal, open_console
 from .options import examples, preset_file_option, screen_options, set_option
 from .preset_choice import chosen_preset, parsed
-from .watching import has_terminal, open_console
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from click.shell_completion import CompletionItem
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.sweep import SeenCell, SweepView
+    from .opening import Markers
     from .options import Decorated
-    from .watching import Markers
 
 _LOOK_S = 1.0
 _MOST_REFUSED = 5
@@ -152,6 +152,10 @@ def _definition(
     if options["search"]:
         if options["repeat"] > 1 or options["baseline"]:
             raise ConfigError([Problem("--search", "takes neither --repeat nor --baseline")])
+        if bool(options["study"]) != bool(options["storage"]):
+            raise ConfigError([Problem("--study", "needs --storage, and --storage needs it, to share a study")])
+        if options["storage"] and "://" not in options["storage"]:
+            options["storage"] = str(Path(options["storage"]).expanduser().absolute())
         check_search(axes, search=options["search"])
         options["metric"] = options["metric"] or metric_of(config)
     return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
