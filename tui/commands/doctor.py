@@ -131,11 +131,12 @@ def _trained(
     whole = replace(report, groups=(*report.groups, *test.groups))
     try:
         write_whole(file, markdown(whole, facts, test.figures))
+        written = f"Report: {file}"
     except OSError as error:
-        complain([f"The report {file} cannot be written: {error.strerror}. What it would say follows."])
+        written = f"The report {file} cannot be written: {error.strerror}."
     if is_well:
         shutil.rmtree(folder, ignore_errors=True)
-    complain([f"The runs are {kept}.", f"Report: {file}"])
+    complain([f"The runs are {kept}.", written])
     return whole, {"report": str(file), "trainings": test.figures}, test.was_interrupted
 
 
