@@ -214,9 +214,10 @@ def _follow(
             is_over = process.poll() is not None
             view = reader.read()
             for cell in view.cells:
-                if cell.status != told.get(cell.cell.number, "waiting"):
+                status = "running" if cell.is_running else cell.status
+                if status != told.get(cell.cell.number, "waiting"):
                     tell([_line(view, cell)])
-                told[cell.cell.number] = cell.status
+                told[cell.cell.number] = status
             if is_over or leave:
                 break
             time.sleep(_LOOK_S)
