@@ -267,7 +267,7 @@ def _line(view: SweepView, cell: SeenCell) -> str:
         if run.overview.best is not None and not cell.is_running:
             parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
         parts += [duration(run.overview.seconds())] if not cell.is_running else [run.overview.run.run_id]
-    elif cell.status != "bound":
+    else:
         parts.append(cell.remark)
     return "  ".join(parts)
 
