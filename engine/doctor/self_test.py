@@ -168,7 +168,10 @@ def figures(leg: Leg, trained: Trained) -> dict[str, Any]:
         "global_batch": leg.global_batch,
         "seconds": round(trained.seconds, 1),
         "phases_s": {name: round(seconds, 2) for name, seconds in state.phase_s.items()},
-        "epochs": [{"epoch": epoch.epoch, "step_ms": epoch.step_ms} | epoch.logs for epoch in state.epochs],
+        "epochs": [
+            {"epoch": epoch.epoch} | {k: v if math.isfinite(v) else None for k, v in epoch.logs.items()}
+            for epoch in state.epochs
+        ],
         "compile_s": state.epochs[0].compile_s if state.epochs else None,
         "step_ms": trained.step_ms,
         "bound_ms": trained.bound_ms,

@@ -65,13 +65,7 @@ _ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
     help="With --train, the report to write. [default: tpu-console-doctor-TIME.md, in this folder]",
 )
 @json_option("Print a JSON object.")
-def doctor(
-    train: bool,
-    accelerators: tuple[str, ...],
-    limit: float,
-    file: Path | None,
-    as_json: bool,
-) -> int:
+def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path | None, as_json: bool) -> int:
     """Check this machine.
 
     Reports the environment (Colab, Kaggle, a TPU VM, GKE or other), accelerators, package conflicts, processes that
@@ -129,15 +123,16 @@ def _trained(
     limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
     complain([f"{limits}; Ctrl-C stops and writes the report."])
     test = SelfTest(legs, hardware, limit)
-    try:
-        test.run()
-    except KeyboardInterrupt:
-        test.was_interrupted = True
+    test.run()
     is_well = replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted
     kept = "removed, because all passed" if is_well else f"kept in {folder}"
-    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": limits, "runs": kept}
+    asked = limits + "; interrupted" * test.was_interrupted
+    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": asked, "runs": kept}
     whole = replace(report, groups=(*report.groups, *test.groups))
-    write_whole(file, markdown(whole, facts, test.figures))
+    try:
+        write_whole(file, markdown(whole, facts, test.figures))
+    except OSError as error:
+        complain([f"The report {file} cannot be written: {error.strerror}. What it would say follows."])
     if is_well:
         shutil.rmtree(folder, ignore_errors=True)
     complain([f"The runs are {kept}.", f"Report: {file}"])

@@ -14,9 +14,9 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled
+from .opening import has_terminal, open_console
 from .options import examples, preset_file_option, screen_options, set_option
 from .preset_choice import chosen_preset, parsed
-from .watching import has_terminal, open_console
 
 if TYPE_CHECKING:
     import subprocess
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.sweep import SeenCell, SweepView
+    from .opening import Markers
     from .options import Decorated
-    from .watching import Markers
 
 _LOOK_S = 1.0
 _MOST_REFUSED = 5

@@ -29,6 +29,7 @@ from .preflights import GRACE_S, Choices, missing_compiler, read_verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import FrameType
     from typing import Any
 
     from tpu_console.engine.doctor.check import CheckResult
@@ -53,7 +54,7 @@ class SelfTest:
     Attributes:
         groups: The results so far, one group for each leg.
         figures: What the legs did, as JSON holds it.
-        was_interrupted: Whether Ctrl-C ended it.
+        was_interrupted: Whether Ctrl-C or SIGTERM ended it.
     """
 
     def __init__(self, legs: Sequence[Leg], hardware: Hardware, limit_s: float) -> None:
@@ -67,6 +68,18 @@ class SelfTest:
 
     def run(self) -> None:
         """Train every leg that can run; one that fails does not keep the others from running."""
+        before = {number: signal.signal(number, self._hear) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            self._run()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _hear(self, _number: int, _frame: FrameType | None) -> None:
+        # Not an exception: raised while a training process is started, it would leave that behind.
+        self.was_interrupted = True
+
+    def _run(self) -> None:
         can_run = {leg.accelerator for leg in self._legs if not leg.missing}
         for number, leg in enumerate(self._legs, 1):
             name = f"[{number}/{len(self._legs)}] {leg.name}"
@@ -79,8 +92,8 @@ class SelfTest:
                 results = judge(leg, trained, self._references.get(leg.global_batch))
                 if leg.is_reference:
                     self._references[leg.global_batch] = trained
-                self.figures.append(figures(leg, trained))
                 failed = ", ".join(one.title.lower() for one in results if one.word == "problem")
+                self.figures.append(figures(leg, trained if failed else replace(trained, log=())))
                 end = f"{f'failed ({failed})' if failed else 'passed'} in {duration(trained.seconds)}"
             self.groups.append(Group(f"Training: {leg.name}", results))
             complain([f"{name}: {end}"])
@@ -105,16 +118,12 @@ class SelfTest:
             problem = (
                 str(error) if isinstance(error, ConsoleError) else f"{one_line(error)}; set TMPDIR to another disk."
             )
-        except KeyboardInterrupt:
-            self.was_interrupted = True
-            problem = "It was interrupted."
         seconds = time.monotonic() - began
         if run is None:
             return Trained(seconds=seconds, problem=problem)
-        trained = Trained(StateReader(run).catch_up(), seconds, stopped_after, problem)
-        if trained.failure:
-            return replace(trained, log=LogTail(run).read()[-_LOG_LINES:])
-        return self._with_bound(leg, trained) if leg.accelerator == "tpu" else trained
+        log = LogTail(run).read()[-_LOG_LINES:]
+        trained = Trained(StateReader(run).catch_up(), seconds, stopped_after, problem, log)
+        return self._with_bound(leg, trained) if leg.accelerator == "tpu" and not trained.failure else trained
 
     def _wait(self, run: RunDirectory, process: subprocess.Popen[bytes], began: float, name: str) -> str:
         """Show a run's phases until its process ends; return what was wrong with that."""
@@ -124,6 +133,8 @@ class SelfTest:
                 if (phase := reader.catch_up().phase) not in shown:
                     shown.add(phase)
                     complain([f"{name}: {phase}"])
+                if self.was_interrupted:
+                    return "It was interrupted."
                 if time.monotonic() - began > self._limit_s:
                     return (
                         f"It did not end within {duration(self._limit_s)}, so it was ended. If this machine is slow, "
@@ -137,10 +148,8 @@ class SelfTest:
 
     def _with_bound(self, leg: Leg, trained: Trained) -> Trained:
         """Ask the TPU compiler for the least time of a step on this TPU."""
-        kind = self._hardware.tpu_kind
-        same = (one for one in TOPOLOGIES.values() if one.generation.name in {kind, f"tpu{kind}"})
-        name = next((one.name for one in same if one.devices == leg.replicas), None)
-        if name is None:
+        name = tpu_name(self._hardware.tpu_kind, leg.replicas)
+        if not name:
             return replace(trained, no_bound=f"no bound: a TPU of {leg.replicas} such devices is not known")
         choices = Choices((name,), (leg.batch,), (leg.config.precision,), limit=self._limit_s)
         try:
@@ -151,12 +160,18 @@ class SelfTest:
             (verdict,) = read_verdicts(leg.config, found)
         except ConsoleError as error:
             return replace(trained, no_bound=f"no bound: {error}")
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # of `run_job`, which listens to the signals itself
             self.was_interrupted = True
             return trained
         if verdict.bound is None:
             return replace(trained, no_bound=f"no bound: {verdict.reason}")
         return replace(trained, bound_ms=1000 * verdict.bound.step_s)
+
+
+def tpu_name(kind: str, devices: int) -> str:
+    """Return what preflight calls a TPU of this machine; empty if it knows none of this size."""
+    same = (one for one in TOPOLOGIES.values() if one.generation.name in {kind, f"tpu{kind}"})
+    return next((one.name for one in same if one.devices == devices), "")
 
 
 def _missing(leg: Leg, hardware: Hardware) -> str:
@@ -168,8 +183,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     """End a training process that still runs, with everything that it started."""
     if process.poll() is None:
         process.terminate()
-        with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        with suppress(subprocess.TimeoutExpired):
             process.wait(_LAST_WORDS_S)
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # it leads its own session
-        process.wait()
+        with suppress(subprocess.TimeoutExpired):  # a driver may keep it from dying
+            process.wait(_LAST_WORDS_S)

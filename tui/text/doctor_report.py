@@ -64,7 +64,8 @@ def _losses(legs: Sequence[Mapping[str, Any]]) -> list[str]:
     )
     rows = []
     for leg in legs:
-        losses = "; ".join(f"{one.get('loss', 0):.5f}, {one.get('val_loss', 0):.5f}" for one in leg["epochs"])
+        pairs = ([one.get("loss"), one.get("val_loss")] for one in leg["epochs"])
+        losses = "; ".join(", ".join("NaN" if one is None else f"{one:.5f}" for one in pair) for pair in pairs)
         figures = (f"{leg[key]:.4g}" if leg[key] is not None else "" for key in ("compile_s", "step_ms", "bound_ms"))
         rows.append((leg["name"], str(leg["global_batch"]), losses, *figures, f"{leg['seconds']:.4g}"))
     return _table(columns, rows)

@@ -193,5 +193,6 @@ def test_a_failure_says_what_happened_and_leaves_the_rest_out() -> None:
 def test_figures_are_plain_values() -> None:
     shown = figures(TPU, replace(trained(TPU), bound_ms=0.5))
     assert (shown["compile_s"], shown["step_ms"], shown["bound_ms"]) == (3.5, 2.0, 0.5)
-    assert shown["epochs"][1] == {"epoch": 2, "step_ms": 2.0, "loss": 2.04, "val_loss": 1.67}
+    assert shown["epochs"][1] == {"epoch": 2, "loss": 2.04, "val_loss": 1.67}
+    assert figures(TPU, trained(TPU, (2.27, 2.19, math.nan, math.inf)))["epochs"][1]["loss"] is None  # JSON has no NaN
     assert figures(TPU, Trained())["epochs"] == []

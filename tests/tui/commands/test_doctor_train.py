@@ -76,6 +76,7 @@ def _read(report: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # five trainings
 def test_both_backends_agree_with_the_cpu_and_leave_nothing_behind(
     call: Call, tmp_path: Path, temporary: Path, private_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ def test_ctrl_c_ends_the_training_and_writes_the_report(
     (training,) = _read(file)["trainings"]
     assert training["name"] == "cpu, tensorflow, reference"
     assert "It was interrupted." in file.read_text()
+    assert "each of at most 5m 00s; interrupted |" in file.read_text()
     (run,) = temporary.glob("*/runs/2*")
     holders = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(run) in _text(path)]
     assert holders == []

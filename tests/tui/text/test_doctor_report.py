@@ -43,7 +43,7 @@ def test_a_person_reads_tables_and_a_program_the_json_at_the_end() -> None:
         "name": "tpu, jax",
         "global_batch": 128,
         "seconds": 21.0,
-        "epochs": [{"epoch": 1, "loss": 2.27, "val_loss": 2.19}],
+        "epochs": [{"epoch": 1, "loss": 2.27, "val_loss": 2.19}, {"epoch": 2, "loss": None}],
         "compile_s": 3.5,
         "step_ms": None,
         "bound_ms": None,
@@ -52,7 +52,7 @@ def test_a_person_reads_tables_and_a_program_the_json_at_the_end() -> None:
     text = markdown(report, {"made": "today"}, [leg])
     lines = text.splitlines()
     assert "| where | Colab |" in lines
-    assert "| tpu, jax | 128 | 2.27000, 2.19000 | 3.5 |  |  | 21 |" in lines
+    assert "| tpu, jax | 128 | 2.27000, 2.19000; NaN, NaN | 3.5 |  |  | 21 |" in lines
     assert "| problem | Losses | a \\| b c | ~/x | pip install x |" in lines
     assert "''' in the log" in lines
     read = json.loads(text.rpartition("```json\n")[2].rpartition("```")[0])
