@@ -203,6 +203,7 @@ def test_a_preset_on_files_is_untouched_at_first() -> None:
 
 def test_losses_weights_and_metrics_of_outputs_are_typed_as_text(digits: Draft) -> None:
     typed = {
+        "model": "mine.py:build",
         "loss": "price=mae, team=sparse_categorical_crossentropy",
         "loss_weights": "team=0.2",
         "metrics": "team=accuracy, price=mse",
