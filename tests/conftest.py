@@ -26,6 +26,7 @@ SLOWEST = (
     "tui/screens/test_terminal_runs.py",
     "tui/commands/test_cli_process.py",
     "presets/test_digit_presets.py",
+    "tui/commands/test_doctor_train.py",
     "engine/preflight/test_compile.py",
     "engine/models/test_applications.py",
     "presets/test_word_presets.py",

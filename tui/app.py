@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.errors import ConsoleError
     from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.folder import Sweep
 
     from .charts.raster import Marker
     from .jobs.run_process import HostedRun, InProcessRun
@@ -54,6 +55,7 @@ class ConsoleApp(App[int]):
         run: Open the live screen on this run; the form for a new run by default.
         compared: Compare these runs instead.
         metric: The metric to judge them by; empty for one that they share.
+        sweep: Show this sweep instead.
         preset_files: The user's preset files.
         in_process: Train in this process instead of in one that outlives the console.
         marker: What charts are drawn with: ``braille``, ``block`` or ``ascii``.
@@ -79,6 +81,7 @@ class ConsoleApp(App[int]):
         run: RunDirectory | None = None,
         compared: Sequence[RunDirectory] = (),
         metric: str = "",
+        sweep: Sweep | None = None,
         preset_files: Sequence[Path] = (),
         in_process: bool = False,
         marker: str = "braille",
@@ -89,6 +92,7 @@ class ConsoleApp(App[int]):
         self.farewell = ""
         self._first_run = run
         self._first_compared, self._metric = tuple(compared), metric
+        self._first_sweep = sweep
         self._preset_files = tuple(preset_files)
         self._in_process = in_process
         self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
@@ -107,9 +111,13 @@ class ConsoleApp(App[int]):
         self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode")
 
     def _first_screen(self) -> Screen[None]:
-        """Return the first screen: the requested run, the requested comparison, or the form."""
+        """Return the first screen: the requested run, comparison or sweep, or the form."""
         if self._first_compared:
             return self._compare_screen(self._first_compared, self._metric)
+        if self._first_sweep is not None:
+            from .screens.sweep import SweepScreen
+
+            return SweepScreen(self._first_sweep)
         if self._first_run is not None:
             return self._live_screen(self._first_run)
         return self._setup_screen()

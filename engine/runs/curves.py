@@ -24,6 +24,42 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricRows:
+    """The metrics of consecutive points.
+
+    Args:
+        names: The metrics.
+        values: A row for each, with a column per point; NaN if the metric was not reported.
+    """
+
+    names: tuple[str, ...]
+    values: npt.NDArray[np.float64]
+
+    @classmethod
+    def of(cls, logs: Sequence[Mapping[str, float]], known: tuple[str, ...] = ()) -> MetricRows:
+        """Return the metrics of points: the known ones first, at most `MOST_METRICS`."""
+        known = known or tuple(logs[0])[:MOST_METRICS]
+        # Nearly always all points have the known metrics: then a run of a million points is read at the speed of C.
+        if known and {*map(len, logs)} == {len(known)}:
+            with suppress(KeyError, struct.error):  # a text such as "NaN" is no number for `struct`
+                pack, points = struct.Struct(f"{len(known)}d").pack, map(itemgetter(*known), logs)
+                packed = b"".join(starmap(pack, points) if len(known) > 1 else map(pack, points))
+                return cls(known, np.ascontiguousarray(np.frombuffer(packed).reshape(len(logs), -1).T))
+        names = tuple(dict.fromkeys(chain(known, *logs)))[:MOST_METRICS]
+        rows = [[log.get(name, math.nan) for log in logs] for name in names]
+        return cls(names, np.array(rows, dtype=np.float64).reshape(len(names), len(logs)))
+
+    def after(self, known: tuple[str, ...]) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
+        """Return the known metrics and then the new ones of these, at most `MOST_METRICS`, with a row for each."""
+        names = tuple(dict.fromkeys(chain(known, self.names)))[:MOST_METRICS]
+        if names == self.names:
+            return names, self.values
+        rows = dict(zip(self.names, self.values, strict=True))
+        missing = np.full(self.values.shape[1], math.nan)
+        return names, np.array([rows.get(name, missing) for name in names]).reshape(len(names), len(missing))
+
+
+@dataclass(frozen=True, slots=True)
 class Curves:
     """Metrics over the course of a run; all columns have the same length.
 
@@ -49,7 +85,7 @@ class Curves:
         step: Sequence[float] | npt.NDArray[Any],
         epoch: Sequence[float] | npt.NDArray[Any],
         elapsed_s: Sequence[float] | npt.NDArray[Any],
-        logs: Sequence[Mapping[str, float]],
+        logs: Sequence[Mapping[str, float]] | MetricRows,
         intervals: Intervals | None = None,
     ) -> Curves:
         """Return the curves with points appended; all arguments have one entry per point.
@@ -57,7 +93,9 @@ class Curves:
         With `intervals`, the logs are means since the epoch began, and the mean over each interval is kept instead.
         Metrics beyond `MOST_METRICS` are dropped, because a column for each could take all memory.
         """
-        names, values = _matrix(tuple(self.metrics), logs)
+        known = tuple(self.metrics)
+        rows = logs if isinstance(logs, MetricRows) else MetricRows.of(logs, known)
+        names, values = rows.after(known)
         running = self.running
         if intervals is not None:
             values, running = intervals.recovered(names, values, running)
@@ -88,18 +126,3 @@ class Curves:
             if len(values):
                 means[name] = float(values[-1] if name in self.running else values @ steps / steps.sum())
         return means
-
-
-def _matrix(
-    known: tuple[str, ...], logs: Sequence[Mapping[str, float]]
-) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
-    """Return the metrics, new ones last, and a row for each with a column per point; NaN if it was not reported."""
-    # Nearly always all points have the known metrics: then a run of a million points is read at the speed of C.
-    if known and {*map(len, logs)} == {len(known)}:
-        with suppress(KeyError, struct.error):  # a text such as "NaN" is no number for `struct`
-            pack, points = struct.Struct(f"{len(known)}d").pack, map(itemgetter(*known), logs)
-            packed = b"".join(starmap(pack, points) if len(known) > 1 else map(pack, points))
-            return known, np.frombuffer(packed).reshape(len(logs), -1).T
-    names = tuple(dict.fromkeys(chain(known, *logs)))[:MOST_METRICS]
-    rows = [[log.get(name, math.nan) for log in logs] for name in names]
-    return names, np.array(rows, dtype=np.float64).reshape(len(names), len(logs))

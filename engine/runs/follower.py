@@ -13,8 +13,9 @@ from ..sanitize import printable
 from ..storage.files import open_regular
 from .garbage import no_collecting
 from .journal import JournalReader
+from .journal_blocks import read_blocks
 from .liveness import HeartbeatWatch, Liveness
-from .state import RunState, fold
+from .state import RunState, fold, fold_parts
 from .state_cache import KeptState, load, pays, save
 from .timing import Stall, stall
 
@@ -80,7 +81,8 @@ class StateReader:
         self.run = run
         self.journal = JournalReader(run.journal)
         self.state = RunState()
-        self._kept: int | None = None
+        self._kept: int | None = None if run.link is None else 0
+        self._blocks = read_blocks(run.journal, 0)
 
     def advance(self) -> bool:
         """Read the next part of the journal into `state`; return whether there may be more.
@@ -90,9 +92,26 @@ class StateReader:
         """
         if self._kept is None:
             self._recall()
+            self._blocks = read_blocks(self.run.journal, self._kept or 0)
+        if self._take_block():
+            return True
         records = self.journal.read()
         self.state = fold(self.state, records)
         return bool(records)
+
+    def _take_block(self) -> bool:
+        """Fold what another process has read; return whether there was any."""
+        block = next(self._blocks, None)
+        if block is None:
+            return False
+        try:
+            self.state = fold_parts(self.state, block.parts)
+        except ValueError:
+            self._blocks.close()
+            return False
+        journal = self.journal
+        journal.go_on_from(block.end, journal.skipped + block.skipped, max(journal.newer, block.newer))
+        return True
 
     def catch_up(self) -> RunState:
         """Read the whole journal, and keep its state if it is long."""
@@ -105,7 +124,11 @@ class StateReader:
     def keep(self) -> None:
         """Keep the state for the next reader of this run if reading its journal took long."""
         size = self.journal.position
-        if size is not None and pays(size, self._kept or 0, is_over=self.state.end is not None):
+        if (
+            self.run.link is None
+            and size is not None
+            and pays(size, self._kept or 0, is_over=self.state.end is not None)
+        ):
             save(self.run, KeptState(self.state, size, self.journal.skipped, self.journal.newer))
             self._kept = size
 

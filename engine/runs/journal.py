@@ -453,7 +453,7 @@ class JournalReader:
             if len(tail) > LONGEST_LINE:
                 self._tail, self._is_in_long_line = b"", True
                 self.skipped += 1
-            if feed and (records := self._parse(complete)):
+            if feed and (records := self.parse(complete)):
                 return records
         return []
 
@@ -470,7 +470,8 @@ class JournalReader:
         self._offset += len(chunk)
         return chunk
 
-    def _parse(self, complete: bytes) -> list[dict[str, Any]]:
+    def parse(self, complete: bytes) -> list[dict[str, Any]]:
+        """Return the records of whole lines, without the last line feed."""
         try:
             # One call for the whole chunk: several times faster than one per line.
             values: list[Any] = orjson.loads(b"[%b]" % complete.replace(b"\n", b","))

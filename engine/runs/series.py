@@ -78,7 +78,7 @@ class Series:
         length = self._length + len(values)
         buffer = self._buffer
         if buffer.used != self._length or length > len(buffer.data):
-            buffer = _Buffer(max(16, 2 * length))
+            buffer = _Buffer(max(16, 4 * length))  # pages that are never written take no memory
             buffer.data[: self._length] = self._buffer.data[: self._length]
         buffer.data[self._length : length] = values
         buffer.used = length

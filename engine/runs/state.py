@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,7 +44,8 @@ from .events import (
 )
 from .interval_means import Intervals
 from .journal import decode
-from .plausible import LARGEST_MEASURE, MOST_COUNT, MOST_REPLICAS
+from .plausible import MOST_REPLICAS
+from .progress_columns import DAMAGED, ProgressColumns, columns_of, runs_of_progress
 from .series import GrowingSequence
 
 if TYPE_CHECKING:
@@ -53,9 +53,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from .curves import MetricRows
+
 _MOST_NOTICES = 2000
 _MOST_HOSTS = 4096
-_TYPE = itemgetter("type")
 _LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "entropy", "divergence", "poisson", "huber", "perplexity")
 
 
@@ -241,15 +242,9 @@ def fold(state: RunState, records: Sequence[Mapping[str, Any]]) -> RunState:
         state: The state before; it is not changed.
         records: Records from `engine.runs.journal.JournalReader`.
     """
-    if {*map(_TYPE, records)} == {"Progress"}:
-        return _with_progress(state, records)
-    run: list[Mapping[str, Any]] = []  # consecutive progress records
-    for record in records:
-        if record.get("type") == "Progress":
-            run.append(record)
-            continue
-        state, run = _with_record(_with_progress(state, run), record), []
-    return _with_progress(state, run)
+    for part in runs_of_progress(records):
+        state = _with_progress(state, part) if isinstance(part, list) else _with_record(state, part)
+    return state
 
 
 def _with_record(state: RunState, record: Mapping[str, Any]) -> RunState:
@@ -264,24 +259,36 @@ def _with_progress(state: RunState, records: Sequence[Mapping[str, Any]]) -> Run
     if not records:
         return state
     try:
-        step, epoch, epoch_step, elapsed_s, logs = (
-            [*map(itemgetter(name), records)] for name in ("step", "epoch", "epoch_step", "elapsed_s", "logs")
-        )
-        counts, times = np.array((step, epoch, epoch_step)), np.array(elapsed_s)
-        if not {counts.dtype.kind, times.dtype.kind} <= {"i", "f"}:
-            raise TypeError
-        if counts.min() < 0 or counts.max() > MOST_COUNT or np.abs(times).max() > LARGEST_MEASURE:
-            raise ValueError
-        after = _with_points(state, counts[0], counts[1], counts[2], times, logs)
-        last = decode(records[-1])
-    except (KeyError, TypeError, ValueError, AttributeError):
-        last = None
-    if not isinstance(last, Progress):
+        return _with_columns(state, columns_of(records, tuple(state.train.metrics)))
+    except DAMAGED:
         # One of them is damaged: take them one by one, and count what cannot be understood.
         for record in records:
             state = _with_record(state, record)
         return state
-    at = float(records[-1]["t"])
+
+
+def fold_parts(state: RunState, parts: Sequence[ProgressColumns | Mapping[str, Any]]) -> RunState:
+    """Return the state after journal records of which another process has turned progress into columns.
+
+    Args:
+        state: The state before; it is not changed.
+        parts: From `engine.runs.progress_columns.parts_of`.
+
+    Raises:
+        ValueError: A progress record is damaged; `fold` the records instead.
+    """
+    for part in parts:
+        state = _with_columns(state, part) if isinstance(part, ProgressColumns) else _with_record(state, part)
+    return state
+
+
+def _with_columns(state: RunState, columns: ProgressColumns) -> RunState:
+    last = decode(columns.last)
+    if not isinstance(last, Progress):
+        raise ValueError("the last record is damaged")
+    step, epoch, epoch_step = columns.counts
+    after = _with_points(state, step, epoch, epoch_step, columns.elapsed_s, columns.rows)
+    at = float(columns.last["t"])
     return replace(after, progress=last, progress_at=at, last_at=at)
 
 
@@ -291,7 +298,7 @@ def _with_points(
     epoch: Sequence[int] | NDArray[Any],
     epoch_step: Sequence[int] | NDArray[Any],
     elapsed_s: Sequence[float] | NDArray[Any],
-    logs: Sequence[Mapping[str, float]],
+    logs: Sequence[Mapping[str, float]] | MetricRows,
 ) -> RunState:
     steps = state.fit.steps_per_epoch if state.fit is not None else None
     place = np.asarray(epoch, dtype=np.float64) - 1.0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.folder import Sweep
 
     Markers = Literal["braille", "block", "ascii"]
 
@@ -28,8 +29,15 @@ class NoTerminalError(ConsoleError):
 
 
 def has_terminal() -> bool:
-    """Return whether there is a terminal for output and input."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+    """Return whether there is a terminal for output and input, or a page of `tpu-console web`.
+
+    A command in a notebook's cell (``!tpu-console attach``) has one whose screen and keys nobody has.
+    """
+    if os.environ.get("TEXTUAL_DRIVER", "").endswith(":WebDriver"):
+        return True
+    term = os.environ.get("TERM")
+    is_cell = "JPY_PARENT_PID" in os.environ and term == "xterm-color"  # what a Jupyter kernel sets
+    return sys.stdin.isatty() and sys.stdout.isatty() and term != "dumb" and not is_cell
 
 
 def open_console(
@@ -37,6 +45,7 @@ def open_console(
     run: RunDirectory | None = None,
     compared: Sequence[RunDirectory] = (),
     metric: str = "",
+    sweep: Sweep | None = None,
     preset_files: Sequence[Path] = (),
     in_process: bool = False,
     markers: Markers | None = None,
@@ -48,6 +57,7 @@ def open_console(
         run: The run to show; None opens the list of presets.
         compared: Runs to compare instead.
         metric: The metric to judge them by; empty for one that they share.
+        sweep: A sweep to show instead.
         preset_files: Preset files besides those in the user's preset folder.
         in_process: Train in this process.
         markers: What curves are drawn with; None chooses by the locale.
@@ -75,6 +85,7 @@ def open_console(
         run=run,
         compared=compared,
         metric=metric,
+        sweep=sweep,
         preset_files=preset_files,
         in_process=in_process,
         marker=markers or ("braille" if speaks_utf8() else "ascii"),

@@ -28,6 +28,8 @@ COMMANDS = [
     "runs",
     "show",
     "predict",
+    "export",
+    "import",
     "presets",
     "inspect",
     "tfrecord",
@@ -290,6 +292,8 @@ def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkey
     assert code == 2
     assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
     assert "The data of imdb-text: 'IMDB Dataset.csv' of https://www.kaggle.com/" in err
+    assert f"{home}/datasets" in err  # of the KERAS_HOME that is set
+    assert "~/.keras" not in err
     _, _, err = call("run", "imdb-text", "--set", "data.options.path=mine.csv")
     assert "mine.csv" in err
     assert "kaggle" not in err

@@ -206,7 +206,7 @@ async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() ->
         assert app.labels() == ["two", "three", "one"]
         assert app.table.chosen.endswith("three")
         await pilot.press("slash", *"0.0", "enter")
-        assert "No run matches." in screen_text(pilot)
+        await until(pilot, lambda: "No run matches." in screen_text(pilot))
         await pilot.press("escape")
         await pilot.press("slash", *"O", "backspace", *"One")
         assert app.labels() == ["one"]
@@ -223,7 +223,7 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
         assert read_annotations(run) == Annotations("best", ("a", "b"), "hm")
         assert app.cells()[0][0] == "best"
         assert "a b" in app.cells()[0]
-        assert "#a · #b · hm" in screen_text(pilot)
+        await until(pilot, lambda: "#a · #b · hm" in screen_text(pilot))
         await pilot.press("a")
         assert read_annotations(run).archived
         assert app.cells() == []
