@@ -26,6 +26,7 @@ SLOWEST = (
     "tui/screens/test_terminal_runs.py",
     "tui/commands/test_cli_process.py",
     "presets/test_digit_presets.py",
+    "tui/commands/test_doctor_train.py",
     "engine/preflight/test_compile.py",
     "engine/models/test_applications.py",
     "presets/test_word_presets.py",
@@ -50,4 +51,6 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep every test out of the runs and presets of the person who starts it."""
     home = tmp_path / "home"
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(home))
+    # No test waits for a framework that it does not need.
+    monkeypatch.setenv("TPU_CONSOLE_PREWARM", "false")
     return home

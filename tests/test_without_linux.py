@@ -26,6 +26,8 @@ for name in (
 ).split():
     if hasattr(os, name):
         delattr(os, name)
+if hasattr(os, "process_cpu_count"):  # Python 3.13; it asks `sched_getaffinity` where there is one
+    os.process_cpu_count = os.cpu_count
 
 
 def check(path):

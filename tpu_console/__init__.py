@@ -6,30 +6,51 @@
 
     model.fit(x, y, epochs=5, callbacks=[BridgeCallback("my-run")])
 
-`Run` does the same for a training loop of your own.
+`Run` does the same for a training loop of your own. In a notebook, `watch` draws a run in a cell.
 
 The source is in `engine/`, `presets/` and `tui/` beside this folder, which links to them.
 """
 
-from typing import TYPE_CHECKING
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .engine.runs.run_directory import RunDirectory
     from .engine.training.bridge import BridgeCallback as BridgeCallback
     from .engine.training.logged_run import Run as Run
+    from .tui.notebook.watching import watch as watch
 
 __version__ = "0.1.0"
-__all__ = ["BridgeCallback", "Run", "__version__"]
+__all__ = ["BridgeCallback", "Run", "__version__", "watch"]
 
 
 def __getattr__(name: str) -> object:
     """Import the callback on first use: it imports Keras, which the console never does."""
-    if name == "BridgeCallback":
-        from .engine.training.bridge import BridgeCallback
+    if name in {"BridgeCallback", "Run"}:
+        from .engine.training import bridge, logged_run, notebook
 
-        return BridgeCallback
-    if name == "Run":
-        from .engine.training.logged_run import Run
+        notebook.open_display = _open_display
+        return bridge.BridgeCallback if name == "BridgeCallback" else logged_run.Run
+    if name == "watch":
+        from .tui.notebook.watching import watch
 
-        return Run
+        return watch
     message = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(message)
+
+
+def _open_display(run: RunDirectory) -> Callable[[], None]:
+    """Draw a run in the notebook's cell: the engine, which writes it, does not know the part that draws."""
+    from .tui.notebook.watching import watch_beside_training
+
+    return watch_beside_training(run)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Add ``%tpu_console``, for ``%load_ext tpu_console``."""
+    from .tui.notebook.magic import register
+
+    register(ipython)

@@ -26,3 +26,21 @@ def switch_off_tuning_of_device_iterators() -> None:
     options = tf.data.Options()
     options.autotune.enabled = False
     iterators._create_device_dataset = lambda *args, **named: make(*args, **named).with_options(options)  # noqa: SLF001
+
+
+def yields_batches(dataset: Any) -> bool | None:
+    """Return whether the elements of a `tf.data.Dataset` are batches; None if that is unknown, as for a generator.
+
+    Private: the names of the classes of datasets, and `Dataset._inputs`. Batches of a fixed size have the same
+    specification as single examples, and nothing public tells them apart.
+    """
+    kind = type(dataset).__name__.lower()
+    if "unbatch" in kind or "tensorslice" in kind:
+        return False
+    if "batch" in kind:
+        return True
+    keeps_elements = "zip" in kind or "map" in kind.replace("flatmap", "")
+    if not keeps_elements and not any("UnchangedStructure" in base.__name__ for base in type(dataset).__mro__):
+        return None
+    found = {yields_batches(one) for one in dataset._inputs()}  # noqa: SLF001
+    return found.pop() if len(found) == 1 else None

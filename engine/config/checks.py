@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import Problem, did_you_mean
 from .catalog import is_user_reference
-from .pieces import parse_piece
+from .pieces import parse_piece, split_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,9 @@ def cross_problems(config: RunConfig) -> Iterator[Problem]:
     watched = {"early_stopping.monitor": config.early_stopping.monitor, "checkpoint.monitor": config.checkpoint.monitor}
     for key, name in watched.items():
         # A custom model may measure more; its run warns of a metric that is not there.
-        is_open = is_user_reference(config.model) or any(parse_piece(metric).is_own for metric in config.metrics)
+        is_open = is_user_reference(config.model) or any(
+            parse_piece(split_output(metric)[1]).is_own for metric in config.metrics
+        )
         if name not in names and (key, name) != ("checkpoint.monitor", "auto") and not is_open:
             yield Problem(key, f"'{name}' is not a metric of this run; {did_you_mean(name, names)}")
 
@@ -41,6 +43,10 @@ def _label_problems(config: RunConfig) -> Iterator[Problem]:
     fitting = ("binary_crossentropy", "categorical_crossentropy")
     if config.label_smoothing and config.effective_loss not in fitting:
         yield Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}")
+    if "" not in config.losses and config.augmentation.mixes_labels:
+        yield Problem("augmentation", "mixup and cutmix work only with one loss, not with one for each output")
+    if unknown := [name for name in config.loss_weights if name not in config.losses and "" not in config.losses]:
+        yield Problem("loss_weights", f"'{unknown[0]}' has no loss; {did_you_mean(unknown[0], config.losses)}")
     sparse = [name for name in config.metrics if name.startswith("sparse_")]
     if sparse and config.effective_loss != config.loss_name:
         cause = "label_smoothing" if config.label_smoothing else "augmentation.mixup and cutmix"

@@ -2,15 +2,17 @@
 
 A piece is written ``auc``, ``f1_score(average="micro")`` or ``mine.py:focal(gamma=2)``: a name that Keras knows, or a
 reference to the user's class or function, and options in TOML. A TOML table ``{name = "auc", curve = "PR"}`` means the
-same as ``auc(curve = "PR")``.
+same as ``auc(curve = "PR")``. Of a model with several outputs, ``price=mean_absolute_error`` is the piece of one; a
+table ``{price = "mean_absolute_error", kind = …}`` has a piece for each.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BeforeValidator
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 
 _OPEN, _CLOSE = "([{", ")]}"
 _WORDS = {"True": True, "False": False, "None": None}
+_SHORT = {
+    "mae": "mean_absolute_error",
+    "mape": "mean_absolute_percentage_error",
+    "mse": "mean_squared_error",
+    "msle": "mean_squared_logarithmic_error",
+}
+_OF_OUTPUT = re.compile(r"([A-Za-z_][\w./-]*)\s*=\s*(.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,30 +88,72 @@ def split_pieces(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def piece(choices: Mapping[str, str] | Iterable[str]) -> BeforeValidator:
-    """Return a validator that accepts pieces with these names, the user's own, and TOML tables."""
-    known = {_plain(name): name for name in choices}
+def split_output(text: str) -> tuple[str, str]:
+    """Split ``price=mean_absolute_error`` into the output's name, empty if there is none, and the piece."""
+    found = _OF_OUTPUT.fullmatch(text.strip())
+    return (found[1], found[2]) if found else ("", text.strip())
+
+
+def of_output(output: str, piece: str) -> str:
+    """Join what `split_output` splits."""
+    return f"{output}={piece}" if output else piece
+
+
+def piece(choices: Mapping[str, str] | Iterable[str], *, of_outputs: bool = False) -> BeforeValidator:
+    """Return a validator that accepts pieces with these names, the user's own, and TOML tables.
+
+    With `of_outputs`, a piece may be that of an output.
+    """
+    return BeforeValidator(partial(_checked, _known(choices), of_outputs))
+
+
+def piece_or_several(choices: Iterable[str]) -> BeforeValidator:
+    """Return a validator that accepts a piece, or one for each of several outputs."""
+    known = _known(choices)
 
     def check(value: object) -> object:
-        if isinstance(value, dict):
-            value = _from_table(value)
-        if not isinstance(value, str):
-            return value  # which the type refuses
-        name = parse_piece(value).name
-        if is_user_reference(name):
-            check_reference(name)
-            return value
-        if (found := known.get(_plain(name))) is None:
-            hint = " Write your own as package.module:name or path/to/file.py:name"
-            raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
-        return found + value.strip()[len(name) :]
+        parts = listed(value)
+        if not isinstance(parts, list) or len(parts) < 2:
+            return _checked(known, True, parts[0] if isinstance(parts, list) and parts else value)
+        checked = [_checked(known, True, part) for part in parts]
+        names = [split_output(str(part))[0] for part in checked]
+        if not all(names) or len({*names}) < len(names):
+            raise ValueError("name each output once, as in price=mean_absolute_error, kind=binary_crossentropy")
+        return ", ".join(map(str, checked))
 
     return BeforeValidator(check)
 
 
+def _known(choices: Iterable[str]) -> dict[str, str]:
+    known = {_plain(name): name for name in choices}
+    return known | {short: name for short, name in _SHORT.items() if name in known.values()}
+
+
+def _checked(known: Mapping[str, str], of_outputs: bool, value: object) -> object:
+    if isinstance(value, dict):
+        value = _from_table(value)
+    if not isinstance(value, str):
+        return value  # which the type refuses
+    output, text = split_output(value) if of_outputs else ("", value.strip())
+    name = parse_piece(text).name
+    if is_user_reference(name):
+        check_reference(name)
+        return of_output(output, text)
+    if (found := known.get(_plain(name))) is None:
+        hint = " Write your own as package.module:name or path/to/file.py:name"
+        raise ValueError(f"unknown name '{name}'; {did_you_mean(name, known.values())}{hint}")
+    return of_output(output, found + text[len(name) :])
+
+
 def listed(value: object) -> object:
-    """Turn a text with commas, as on the command line, into a list."""
-    return split_pieces(value) if isinstance(value, str) else value
+    """Turn a text with commas, as on the command line, or a table with a key for each output, into a list."""
+    if isinstance(value, str):
+        return split_pieces(value)
+    if not isinstance(value, dict) or isinstance(value.get("name"), str):
+        return [value] if isinstance(value, dict) else value
+    of_each = ((name, given if isinstance(given, list) else [given]) for name, given in value.items())
+    tables = [(name, _from_table(one) if isinstance(one, dict) else one) for name, given in of_each for one in given]
+    return [of_output(name, part) for name, text in tables for part in split_pieces(str(text))]
 
 
 def _from_table(table: dict[str, Any]) -> str:

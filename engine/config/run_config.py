@@ -15,6 +15,7 @@ from .options import (
     CALLBACKS,
     LOSSES,
     METRICS,
+    SINKS,
     Alerts,
     Augmentation,
     Checkpointing,
@@ -25,8 +26,10 @@ from .options import (
     OptimizerOptions,
     TensorBoard,
 )
-from .pieces import listed, parse_piece, piece
-from .values import Count, DropRate, NaturalNumber, Section, builtin_or_own, check_reference
+from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces
+from .values import Count, DropRate, NaturalNumber, NonNegativeNumber, Section, builtin_or_own, check_reference, one_of
+
+_IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "optimizer.name", "optimizer.learning_rate")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,12 +52,14 @@ class RunConfig(Section):
         epochs: Passes over the training data.
         steps_per_epoch: Steps per epoch, or ``all`` for the whole dataset.
         validation_freq: Validate every this many epochs.
-        loss: The Keras loss to minimise, with options if it has any, or yours: ``file.py:function(option=1)``.
+        loss: The Keras loss to minimise, with options if it has any, or yours: ``file.py:function(option=1)``. For
+            several outputs, one for all or one for each: ``price=mae, kind=sparse_categorical_crossentropy``.
+        loss_weights: Weight of the loss of each of several outputs, by the output's name.
         outputs: What the model gives to a crossentropy loss; ``auto`` finds out from its last layer or a batch.
         label_smoothing: Share of each label that is spread over all classes (Szegedy et al. 2015).
         class_weight: ``balanced`` gives the examples of rare classes more weight.
         metrics: What to report besides the loss, separated by commas: Keras metrics, with options if they have any, as
-            in ``f1_score(average="micro")``, or yours.
+            in ``f1_score(average="micro")``, or yours. For several outputs, ``kind=accuracy`` measures one of them.
         callbacks: Keras callbacks, as in ``reduce_lr_on_plateau(patience=3)``, or yours, separated by commas.
         custom_objects: Your layers, losses and so on that saved models name, as ``file.py:Name``.
         optimizer: The optimizer and its learning rate.
@@ -69,6 +74,9 @@ class RunConfig(Section):
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
+        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas. Their keys and
+            addresses come from their own variables, such as ``WANDB_API_KEY`` and ``MLFLOW_TRACKING_URI``.
+        project: The trackers' project or experiment.
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
@@ -86,11 +94,14 @@ class RunConfig(Section):
     epochs: Count
     steps_per_epoch: Count | Literal["all"] = "all"
     validation_freq: Count = 1
-    loss: Annotated[str, piece(LOSSES)] = "sparse_categorical_crossentropy"
+    loss: Annotated[str, piece_or_several(LOSSES)] = "sparse_categorical_crossentropy"
+    loss_weights: dict[str, NonNegativeNumber] = {}  # noqa: RUF012  pydantic copies defaults
     outputs: Literal["auto", "probabilities", "logits"] = "auto"
     label_smoothing: DropRate = 0.0
     class_weight: Literal["none", "balanced"] = "none"
-    metrics: Annotated[tuple[Annotated[str, piece(METRICS)], ...], BeforeValidator(listed)] = ("accuracy",)
+    metrics: Annotated[tuple[Annotated[str, piece(METRICS, of_outputs=True)], ...], BeforeValidator(listed)] = (
+        "accuracy",
+    )
     callbacks: Annotated[tuple[Annotated[str, piece(CALLBACKS)], ...], BeforeValidator(listed)] = ()
     custom_objects: Annotated[tuple[Annotated[str, AfterValidator(check_reference)], ...], BeforeValidator(listed)] = ()
     accelerator: str = "auto"
@@ -108,6 +119,8 @@ class RunConfig(Section):
     early_stopping: EarlyStopping = EarlyStopping()
     checkpoint: Checkpointing = Checkpointing()
     tensorboard: TensorBoard = TensorBoard()
+    sinks: Annotated[tuple[Annotated[str, one_of(SINKS)], ...], BeforeValidator(listed)] = ()
+    project: Annotated[str, Field(min_length=1, max_length=128)] = "tpu-console"
     hosts: Hosts = Hosts()
     alerts: Alerts = Alerts()
 
@@ -124,9 +137,14 @@ class RunConfig(Section):
         return self.loss_name.removeprefix("sparse_") if is_soft else self.loss_name
 
     @property
+    def losses(self) -> dict[str, str]:
+        """The loss of each output by the output's name, which is empty if there is one loss."""
+        return dict(split_output(text) for text in split_pieces(self.loss))
+
+    @property
     def loss_name(self) -> str:
-        """The loss without its options."""
-        return parse_piece(self.loss).name
+        """The loss without its options; empty if outputs have losses of their own."""
+        return parse_piece(self.loss).name if "" in self.losses else ""
 
     @property
     def takes_shares(self) -> bool:
@@ -136,14 +154,13 @@ class RunConfig(Section):
     @property
     def metric_names(self) -> tuple[str, ...]:
         """The names under which the metrics are logged."""
-        return tuple(parse_piece(metric).label for metric in self.metrics)
+        named = map(split_output, self.metrics)
+        return tuple(f"{output}_{parse_piece(text).label}".removeprefix("_") for output, text in named)
 
     @property
-    def probabilities_by(self) -> str:
-        """The activation that makes probabilities of logits; empty if the loss has nothing to do with either."""
-        if not self.loss_name.endswith("crossentropy") or is_user_reference(self.loss_name):
-            return ""
-        return "sigmoid" if self.loss_name.startswith("binary_") else "softmax"
+    def takes_probabilities(self) -> bool:
+        """Whether a loss is a crossentropy, which takes probabilities or logits."""
+        return any(map(probabilities_by, self.losses.values()))
 
     @property
     def requested(self) -> RequestedAccelerator:
@@ -159,6 +176,14 @@ class RunConfig(Section):
     def takes_tensorflow(self) -> bool:
         """Whether TensorFlow makes the training step on a TPU: it is needed, or was asked for."""
         return self.backend == "tensorflow" or bool(self.needs_tensorflow)
+
+
+def probabilities_by(loss: str) -> str:
+    """Return the activation that makes probabilities of logits; empty if a loss has nothing to do with either."""
+    name = parse_piece(loss).name
+    if not name.endswith("crossentropy") or is_user_reference(name):
+        return ""
+    return "sigmoid" if name.startswith("binary_") else "softmax"
 
 
 def to_toml(config: RunConfig) -> str:
@@ -180,6 +205,14 @@ def journal_values(config: RunConfig) -> dict[str, Any]:
 def flat_values(config: RunConfig) -> dict[str, Any]:
     """Return a configuration's plain values by dotted key."""
     return flattened(config.model_dump(mode="json"))
+
+
+def compared_values(config: RunConfig) -> dict[str, str | float]:
+    """Return what runs are compared by in TensorBoard: the values that are not the defaults, and the most important."""
+    known = flattened(without_secrets(config).model_dump(mode="json"))
+    given = flattened(config.model_dump(mode="json", exclude_defaults=True))
+    names = [*_IMPORTANT, *given]
+    return {name: known[name] if isinstance(known[name], str | int | float) else str(known[name]) for name in names}
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

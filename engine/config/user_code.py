@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import UserCodeError, did_you_mean, one_line
 from ..storage.paths import user_path
 from .catalog import is_user_reference
+from .pieces import split_output
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,9 +86,11 @@ def find_user_module(reference: str) -> ModuleType:
 
 def references_of(config: RunConfig) -> list[tuple[str, str]]:
     """Return the references to the user's code in a configuration, each with its key."""
-    named = [("dataset", config.dataset), ("model", config.model), ("loss", config.loss)]
+    named = [("dataset", config.dataset), ("model", config.model)]
+    named += [("loss", text) for text in config.losses.values()]
     named += [("optimizer.name", config.optimizer.name), ("optimizer.schedule", config.optimizer.schedule)]
-    named += [(key, text) for key in ("metrics", "callbacks", "custom_objects") for text in getattr(config, key)]
+    named += [(key, text) for key in ("callbacks", "custom_objects") for text in getattr(config, key)]
+    named += [("metrics", split_output(text)[1]) for text in config.metrics]
     plain = [(key, text.partition("(")[0].strip()) for key, text in named]
     return [(key, name) for key, name in plain if is_user_reference(name)]
 
@@ -106,6 +109,22 @@ def reference_problem(reference: str) -> str:
         return _missing_name(file, name, file.stat().st_mtime_ns)
     except OSError as error:
         return f"{user_path(file)} cannot be read: {error.strerror}"
+
+
+def missing_import(reference: str) -> str:
+    """Return a module that the file of a function imports and that is not there; empty if all may be."""
+    file = source_file(reference)
+    if file is None or file.suffix != ".py":
+        return ""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    named = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
+    tops = dict.fromkeys(name.partition(".")[0] for name in named)
+    beside = {path.stem for path in file.parent.iterdir()}
+    return next((top for top in tops if top not in beside and not _may_be_importable(top)), "")
 
 
 @lru_cache(maxsize=16)

@@ -15,6 +15,7 @@ from . import pieces
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from ..data.examples import Signature
+    from .outputs import Activation
 
 
 def make_optimizer(config: RunConfig, replicas: int, steps_per_epoch: int) -> Any:
@@ -60,7 +61,7 @@ def compile_model(
     steps_per_epoch: int,
     *,
     uses_strategy: bool = False,
-    activation: str = "",
+    activation: Activation = "",
 ) -> None:
     """Compile a model for one step per execution; `engine.training.steps_per_execution` may increase that.
 
@@ -78,6 +79,7 @@ def compile_model(
         loss=keras.losses.SparseCategoricalCrossentropy(ignore_class=PADDING)
         if is_translation
         else pieces.make_loss(config, activation),
+        loss_weights=config.loss_weights or None,
         # The sample weight is 1 for a word and 0 for padding.
         **{"weighted_metrics" if is_translation else "metrics": pieces.make_metrics(config, activation) or None},
         # No XLA under a TensorFlow strategy: building the model on TPU and GPU fails with it (keras#19448).

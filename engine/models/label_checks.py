@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from ..config.pieces import parse_piece
 from ..errors import DataError
-from .outputs import try_model
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from ..config.run_config import RunConfig
@@ -19,31 +21,58 @@ _NUMBERS = (
     "To predict numbers, set loss=mean_squared_error and metrics=mean_absolute_error, and give the model one linear "
     "output per number."
 )
+_Found = tuple[str, str] | None
 _OWN_WAYS = ("train_step", "compute_loss")
 
 
-def check_labels(config: RunConfig, model: Any, inputs: Any, labels: Any) -> None:
-    """Check a batch of labels against the loss and the model's output.
+def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labels: Any) -> None:
+    """Check a batch of labels against the losses and the model's outputs, as `outputs_by_name` returned them.
 
-    Nothing is checked if the model computes its loss itself, or has several outputs.
+    Nothing is checked if the model computes its loss itself.
 
     Raises:
         DataError: They do not fit.
     """
     if any(getattr(type(model), name, None) is not getattr(keras.Model, name, None) for name in _OWN_WAYS):
         return
-    if isinstance(labels, dict | tuple | list):
-        raise DataError(
-            "There are several labels per example, but the model is not compiled with a loss for each.",
-            remedy='Compile the model in its function, as in model.compile("adam", {"price": "mse", …}).',
-        )
-    shape = _output_shape(model, inputs)
-    values = np.asarray(labels) if hasattr(labels, "shape") else None
-    if values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
+    if not outputs or labels is None:
         return
-    found = label_problem(config.effective_loss, values, shape)
-    if found is not None:
-        raise DataError(*found[:1], remedy=found[1])
+    given = _by_name(labels, outputs)
+    for name, output in outputs.items():
+        loss = config.losses.get(name, config.losses.get(""))
+        if loss is None:
+            continue  # an output that is not trained
+        found = _problem(config.effective_loss or parse_piece(loss).name, given[name], output)
+        if found is not None:
+            what, remedy = found
+            if name:
+                remedy = f"{remedy} A loss for each output is written loss={name}=mean_squared_error, …"
+            raise DataError(f"Output {name}: {what}" if name else what, remedy=remedy)
+
+
+def _by_name(labels: Any, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the labels of each output."""
+    if isinstance(labels, dict) and (labels.keys() >= outputs.keys() or len(labels) == len(outputs) == 1):
+        return labels if labels.keys() >= outputs.keys() else dict(zip(outputs, labels.values(), strict=True))
+    if isinstance(labels, tuple | list) and len(labels) == len(outputs):
+        return dict(zip(outputs, labels, strict=True))
+    if not isinstance(labels, dict | tuple | list) and len(outputs) == 1:
+        return dict.fromkeys(outputs, labels)
+    count = len(labels) if isinstance(labels, dict | tuple | list) else 1
+    names = f" ({', '.join(map(str, labels))})" if isinstance(labels, dict) else ""
+    gives = f"{len(outputs)} outputs ({', '.join(outputs)})" if len(outputs) > 1 else "one output"
+    raise DataError(
+        f"An example has {count} label{'s' if count > 1 else ''}{names}, but the model gives {gives}.",
+        remedy="Return a label for each output from the dataset function, as a dictionary of the outputs' names.",
+    )
+
+
+def _problem(loss: str, labels: Any, output: Any) -> _Found:
+    values = np.asarray(labels) if hasattr(labels, "shape") else None
+    shape = tuple(output.shape)
+    if values is None or values.dtype.kind not in "biuf" or not shape or shape[-1] is None:
+        return None
+    return label_problem(loss, values, shape)
 
 
 def label_problem(loss: str, labels: NDArray[Any], shape: tuple[int | None, ...]) -> tuple[str, str] | None:
@@ -56,9 +85,6 @@ def label_problem(loss: str, labels: NDArray[Any], shape: tuple[int | None, ...]
     """
     check = _CHECKS.get(loss)
     return check(labels, int(shape[-1] or 0), labels.ndim == len(shape)) if check is not None else None
-
-
-_Found = tuple[str, str] | None
 
 
 def _sparse(labels: NDArray[Any], units: int, has_row: bool) -> _Found:
@@ -127,13 +153,3 @@ def _gives(units: int) -> str:
 
 def _use(loss: str, verb: str = "Set") -> str:
     return f"{verb} loss={loss}."
-
-
-def _output_shape(model: Any, inputs: Any) -> tuple[int | None, ...] | None:
-    """Return the shape of a model's only output, the batch included; None if there is none or it is unknown."""
-    try:
-        shape = model.output_shape
-    except (AttributeError, ValueError):
-        outputs = try_model(model, inputs)
-        shape = getattr(outputs, "shape", None)
-    return shape if isinstance(shape, tuple) and all(isinstance(side, int | None) for side in shape) else None

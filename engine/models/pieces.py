@@ -10,40 +10,49 @@ import keras
 
 from ..config.catalog import is_user_reference
 from ..config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES
-from ..config.pieces import parse_piece
+from ..config.pieces import parse_piece, split_output
 from ..config.user_code import call_user_function, find_user_code, find_user_module
 from ..errors import ConfigError, Problem, UserCodeError, one_line
-from .outputs import apply_activation
+from .outputs import activation_of, apply_activation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..config.pieces import Piece
     from ..config.run_config import RunConfig
+    from .outputs import Activation
 
-_ONE_HOT = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall", "recall", "recall_at_precision"} | {
+BY_CLASS = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall", "recall", "recall_at_precision"} | {
     f"{truth}_{kind}" for truth in ("true", "false") for kind in ("positives", "negatives")
 }
 """Metrics that compare a value for each class."""
 
 
-def make_loss(config: RunConfig, activation: str) -> Any:
-    """Return a configuration's loss; `activation` says that the model gives logits."""
-    piece = parse_piece(config.loss)
+def make_loss(config: RunConfig, activation: Activation) -> Any:
+    """Return a configuration's loss, or one for each output; `activation` says which outputs are logits."""
+    losses = {name: _loss(config, text, activation_of(activation, name)) for name, text in config.losses.items()}
+    return losses.get("", losses)
+
+
+def make_metrics(config: RunConfig, activation: Activation) -> Any:
+    """Return a configuration's metrics, or those of each output; `activation` makes probabilities for them."""
+    made: dict[str, list[Any]] = {}
+    for output, text in map(split_output, config.metrics):
+        made.setdefault(output, []).append(_metric(parse_piece(text), activation_of(activation, output)))
+    return made.get("", made)
+
+
+def _loss(config: RunConfig, text: str, activation: str) -> Any:
+    piece = parse_piece(text)
     if piece.is_own:
         return _of_own(piece, keras.losses.Loss)
     settings = dict(piece.options)
     if config.label_smoothing:
         settings["label_smoothing"] = config.label_smoothing
     if activation:
-        settings["from_logits"] = True
-    name = config.effective_loss
+        settings.setdefault("from_logits", True)
+    name = config.effective_loss or piece.name
     return _made("loss", keras.losses, LOSSES[name], settings) if settings else name
-
-
-def make_metrics(config: RunConfig, activation: str) -> list[Any]:
-    """Return a configuration's metrics; `activation` makes probabilities of the model's outputs for them."""
-    return [_metric(parse_piece(text), activation) for text in config.metrics]
 
 
 def make_optimizer(config: RunConfig, settings: Mapping[str, Any]) -> Any:
@@ -110,8 +119,8 @@ def _metric(piece: Piece, activation: str) -> Any:
     if not isinstance(metric, keras.metrics.Metric):
         metric = keras.metrics.MeanMetricWrapper(metric)
     metric.name = piece.label
-    if activation or piece.name in _ONE_HOT:
-        metric.update_state = partial(_update, metric.update_state, activation, piece.name in _ONE_HOT)
+    if activation or piece.name in BY_CLASS:
+        metric.update_state = partial(_update, metric.update_state, activation, piece.name in BY_CLASS)
     return metric
 
 

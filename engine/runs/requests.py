@@ -72,6 +72,12 @@ def ask(run: RunDirectory, action: Action | Steering, by: str, value: str = "") 
     return number
 
 
+def request_files(run: RunDirectory) -> list[Path]:
+    """Return the requests that wait in a run's folder, the oldest first, and a plain stop last."""
+    names = sorted(entry.name for entry in run.control.iterdir() if _NAME.fullmatch(entry.name))[:_MOST]
+    return [*(run.control / name for name in names), *([run.stop_request] if run.stop_request.exists() else [])]
+
+
 def is_waiting(run: RunDirectory, number: str) -> bool:
     """Return whether the run has not read a request yet."""
     return (run.control / f"{number}.json").exists()

@@ -50,6 +50,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         execution_reason: Why `steps_per_execution` has its value.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if measured, else ``loss``.
         config: Hyperparameters to show with a run that is given by its name.
+        display: Whether to draw the run in the notebook's cell while it trains.
         epochs: Epochs of the run if the engine trains it in several calls of `fit`; None takes those of `fit`. May be
             changed between them.
         resumed: Where the run was when it was interrupted; None if it begins.
@@ -72,6 +73,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         execution_reason: str = "",
         monitor: str = "",
         config: Mapping[str, Any] | None = None,
+        display: bool = False,
         epochs: int | None = None,
         resumed: Header | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -83,6 +85,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self.execution_reason = execution_reason
         self._monitor = monitor
         self._config = config
+        self._display = display
         self.epochs = epochs
         self._resumed = resumed
         self._clock = clock
@@ -98,7 +101,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
     def __reduce__(self) -> tuple[Any, ...]:
         """Copy and pickle the arguments only, as KerasTuner does for each trial: a copy makes runs of its own."""
         named: dict[str, Any] = {"global_batch": self._global_batch, "replica_batch": self._replica_batch}
-        named |= {"monitor": self._monitor, "config": self._config}
+        named |= {"monitor": self._monitor, "config": self._config, "display": self._display}
         return partial(type(self), self._target, **named), ()
 
     @property
@@ -163,7 +166,7 @@ class BridgeCallback(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         if isinstance(self._target, Recorder):
             self._recorder = self._target
         else:
-            self._notebook = NotebookRun(self._target, self._config)
+            self._notebook = NotebookRun(self._target, self._config, display=self._display)
             self._recorder = self._notebook.recorder
         self._is_training = True
         # On JAX `self.model` takes the weights back from the running step; between batches that breaks training.

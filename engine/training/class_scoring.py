@@ -15,7 +15,7 @@ import numpy as np
 
 from ..data.examples import Task, label_of
 from ..errors import one_line
-from ..models.outputs import apply_activation
+from ..models.outputs import activation_of, apply_activation
 from ..runs.class_report import ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
 from ..storage.files import write_whole
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
+    from ..models.outputs import Activation
     from ..runs.recorder import Recorder
 
 MOST_EXAMPLES = 200_000
@@ -40,7 +41,12 @@ _CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", 
 
 
 def report_classes(
-    recorder: Recorder, model: Any, validation: Any, examples: Examples, config: RunConfig, activation: str = ""
+    recorder: Recorder,
+    model: Any,
+    validation: Any,
+    examples: Examples,
+    config: RunConfig,
+    activations: Activation = "",
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
@@ -52,7 +58,7 @@ def report_classes(
         validation: Batches of (inputs, labels), or None.
         examples: Where they come from.
         config: The configuration.
-        activation: What makes probabilities of the model's outputs; empty if they are probabilities.
+        activations: What makes probabilities of the model's outputs.
 
     Returns:
         The report; None if the labels are not classes, without validation data, or if it was given up.
@@ -60,7 +66,7 @@ def report_classes(
     if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(recorder):
         return None
     recorder.enter(Phase.VALIDATING, "scores per class")
-    began_at = time.monotonic()
+    began_at, activation = time.monotonic(), activation_of(activations, "")
     try:
         report = _evaluated(recorder, model, validation, examples, activation)
         if report is not None:

@@ -17,6 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from ..runs.events import EpochEnded, FitStarted, Phase, Progress, RunFailed
+from ..runs.interval_means import is_mean
 from .notebook import NotebookRun, numbers
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Run:
         steps_per_epoch: Steps of each, if known.
         batch_size: Examples per step, for the speed.
         monitor: The metric that decides which epoch is best; by default ``val_loss`` if logged, else ``loss``.
+        display: Whether to draw the run in the notebook's cell while it trains.
     """
 
     def __init__(
@@ -47,8 +49,9 @@ class Run:
         steps_per_epoch: int | None = None,
         batch_size: int | None = None,
         monitor: str = "",
+        display: bool = False,
     ) -> None:
-        self._name, self._config = name, config
+        self._name, self._config, self._display = name, config, display
         self._plan = FitStarted(
             epochs=epochs,
             steps_per_epoch=steps_per_epoch,
@@ -65,7 +68,7 @@ class Run:
 
     def __enter__(self) -> Self:
         """Begin the run."""
-        self._made = NotebookRun(self._name, self._config)
+        self._made = NotebookRun(self._name, self._config, display=self._display)
         self._recorder = self._made.recorder
         self._recorder.emit(self._plan)
         self._recorder.enter(Phase.TRAINING)
@@ -74,15 +77,24 @@ class Run:
 
     def log(self, step: int, **metrics: Any) -> None:
         """Log the metrics of a step, counted from 1 over the whole run; more than ten per second are thinned out."""
-        self._step, now = step, time.monotonic()
-        self._logs |= numbers(metrics)
+        now, in_epoch = time.monotonic(), step - self._epoch_began_at
+        logs = {name: self._since_epoch_began(name, value, step) for name, value in numbers(metrics).items()}
+        self._step = step
+        self._logs |= logs
         if now >= self._next:
             self._next = now + _PROGRESS_S
-            in_epoch = step - self._epoch_began_at
-            self._recorder.emit(Progress(self._epoch, in_epoch, step, now - self._began, numbers(metrics)))
+            logs.pop("learning_rate", None)  # one per epoch is charted
+            self._recorder.emit(Progress(self._epoch, in_epoch, step, now - self._began, logs))
+
+    def _since_epoch_began(self, name: str, value: float, step: int) -> float:
+        """Return the mean since the epoch began of a metric that is a mean: so Keras reports it, and so it is read."""
+        in_epoch, known = step - self._epoch_began_at, self._step - self._epoch_began_at
+        if name not in self._logs or not is_mean(name) or in_epoch <= 0 or not known:
+            return value
+        return (self._logs[name] * known + value * (in_epoch - known)) / in_epoch
 
     def end_epoch(self, **metrics: Any) -> None:
-        """End an epoch with its metrics, besides the last ones that were logged."""
+        """End an epoch with its metrics, besides those that were logged: means over the epoch, or else the newest."""
         now, steps = time.monotonic(), self._step - self._epoch_began_at
         seconds = now - self._epoch_began
         batch = self._plan.global_batch

@@ -9,8 +9,10 @@ import socket
 import sys
 import threading
 import time
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConsoleError
 from ..monitoring.sampler import Sampler
 from ..runs.events import RunFailed, RunFinished, RunOutcome, RunSource, RunStarted
 from ..runs.heartbeat import TICK_S, Heartbeat
@@ -19,8 +21,13 @@ from ..runs.recorder import Recorder
 from ..runs.run_directory import all_or_nothing, cannot_begin, create_run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from types import FrameType
+
+    from ..runs.run_directory import RunDirectory
+
+open_display: Callable[[RunDirectory], Callable[[], None]] | None = None
+"""Draws a run in the notebook's cell; returns what ends that. `tpu_console` sets it: the engine knows no display."""
 
 
 class NotebookRun:
@@ -29,15 +36,22 @@ class NotebookRun:
     Keras calls no callback when an exception or the notebook's stop button ends `fit`. So the heartbeat thread checks
     that the `fit` that made the run is still on its thread's stack, and ends the run if not.
 
+    If a callback of KerasTuner or Optuna is in the same `fit`, the run has the number and hyperparameters of its trial.
+
     Args:
         label: The run's name.
         config: Hyperparameters, which are shown with the run.
+        display: Whether to draw the run in the notebook's cell.
 
     Raises:
         ConsoleError: The run folder cannot be written.
     """
 
-    def __init__(self, label: str, config: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, label: str, config: Mapping[str, Any] | None = None, *, display: bool = False) -> None:
+        self._fit = _fit_frame(inspect.currentframe())
+        self._trial = _trial_beside(self._fit)
+        if self._trial is not None:
+            label, config = f"{label}-{_number(self._trial)}", {**_parameters(self._trial), **(config or {})}
         run = create_run(label)
         try:
             with all_or_nothing(run):
@@ -48,13 +62,13 @@ class NotebookRun:
         self.recorder = Recorder(run, journal)
         self.recorder.emit(RunStarted(label, RunSource.NOTEBOOK, os.getpid(), socket.gethostname(), _plain(config)))
         self._began = time.monotonic()
-        self._fit = _fit_frame(inspect.currentframe())
         self._thread = threading.get_ident()
         self._over = threading.Event()
         self._sampler = Sampler(self.recorder)
         self._sampler.start()
         self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
         self._beat.start()
+        self._close_display = _displayed(run) if display else None
 
     def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
         """End the run.
@@ -68,6 +82,8 @@ class NotebookRun:
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self.end(RunFinished(outcome, asked or reason, summary))
         self._beat.join(2.0)
+        if self._close_display is not None:
+            self._close_display()
 
     def _request_stop(self, reason: str) -> None:
         self.recorder.stop_token.request(reason)
@@ -80,7 +96,9 @@ class NotebookRun:
                 continue  # a full disk now may have room later
             if not _is_on_stack(self._thread, self._fit):
                 self.end(
-                    RunFailed(
+                    RunFinished(RunOutcome.EARLY, "Optuna pruned the trial", {})
+                    if _is_pruned(self._trial)
+                    else RunFailed(
                         what="fit() ended before its last epoch.",
                         why="It was interrupted, or an exception was raised in the notebook or script that called it.",
                         remedy="See the output of the cell that called fit().",
@@ -97,6 +115,17 @@ class NotebookRun:
         self.recorder.emit(event)
         self.recorder.journal.close()
         self._fit = None  # frees fit's local variables
+
+
+def _displayed(run: RunDirectory) -> Callable[[], None] | None:
+    """Draw a run in the notebook's cell; if that is not possible, training goes on without."""
+    if open_display is None:
+        return None
+    try:
+        return open_display(run)
+    except ConsoleError as error:
+        warnings.warn(f"display=True has no effect. {error}", stacklevel=2)
+        return None
 
 
 def numbers(logs: Mapping[str, Any] | None) -> dict[str, float]:
@@ -120,6 +149,31 @@ def _fit_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and frame.f_code.co_name != "fit":
         frame = frame.f_back
     return frame
+
+
+def _trial_beside(frame: FrameType | None) -> Any:
+    """Return the trial of KerasTuner or Optuna that a callback of this `fit` belongs to; None if there is none."""
+    listed = frame.f_locals.get("callbacks") if frame is not None else None
+    for callback in getattr(listed, "callbacks", listed) or ():
+        for trial in (getattr(callback, "trial", None), getattr(callback, "_trial", None)):
+            if hasattr(trial, "hyperparameters") or hasattr(trial, "should_prune"):
+                return trial
+    return None
+
+
+def _number(trial: Any) -> str:
+    return str(getattr(trial, "trial_id", getattr(trial, "number", "")))
+
+
+def _parameters(trial: Any) -> dict[str, Any]:
+    return dict(trial.hyperparameters.values if hasattr(trial, "hyperparameters") else trial.params)
+
+
+def _is_pruned(trial: Any) -> bool:
+    try:
+        return bool(trial.should_prune())
+    except Exception:  # noqa: BLE001  no trial of Optuna, or its storage is gone
+        return False
 
 
 def _is_on_stack(thread: int, wanted: FrameType | None) -> bool:

@@ -13,13 +13,13 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
+from ..accelerators.backend import JAX, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
-from ..accelerators.lean_import import without
+from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.catalog import is_user_reference
-from ..config.run_config import journal_values
+from ..config.run_config import compared_values, journal_values
 from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ..data.examples import Examples
     from ..input.pipeline import Pipeline
     from ..mirror.background import Mirror
+    from ..models.outputs import Activation
     from ..runs.checkpoint import Header
     from ..runs.class_report import ClassReport
     from ..runs.events import RunSource
@@ -160,7 +161,7 @@ def _train(
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
     prepare(config, backend_choice)
-    with without("sklearn", *(["jax"] if backend_choice.backend == TENSORFLOW else [])):
+    with hidden_beside(backend_choice.backend):
         import keras
 
     from ..monitoring.sampler import Sampler
@@ -175,6 +176,10 @@ def _train(
     data = _load(recorder, config, accelerator)
     if config.mirror:
         recorder.mirror = _mirror(recorder, config, membership)
+    if config.sinks and (recorder.team is None or recorder.team.is_leader):
+        from ..sinks.start import start_sinks
+
+        start_sinks(recorder, config)
     if saved is None:  # the user has just named this code
         remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
@@ -287,13 +292,13 @@ def _fit_and_save(
     stopwatch: Stopwatch,
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
-    from ..data.examples import label_of
     from ..models.compile import is_compiled, own_optimizers, updates_metrics
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data, is_new=saved is None)
-    activation = _check_model(recorder, config, data, model)
-    if is_compiled(model) or label_of(data.train) is None or not updates_metrics(model):
+    config, activation = _check_model(recorder, config, data, model)
+    has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
+    if is_compiled(model) or not has_labels or not updates_metrics(model):
         # The metrics of the configuration are not measured; those of the model have other names.
         config = config.model_copy(update={"metrics": ()})
     if saved is not None and (others := own_optimizers(model)):
@@ -318,7 +323,7 @@ def _fit(
     model: Any,
     stopping: Any,
     saved: tuple[Header, Arrays] | None,
-    activation: str,
+    activation: Activation,
 ) -> bool:
     """Train the model, in two phases if it is fine-tuned; return whether all epochs are done."""
     from ..models.fine_tuning import training_phases, unfreeze
@@ -431,30 +436,51 @@ def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: boo
     return model
 
 
-def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> str:
-    """Check that a custom model, its labels and the loss fit; return what makes probabilities of its logits."""
+def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> tuple[RunConfig, Activation]:
+    """Check that a custom model, its labels and the loss fit.
+
+    Returns the configuration for the model's outputs, and what makes probabilities of its logits.
+    """
     from ..models.compile import is_compiled
     from ..models.label_checks import check_labels
-    from ..models.outputs import logits_activation
+    from ..models.outputs import are_unknown, logits_activation, outputs_by_name
+    from ..models.several_outputs import for_outputs
 
-    if not (is_user_reference(config.model) or is_user_reference(config.dataset)) or recorder.team is not None:
-        return logits_activation(model, config)
-    batch = next(iter(data.calibration()))
-    inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
+    if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
+        return config, logits_activation(model, config, {})
+    inputs = labels = None
+    if recorder.team is None:  # one host alone cannot run a model spread over all hosts
+        batch = next(iter(data.calibration()))
+        inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
     if is_compiled(model):
         recorder.notice(
             f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
         )
+        outputs = {}
     else:
-        check_labels(config, model, inputs, labels)
-    activation = logits_activation(model, config, inputs)
-    if activation:
+        outputs = outputs_by_name(model, inputs)
+        config = for_outputs(config, tuple(outputs))
+        check_labels(config, model, outputs, labels)
+        if recorder.team is not None and are_unknown(config, outputs):
+            recorder.notice(
+                "Whether the model gives logits cannot be checked with several hosts; it is taken to give "
+                "probabilities. If it gives logits, set outputs=logits."
+            )
+    activation = logits_activation(model, config, outputs)
+    by_output = activation if isinstance(activation, dict) else {"": activation}
+    if logits := {name: function for name, function in by_output.items() if function}:
         write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
-        recorder.notice(
-            "The model gives logits, not probabilities: the loss is computed with from_logits=True, and the class "
-            f"report and `predict` apply the {activation}. To change that, set outputs=probabilities."
-        )
-    return activation
+        recorder.notice(_logits_notice(logits))
+    return config, activation
+
+
+def _logits_notice(logits: dict[str, str]) -> str:
+    names = f" for {', '.join(logits)}" if "" not in logits else ""
+    functions = " and the ".join(sorted({*logits.values()}))
+    return (
+        f"The model gives logits{names}, not probabilities: the loss is computed with from_logits=True, and the class "
+        f"report and `predict` apply the {functions}. To change that, set outputs=probabilities."
+    )
 
 
 def _compile(
@@ -464,7 +490,7 @@ def _compile(
     accelerator: Accelerator,
     data: Pipeline,
     saved: Header | None,
-    activation: str,
+    activation: Activation,
 ) -> str:
     """Compile the model and choose `steps_per_execution`; return the reason for it.
 
@@ -491,18 +517,23 @@ def _compile(
         activation=activation,
     )
     if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
-        build_ahead(model, data.train.element_spec, config.batch_size)
+        build_ahead(model, _as_trained(model, data.train).element_spec, config.batch_size)
     is_known = saved is not None and saved.steps_per_execution > 1 and config.steps_per_execution == "auto"
     chosen = execution.choose_execution(
         model,
         saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
         len(accelerator.replicas),
         data.steps_per_epoch,
-        data.calibration,
+        lambda: _as_trained(model, data.calibration()),
         accelerator.backend,
     )
     model.steps_per_execution = chosen.steps
     return "auto: as before the run was resumed" if is_known else chosen.reason
+
+
+def _as_trained(model: Any, batches: Any) -> Any:
+    """Return batches as a training step gets them: a task of KerasHub preprocesses them in `fit`."""
+    return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
 
 
 def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
@@ -514,7 +545,7 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
     if config.tensorboard.enabled and is_installed("tensorboard"):
-        callbacks.append(outputs.EpochSummaries(recorder))
+        callbacks.append(outputs.EpochSummaries(recorder, compared_values(config)))
     elif config.tensorboard.enabled:
         recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:

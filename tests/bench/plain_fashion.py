@@ -37,9 +37,9 @@ class FirstStep(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is unt
         self.model.stop_training = True
 
 
-def train(callbacks: list[Any], epochs: int, steps: int) -> None:
-    """Train the model of the tutorial."""
-    keras.utils.set_random_seed(1)
+def train(callbacks: list[Any], epochs: int, steps: int, seed: int = 1) -> dict[str, list[float]]:
+    """Train the model of the tutorial; return its history."""
+    keras.utils.set_random_seed(seed)
     (x_train, y_train), (x_test, y_test) = keras.datasets.fashion_mnist.load_data()
 
     def prepare(x: Any, y: Any) -> Any:
@@ -66,7 +66,7 @@ def train(callbacks: list[Any], epochs: int, steps: int) -> None:
         ]
     )
     model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    model.fit(
+    fitted = model.fit(
         data,
         epochs=epochs,
         steps_per_epoch=steps,
@@ -75,6 +75,7 @@ def train(callbacks: list[Any], epochs: int, steps: int) -> None:
         callbacks=callbacks,
         verbose=0,
     )
+    return dict(fitted.history)
 
 
 def main() -> None:

@@ -4,51 +4,139 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..terminal.output import say, width_of_output
+from ..terminal.output import complain, say, width_of_output
 from ..text.tables import fields
-from .options import examples, json_option
+from .options import complete_accelerator, examples, json_option
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+    from typing import Any
 
     from tpu_console.engine.doctor.check import CheckResult
     from tpu_console.engine.doctor.doctor import Report
 
 _COLOURS = {"note": "cyan", "warning": "yellow", "problem": "red", "could not tell": "magenta"}
 _INDENT = " " * 9
+_LIMIT_S = 300.0
+_ACCELERATOR = re.compile(r"cpu|gpu|tpu|sim:[1-9]\d?")
 
 
 @click.command(
     epilog=examples(
         "tpu-console doctor",
         "tpu-console doctor --json | jq '.findings[] | .command'",
+        "tpu-console doctor --train",
+        "tpu-console doctor --train --accelerator sim:8 --report report.md",
         done="no problem found; there may be notes and warnings",
         failed="at least one problem was found",
     )
 )
+@click.option("--train", is_flag=True, help="Train digits on every accelerator and backend, and write a report.")
+@click.option(
+    "--accelerator",
+    "accelerators",
+    metavar="A",
+    multiple=True,
+    shell_complete=complete_accelerator,
+    help="With --train, what to test: gpu, tpu, cpu or sim:N; repeatable. [default: all found, else sim:8]",
+)
+@click.option(
+    "--limit",
+    metavar="SECONDS",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_LIMIT_S,
+    show_default=True,
+    help="With --train, the time for one accelerator and backend.",
+)
+@click.option(
+    "--report",
+    "file",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="With --train, the report to write. [default: tpu-console-doctor-TIME.md, in this folder]",
+)
 @json_option("Print a JSON object.")
-def doctor(as_json: bool) -> int:
+def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path | None, as_json: bool) -> int:
     """Check this machine.
 
     Reports the environment (Colab, Kaggle, a TPU VM, GKE or other), accelerators, package conflicts, processes that
     use the TPU, disks and the terminal, each with the command to run next. Changes nothing; takes at most 3 seconds.
+
+    With --train it also trains a small model on every accelerator with every backend, compares the losses with the
+    CPU's, stops and resumes, and writes a report that you can attach to a bug report. This takes a few minutes.
     """
     from tpu_console.engine.doctor.doctor import examine
     from tpu_console.engine.machine.environment import look_around
 
+    if (accelerators or file) and not train:
+        raise click.UsageError("--accelerator and --report need --train.")
     report = examine(look_around())
+    more: dict[str, Any] = {}
+    was_interrupted = False
+    if train:
+        report, more, was_interrupted = _trained(report, accelerators, limit, file)
     width = width_of_output()
     if as_json:
-        say([json.dumps(report.as_dict(), indent=2, ensure_ascii=False)])
+        say([json.dumps({**report.as_dict(), **more}, indent=2, ensure_ascii=False)])
     else:
         coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         say(report_lines(report, width, coloured=coloured))
-    return 0 if report.is_well else 1
+    return 130 if was_interrupted else 0 if report.is_well else 1
+
+
+def _trained(
+    report: Report, accelerators: Sequence[str], limit: float, file: Path | None
+) -> tuple[Report, dict[str, Any], bool]:
+    """Train, and write the report; return the results, what ``--json`` adds, and whether Ctrl-C ended it."""
+    import shutil
+    import tempfile
+    from importlib.metadata import version
+
+    from tpu_console.engine.doctor.self_test import legs_of
+    from tpu_console.engine.machine.devices import detect_hardware
+    from tpu_console.engine.storage.files import write_whole
+    from tpu_console.engine.storage.paths import HOME_VARIABLE
+
+    from ..jobs.self_test import SelfTest
+    from ..text.doctor_report import markdown
+    from ..text.numbers import duration, plural
+
+    if unknown := [name for name in accelerators if not _ACCELERATOR.fullmatch(name)]:
+        raise click.UsageError(f"--accelerator: '{unknown[0]}' is not cpu, gpu, tpu or sim:N.")
+    made = time.strftime("%Y%m%d-%H%M%S")
+    file = file or Path(f"tpu-console-doctor-{made}.md")
+    if not os.access(file.absolute().parent, os.W_OK):
+        raise click.UsageError(f"{file.absolute().parent} cannot be written; choose another place with --report.")
+    hardware = detect_hardware()
+    legs = legs_of(hardware, accelerators)
+    folder = Path(tempfile.mkdtemp(prefix="tpu-console-doctor-"))
+    os.environ[HOME_VARIABLE] = str(folder)  # the runs, and what they record of this machine, are not the user's
+    limits = f"{plural(len(legs), 'training')}, each of at most {duration(limit)}"
+    complain([f"{limits}; Ctrl-C stops and writes the report."])
+    test = SelfTest(legs, hardware, limit)
+    test.run()
+    is_well = replace(report, groups=tuple(test.groups)).is_well and not test.was_interrupted
+    kept = "removed, because all passed" if is_well else f"kept in {folder}"
+    asked = limits + "; interrupted" * test.was_interrupted
+    facts = {"made": made, "tpu-console": version("tpu-console"), "asked": asked, "runs": kept}
+    whole = replace(report, groups=(*report.groups, *test.groups))
+    try:
+        write_whole(file, markdown(whole, facts, test.figures))
+    except OSError as error:
+        complain([f"The report {file} cannot be written: {error.strerror}. What it would say follows."])
+    if is_well:
+        shutil.rmtree(folder, ignore_errors=True)
+    complain([f"The runs are {kept}.", f"Report: {file}"])
+    return whole, {"report": str(file), "trainings": test.figures}, test.was_interrupted
 
 
 def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpu_console.engine.errors import UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
 
 from ..terminal.output import complain, say
 from .options import examples, run_argument
@@ -85,6 +85,8 @@ def predict(
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
         path = Path(folder) / "predictions.csv"
         code = _predict(options, path, is_shown=False)
+        if path.with_suffix(".npz").exists():
+            raise ConsoleError("Predicted images do not fit into a table.", remedy="Name a file with --out.")
         with path.open(encoding="utf-8") as file:
             say(line.rstrip("\n") for line in file)
         return code

@@ -165,6 +165,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     from tpu_console.engine.findings import Severity
     from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.planning.plan import make_plan
+    from tpu_console.engine.storage.paths import with_keras_home
 
     from ..text.run_lines import plan_lines
 
@@ -173,7 +174,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     errors = [Problem("", item.text) for item in refused]
     is_same_data = (config.dataset, config.data.options) == (preset.config.dataset, preset.config.data.options)
     if is_same_data and any(item.key == "data.options.path" for item in refused):
-        errors.append(Problem("", f"The data of {preset.name}: {preset.about.data}."))
+        errors.append(Problem("", f"The data of {preset.name}: {with_keras_home(preset.about.data)}."))
     if errors:
         raise ConfigError(errors)
     return plan_lines(config, plan)

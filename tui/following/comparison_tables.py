@@ -185,11 +185,11 @@ def as_csv(comparison: Comparison) -> str:
     writer.writerow([*(column.key for column in columns), *(f"config.{key}" for key in differences)])
     for place, run in enumerate(comparison.runs):
         settings = [values[place] for values in differences.values()]
-        writer.writerow([_cell(value) for value in [*(column.value(run) for column in columns), *settings]])
+        writer.writerow([csv_cell(value) for value in [*(column.value(run) for column in columns), *settings]])
     return output.getvalue().removesuffix("\n")
 
 
-def _cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     """Return a cell that no spreadsheet takes for a formula."""
     if value is None or isinstance(value, int | float):
         return value
@@ -203,15 +203,16 @@ def as_markdown(comparison: Comparison) -> list[str]:
     rows = [[column.written(run) for column in columns] for run in comparison.runs]
     for row, run in zip(rows, comparison.runs, strict=True):
         row[0] += f" {_BEST}" if run is comparison.best else ""
-    lines = _markdown_table([column.title for column in columns], rows, [column.right for column in columns])
+    lines = markdown_table([column.title for column in columns], rows, [column.right for column in columns])
     if differences := comparison.differences:
         titles = ["setting", *(run.mark for run in comparison.runs)]
         rows = [[key, *map(setting_text, values)] for key, values in differences.items()]
-        lines += ["", *_markdown_table(titles, rows, [False] * len(titles))]
+        lines += ["", *markdown_table(titles, rows, [False] * len(titles))]
     return [*lines, *(line for note in notes_of(comparison) for line in ("", _escaped(note)))]
 
 
-def _markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+def markdown_table(titles: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Write a table as Markdown; `right` says which columns are aligned to the right."""
     head = [list(titles), ["---:" if is_right else "---" for is_right in right]]
     body = [[_escaped(cell) for cell in row] for row in rows]
     return [f"| {' | '.join(row)} |" for row in [[_escaped(title) for title in head[0]], head[1], *body]]

@@ -24,6 +24,7 @@ from ..terminal.output import complain, say
 from ..text.numbers import plural
 from ..text.outcome import resume_command
 from ..text.run_lines import crashed_lines, failed_lines
+from ..text.silence import link_text
 from .plain import PlainPrinter
 
 if TYPE_CHECKING:
@@ -64,7 +65,9 @@ class Interrupts:
         again, self.happened = self.happened, True
         if self._process is None:
             self.leaves = True
-            complain([f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}"])
+            complain(
+                [f"Detached; the run continues. To stop it: tpu-console stop {self._run.run_id}{self._run.elsewhere}"]
+            )
         elif not again:
             self._ask()
         elif number == signal.SIGINT:
@@ -131,8 +134,10 @@ def follow(
     printer = PlainPrinter(run)
     reader = JournalReader(run.journal)
     heartbeat = HeartbeatWatch(run)
+    trouble = ""
     with interrupts.heard():
         while not interrupts.leaves:
+            trouble = _report_link(run, trouble)
             # Liveness first: whatever was written until its death is then in the journal read after it.
             life = heartbeat.look()
             read = reader.read()
@@ -153,6 +158,14 @@ def follow(
     code = _conclude(run, end)
     _tell_of_damage(reader)
     return INTERRUPTED if interrupts.happened else code
+
+
+def _report_link(run: RunDirectory, before: str) -> str:
+    """Say on standard error that the connection to another machine is lost or back; return what is wrong with it."""
+    trouble = link_text(run.link)
+    if run.link is not None and bool(trouble) != bool(before):
+        complain([trouble or f"Connected to {run.link.host} again."])
+    return trouble
 
 
 def _write_json(records: Records) -> None:

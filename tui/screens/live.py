@@ -113,7 +113,7 @@ class LiveScreen(SteeredScreen):
 
     def compose(self) -> ComposeResult:
         """Lay the panes out; `live.tcss` says which are seen at which size."""
-        yield RunHeader(self.run_directory.run_id, self._opened_at())
+        yield RunHeader(self.run_directory, self._opened_at())
         yield OutcomeBox()
         yield NoticeBar()
         with Horizontal(id="top"):

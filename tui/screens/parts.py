@@ -18,13 +18,19 @@ class KeysFooter(Footer):
 
     def __init__(self) -> None:
         super().__init__(compact=True, show_command_palette=False)
+        # Not assigned: a footer that changes after it was composed is composed again.
+        self.set_reactive(Footer.compact, not self._is_roomy)
+        self.set_reactive(Footer.show_command_palette, self._is_roomy)
+
+    @property
+    def _is_roomy(self) -> bool:
+        return self.app.size.width >= _ROOMY
 
     def on_resize(self) -> None:
         """Use the room."""
-        is_roomy = self.app.size.width >= _ROOMY
-        if self.show_command_palette != is_roomy:
-            self.compact = not is_roomy
-            self.show_command_palette = is_roomy
+        if self.show_command_palette != self._is_roomy:
+            self.compact = not self._is_roomy
+            self.show_command_palette = self._is_roomy
             self.refresh(recompose=True)
 
 

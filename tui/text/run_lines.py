@@ -12,7 +12,6 @@ from tpu_console.engine.findings import Severity
 from tpu_console.engine.runs.events import Phase, RunOutcome, RunSource
 from tpu_console.engine.runs.liveness import watch_once
 from tpu_console.engine.runs.timing import pace
-from tpu_console.engine.storage.paths import user_path
 
 from .hosts import backend_name
 from .mirror import mirror_facts
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         FitStarted,
         RunFailed,
         RunResumed,
+        RunStarted,
         Sample,
     )
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -41,6 +41,7 @@ _SOURCES: dict[str, str] = {
     RunSource.PROCESS: "started by tpu-console",
     RunSource.IN_PROCESS: "inside the console",
     RunSource.NOTEBOOK: "a notebook or script",
+    RunSource.IMPORTED: "another tool",
 }
 
 _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
@@ -50,6 +51,12 @@ _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
 def source_in_words(source: str) -> str:
     """Say what trains a run; a source that a newer version wrote stays as it is."""
     return _SOURCES.get(source, source)
+
+
+def trained_by(started: RunStarted) -> str:
+    """Say what trained a run; one that was imported has no process."""
+    source = source_in_words(started.source)
+    return f"process {started.pid} on {started.host}, {source}" if started.pid else source
 
 
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:
@@ -247,7 +254,7 @@ def output_places(run: RunDirectory) -> dict[str, Path]:
 
 def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
     """Return the names of the run's outputs and their paths, shortened for display."""
-    return [(name, user_path(path)) for name, path in output_places(run).items()]
+    return [(name, run.place(path)) for name, path in output_places(run).items()]
 
 
 def resumed_text(event: RunResumed) -> str:
@@ -273,8 +280,8 @@ def finished_lines(state: RunState, run: RunDirectory, outcome: str, reason: str
         *([labelled("efficiency", efficiency)] if (efficiency := efficiency_line(state)) else []),
         *(labelled(name, path) for name, path in output_pairs(run) if name != "log"),
         *(labelled(name, text) for name, text in mirror_facts(state, run.run_id)),
-        labelled("next", f"tpu-console attach {run.run_id}  (curves)"),
-        labelled("", f"tpu-console show {run.run_id}  (all details)"),
+        labelled("next", f"tpu-console attach {run.address}  (curves)"),
+        labelled("", f"tpu-console show {run.run_id}{run.elsewhere}  (all details)"),
         *([labelled("", f"{resume_command(run)}  (continue)")] if outcome == RunOutcome.STOPPED else []),
     ]
 
@@ -285,7 +292,7 @@ def failed_lines(end: RunFailed, run: RunDirectory) -> list[str]:
     return [
         f"Error: {end.what}",
         *(part for part in (end.why, end.remedy) if part),
-        *_log_place(log),
+        *_log_place(run, log),
     ]
 
 
@@ -304,9 +311,9 @@ def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
         *([crash.why] if crash.why else []),
         *(["The end of its log:", *last] if last else []),
         crash.remedy,
-        *_log_place(run.log),
+        *_log_place(run, run.log),
     ]
 
 
-def _log_place(log: Path) -> list[str]:
-    return [f"Log: {user_path(log)}"] if log.exists() else []
+def _log_place(run: RunDirectory, log: Path) -> list[str]:
+    return [f"Log: {run.place(log)}"] if log.exists() else []

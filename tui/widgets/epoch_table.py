@@ -38,7 +38,7 @@ _METRIC = 9
 """Importance of the metrics, which are never dropped: the pane scrolls if even they do not fit."""
 
 
-def _metric_order(name: str) -> tuple[bool, bool]:
+def metric_order(name: str) -> tuple[bool, bool]:
     """Sort training before validation and the loss first in each; keep Keras's order otherwise."""
     return name.startswith("val_"), not name.endswith("loss")
 
@@ -112,12 +112,12 @@ class EpochTable(RowsPane):
             names = dict.fromkeys(self._metrics if known else [])
             for ended in state.epochs[known:]:
                 names.update(dict.fromkeys(ended.logs))
-            self._metrics = sorted(names, key=_metric_order)
+            self._metrics = sorted(names, key=metric_order)
             self._epochs = state.epochs
             self._best = best_epoch(state.epochs, state.monitor)
             self._best_at = next((at for at, ended in enumerate(state.epochs) if ended is self._best), 0)
         if not self._metrics and state.progress is not None:
-            self._metrics = sorted(state.progress.logs, key=_metric_order)
+            self._metrics = sorted(state.progress.logs, key=metric_order)
         if before[0] is self._epochs and before[1:] == (self._metrics, self._current is None):
             self.last_row_changed()
         else:

@@ -12,6 +12,7 @@ from textual.widget import Widget
 from tpu_console.engine.runs.events import Bottleneck, Phase, RunFailed, RunFinished, RunOutcome, RunSource, StopAfter
 from tpu_console.engine.runs.follower import Snapshot
 from tpu_console.engine.runs.timing import Pace, pace
+from tpu_console.engine.sanitize import printable
 
 from ..text.hosts import input_verdict
 from ..text.marks import BAR, BAR_LEFT, DONE, FAILED, NOW, SPINNER, WARNING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tpu_console.engine.runs.events import Progress
+    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
 
 _FAINT = "dim"
@@ -44,6 +46,7 @@ class HeaderView:
         is_stopping: Whether this console has asked the run to stop.
         is_reading: Whether the journal is still being read.
         pace: Speed and remaining time.
+        host: The machine that the run is watched on; empty for this one.
     """
 
     run_id: str
@@ -54,6 +57,7 @@ class HeaderView:
     is_stopping: bool = False
     is_reading: bool = False
     pace: Pace = field(default_factory=Pace)
+    host: str = ""
 
     @property
     def state(self) -> RunState:
@@ -106,6 +110,8 @@ def _title_row(view: HeaderView, width: int) -> Content:
     if started is not None and started.source != RunSource.PROCESS:
         origin = _ORIGINS.get(started.source, started.source)
         parts.append((f"  {origin}", _FAINT))
+    if view.host:
+        parts.append((f"  on {printable(view.host)}", _FAINT))
     name, doing = Content.assemble(*parts), _fit(status(view), width)
     return _spread(_with_budget(view, name, width - doing.cell_length - 2), doing, width)
 
@@ -292,20 +298,21 @@ class RunHeader(Widget):
     """Draws the rows of `header_rows`, for every new snapshot and as time passes.
 
     Args:
-        run_id: Name of the run's folder.
+        run: The run.
         opened_at: Unix time of the run's folder.
-        now: Unix time in seconds.
     """
 
     DEFAULT_CSS = """
     RunHeader { height: auto; padding: 0 1; }
     """
 
-    def __init__(self, run_id: str, opened_at: float, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, run: RunDirectory, opened_at: float) -> None:
         super().__init__(id="header")
-        self._now = now
+        link = run.link
+        self._now: Callable[[], float] = time.time if link is None else link.now
         self._height = 0
-        self.view = HeaderView(run_id=run_id, now=now(), opened_at=opened_at)
+        host = "" if link is None else link.host
+        self.view = HeaderView(run_id=run.run_id, now=self._now(), opened_at=opened_at, host=host)
 
     def show(self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool) -> None:
         """Show a new snapshot."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from ...compat.tensorflow import yields_batches
 from ...errors import UserCodeError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Unbatched:
 
     dataset: Any  # a `tf.data.Dataset` of single examples
     count: int | None  # their number; None if unknown
+    was_batched: bool = False  # whether batches were taken apart
 
 
 def split_parts(returned: Any) -> tuple[Any, Any]:
@@ -77,16 +79,23 @@ def _of_dataset(dataset: Any, name: str) -> Unbatched:
         dataset = dataset.map(lambda element: (element,))
     if not 1 <= len(dataset.element_spec) <= 3:
         raise UserCodeError(f"{name} returned a dataset of {len(dataset.element_spec)} parts.", remedy=_TAKES)
-    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
-    is_batched = all(shape.rank and shape[0] is None for shape in shapes)
-    if not is_batched or (len(shapes) == 1 and tuple(shapes[0][:2]) == (None, None)):  # one image of any size
+    if not _is_batched(dataset):
         return Unbatched(dataset, _known(dataset))
     count = _known(dataset)
     if count is not None:
         sizes = dataset.map(lambda *parts: tf.shape(tf.nest.flatten(parts)[0], tf.int64)[0])
         count = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
     single = dataset.unbatch()
-    return Unbatched(single if count is None else _counted(single, count), count)
+    return Unbatched(single if count is None else _counted(single, count), count, was_batched=True)
+
+
+def _is_batched(dataset: Any) -> bool:
+    """Return whether elements are batches: as the dataset was built, or else if all their lengths are unknown."""
+    if (known := yields_batches(dataset)) is not None:
+        return known
+    shapes = [spec.shape for spec in tf.nest.flatten(dataset.element_spec)]
+    is_image = len(shapes) == 1 and tuple(shapes[0][:2]) == (None, None)  # one of any size
+    return all(shape.rank and shape[0] is None for shape in shapes) and not is_image
 
 
 def _known(dataset: Any) -> int | None:
@@ -116,7 +125,7 @@ def _of_batches(make: Callable[[], Iterator[Any]], name: str) -> Unbatched:
         return tf.TensorSpec(shape, tf.string if array.dtype.kind in "OSU" else array.dtype)
 
     dataset = tf.data.Dataset.from_generator(elements, output_signature=tf.nest.map_structure(spec, first))
-    return Unbatched(dataset.unbatch() if is_batched else dataset, None)
+    return Unbatched(dataset.unbatch() if is_batched else dataset, None, was_batched=is_batched)
 
 
 class _ReadOnce:

@@ -49,7 +49,7 @@ def _load(config: RunConfig) -> Examples:
             structure=tf.nest.map_structure(_shape, spec[0]) if tf.nest.is_nested(spec[0]) else None,
         ),
     )
-    save_function_record(config, _record_of(examples))
+    save_function_record(config, _record_of(examples, train.was_batched))
     return examples
 
 
@@ -87,7 +87,7 @@ def _in_words(spec: Any) -> str:
     return "; ".join(parts)
 
 
-def _record_of(examples: Examples) -> FunctionRecord:
+def _record_of(examples: Examples, was_batched: bool) -> FunctionRecord:
     """Describe what the function returned, for code that must not call it."""
     spec = examples.train.element_spec
     label = label_of(examples.train)
@@ -104,7 +104,7 @@ def _record_of(examples: Examples) -> FunctionRecord:
         weight=shapes[0],
         validation_weight=shapes[1],
         whole_labels=None if label is None else _are_whole(examples.train, label),
-        structure=_in_words(spec),
+        structure=_in_words(spec) + ("; batches were taken apart" if was_batched else ""),
         is_nested=label is None or tf.nest.is_nested(spec[0]),
     )
 

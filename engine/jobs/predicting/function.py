@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...config.user_code import call_user_function
 from ...data.sources.structures import unbatched
 from ...errors import DataError
-from ...models.outputs import apply_activation
+from ...models.outputs import apply_activation, prepared
 from .table import BATCH, Table, chosen, inputs_fit, number, probabilities
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) 
     """Predict what a function returns: inputs as the model takes them, alone or followed by labels, which are ignored.
 
     A row is an example, numbered from 0. A probability for each class becomes the likeliest class and its probability;
-    other outputs become a column per number. Several outputs have their names before their columns.
+    other outputs become a column per number. Several outputs have their names before their columns. Images and other
+    arrays are saved beside the table, which names their file.
 
     Raises:
         UserCodeError: The function failed or returned the wrong thing.
-        DataError: The inputs do not fit the model, or its output is no row of numbers.
+        DataError: The inputs do not fit the model.
     """
     reference = request.only()
     returned = call_user_function(reference)
@@ -43,13 +44,16 @@ def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) 
     names = list(outputs) if len(outputs) > 1 else [""]
     columns: list[str] = ["index"]
     cells: list[Sequence[Sequence[str]]] = []
+    arrays: dict[str, NDArray[np.float32]] = {}
     for name, values in zip(names, outputs.values(), strict=True):
-        heads, rows = _described(trained, values, is_only=len(outputs) == 1)
+        heads, rows = _described(trained, values, name, request.arrays.name)
+        if values.ndim > 2:
+            arrays[name or "prediction"] = values
         columns += [f"{name}_{head}".strip("_") if name and head != "prediction" else name or head for head in heads]
         cells.append(rows)
     count = len(next(iter(outputs.values())))
     table = ((str(index), *(cell for rows in cells for cell in rows[index])) for index in range(count))
-    return Table(tuple(columns), table)
+    return Table(tuple(columns), table, arrays=arrays)
 
 
 def _is_arrays(returned: Any) -> bool:
@@ -62,7 +66,7 @@ def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, 
     done = 0
     for batch in inputs:
         with inputs_fit():
-            found = model(batch, training=False)
+            found = model(prepared(model, batch), training=False)
         flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
         parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
         done += len(next(iter(parts[-1].values())))
@@ -70,25 +74,22 @@ def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, 
     if not parts:
         raise DataError("The function returned no examples.")
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    if len(joined) == 1:
-        return {name: np.asarray(apply_activation(trained.activation, values)) for name, values in joined.items()}
-    known = list(getattr(model, "output_names", ()))
-    is_numbered = set(joined) == {str(number) for number in range(len(known))}
-    return dict(zip(known, joined.values(), strict=True)) if is_numbered else joined
+    known = list(getattr(model, "output_names", ())) if len(joined) > 1 else [""]
+    if len(joined) == 1 or set(joined) == {str(number) for number in range(len(known))}:
+        joined = dict(zip(known, joined.values(), strict=True))
+    return {name: np.asarray(apply_activation(trained.activation_of(name), values)) for name, values in joined.items()}
 
 
 def _described(
-    trained: TrainedRun, values: NDArray[np.float32], *, is_only: bool
+    trained: TrainedRun, values: NDArray[np.float32], name: str, saved_in: str
 ) -> tuple[list[str], list[tuple[str, ...]]]:
-    """Return the columns of an output and its cells."""
+    """Return the columns of an output and its cells; the only output has no name."""
+    if values.ndim > 2:
+        return ["prediction"], [(saved_in,)] * len(values)
     if values.ndim == 1:
         values = values[:, None]
-    if values.ndim != 2:
-        raise DataError(
-            f"An output of the model has shape {values.shape[1:]}, which does not fit into a row of a table.",
-            remedy="Predict by hand with keras.models.load_model, or give the model another output.",
-        )
-    is_binary = is_only and values.shape[1] == 1 and trained.config.loss_name == "binary_crossentropy"
+    is_only, loss = not name, trained.config.losses.get(name, "")
+    is_binary = values.shape[1] == 1 and loss.startswith("binary_crossentropy")
     is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
     if is_binary or (is_share and values.shape[1] > 1):
         classes = max(values.shape[1], 2)

@@ -56,21 +56,22 @@ def predict_with_run(
     with suppress(RuntimeError):  # TensorFlow is initialised already
         for device in tf.config.list_physical_devices("GPU"):
             tf.config.experimental.set_memory_growth(device, True)  # a run may be using it
-    path = Path(out)
-    if path.exists() and not force:
-        raise ConsoleError(
-            f"{user_path(path)} exists already.", remedy="Choose another file, or replace it with --force."
-        )
+    path, arrays = Path(out), Path(out).with_suffix(".npz")
+    for file in (path, arrays) if _calls_function(data[0]) else (path,):
+        if file.exists() and not force:
+            raise ConsoleError(
+                f"{user_path(file)} exists already.", remedy="Choose another file, or replace it with --force."
+            )
     if not path.parent.is_dir():
         raise ConsoleError(
             f"There is no folder {user_path(path.parent)}.", remedy="Create it, or choose another --out."
         )
-    calls_function = is_user_reference(data[0]) and data[0].rpartition(":")[2].isidentifier()
-    trained = open_trained(run, checkpoint, trust=trust, takes_function=calls_function)
+    is_function = _calls_function(data[0])
+    trained = open_trained(run, checkpoint, trust=trust, takes_function=is_function)
     own = ("function", "predict_function")
-    module, function = own if calls_function else _PREDICTORS[trained.config.dataset]
+    module, function = own if is_function else _PREDICTORS[trained.config.dataset]
     predict = getattr(import_module(f"..{module}", __name__), function)
-    table: Table = predict(trained, Request(tuple(data), images, skip_bad), reporter)
+    table: Table = predict(trained, Request(tuple(data), images, skip_bad, arrays), reporter)
     rows = write_table(table, path)
     return {
         "run": trained.run.run_id,
@@ -80,3 +81,8 @@ def predict_with_run(
         "rows": rows,
         "skipped": table.skipped,
     }
+
+
+def _calls_function(data: str) -> bool:
+    """Return whether what is to be predicted is a function of the user."""
+    return is_user_reference(data) and data.rpartition(":")[2].isidentifier()

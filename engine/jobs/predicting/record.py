@@ -19,9 +19,12 @@ _LARGEST = 128 << 20
 _Length = Annotated[int, Field(ge=1, le=100_000)]
 
 
+_Activation = Literal["", "sigmoid", "softmax"]
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
-    activation: Literal["", "sigmoid", "softmax"] = ""
+    activation: _Activation | dict[str, _Activation] = ""  # of each output by its name if there are several
 
 
 class _Images(_Record):

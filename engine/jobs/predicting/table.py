@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import csv
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import ConsoleError, DataError, one_line
-from ...models.outputs import apply_activation
+from ...models.outputs import apply_activation, prepared
 from ...storage.files import is_disk_full, whole_file
 from ...storage.paths import user_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -32,6 +32,7 @@ class Request:
     data: tuple[str, ...]  # files or folders, as the user wrote them
     images: str | None = None  # folder of the images that a table names; None to look beside the table
     skip_bad: bool = False  # whether to skip images that cannot be read instead of failing
+    arrays: Path = Path("predictions.npz")  # the file of predictions that do not fit into a table
 
     def only(self) -> str:
         """Return the only file; raise `DataError` if there are several."""
@@ -50,6 +51,9 @@ class Table:
     columns: tuple[str, ...]
     rows: Iterable[Sequence[str]]  # one text or number per column, computed lazily
     skipped: int = 0  # rows without a prediction
+    arrays: Mapping[str, NDArray[np.float32]] = field(
+        default_factory=dict
+    )  # what does not fit into a row, in row order
 
 
 def outputs_of(
@@ -66,7 +70,8 @@ def outputs_of(
     done = 0
     reporter.progress("predicting", done, total, "examples")
     step = tf.function(
-        lambda inputs: apply_activation(activation, model(inputs, training=False)), reduce_retracing=True
+        lambda inputs: apply_activation(activation, model(prepared(model, inputs), training=False)),
+        reduce_retracing=True,
     )
     try:
         for inputs in batches:
@@ -133,13 +138,16 @@ def probabilities(output: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def write_table(table: Table, path: Path) -> int:
-    """Write a table as CSV, completely or not at all; return the number of rows.
+    """Write a table as CSV, completely or not at all, and its arrays in an .npz file beside it; return the rows.
 
     Raises:
         ConsoleError: The file cannot be written; an existing one is unchanged.
     """
     count = 0
     try:
+        if table.arrays:
+            with whole_file(path.with_suffix(".npz"), private=False) as draft, draft.open("wb") as saved:
+                np.savez_compressed(saved, allow_pickle=False, **table.arrays)
         with whole_file(path, private=False) as draft, draft.open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerow(table.columns)

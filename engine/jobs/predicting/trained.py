@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...config.catalog import is_user_reference
 from ...config.reading import load_config
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
+from ...models.outputs import activation_of
 from ...models.pieces import custom_objects
 from ...models.saved_code import find_code, has_graph, is_own, is_own_source, move_graphs, read_architecture
 from ...runs.class_report import read_report
@@ -45,8 +46,12 @@ class TrainedRun:
 
     @property
     def activation(self) -> str:
-        """What makes probabilities of the model's outputs; empty if they are probabilities."""
-        return str(self.record.get("activation", ""))
+        """What makes probabilities of the model's only output; empty if it is probabilities."""
+        return self.activation_of("")
+
+    def activation_of(self, output: str) -> str:
+        """What makes probabilities of an output; empty if it is probabilities."""
+        return activation_of(self.record.get("activation", ""), output)
 
     def load_model(self) -> Any:
         """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing."""

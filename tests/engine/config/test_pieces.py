@@ -43,6 +43,32 @@ def test_metrics_are_set_as_text_list_or_tables(value: str) -> None:
     assert with_changes(small_config(), [parse_assignment(f"metrics={value}")]).metrics == ("accuracy", "auc")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("loss", "price=mae,kind=Sparse_Categorical_Crossentropy(ignore_class=0)"),
+        ("loss", '{price = "mae", kind = {name = "sparse_categorical_crossentropy", ignore_class = 0}}'),
+    ],
+)
+def test_outputs_have_a_loss_each_as_text_or_table(key: str, value: str) -> None:
+    config = with_changes(small_config(), [parse_assignment(f"{key}={value}")])
+    assert {name: parse_piece(text) for name, text in config.losses.items()} == {
+        "price": parse_piece("mean_absolute_error"),
+        "kind": parse_piece("sparse_categorical_crossentropy(ignore_class=0)"),
+    }
+    assert (config.loss_name, config.takes_shares, config.takes_probabilities) == ("", False, True)
+    assert parse_config(tomllib.loads(to_toml(config))) == config
+
+
+@pytest.mark.parametrize(
+    "value", ["price=mse, kind=accuracy, kind=auc(curve=PR)", '{price = "mse", kind = ["accuracy", "auc(curve=PR)"]}']
+)
+def test_outputs_have_metrics_each_as_text_or_table(value: str) -> None:
+    config = with_changes(small_config(), [parse_assignment(f"metrics={value}")])
+    assert config.metrics == ("price=mean_squared_error", "kind=accuracy", "kind=auc(curve=PR)")
+    assert config.metric_names == ("price_mean_squared_error", "kind_accuracy", "kind_auc")
+
+
 def test_a_configuration_with_pieces_is_written_and_read_back() -> None:
     config = small_config(
         loss={"name": "Huber", "delta": 2.0},
@@ -65,6 +91,11 @@ def test_a_configuration_with_pieces_is_written_and_read_back() -> None:
         ({"metrics": "auc(curve=PR"}, "has no closing bracket"),
         ({"metrics": "auc(PR)"}, "'PR' in 'auc(PR)' is not key=value"),
         ({"metrics": [{"curve": "PR"}]}, "a table needs a name"),
+        ({"loss": "mae, mse"}, "loss: name each output once, as in price=mean_absolute_error"),
+        ({"loss": "a=mae, a=mse"}, "loss: name each output once"),
+        ({"loss": "a=mae, b=mse", "label_smoothing": 0.1}, "works only with crossentropy losses"),
+        ({"loss": "a=mae, b=mse", "augmentation": {"mixup": 0.2}}, "mixup and cutmix work only with one loss"),
+        ({"loss": "a=mae, b=mse", "loss_weights": {"c": 1}}, "loss_weights: 'c' has no loss"),
         ({"loss": "mine.py"}, "unknown name 'mine.py'"),
         ({"loss": "mine.py:3"}, "is not package.module:function"),
         ({"custom_objects": ["Layer"]}, "is not package.module:function"),

@@ -61,6 +61,7 @@ def shapes_of(dataset: Any) -> Any:
         (((X[:, :2], X[:, 2:]), Y), 7, ((2, "float32"), (2, "float32")), ("int64",)),
         (SLICES((X, Y)), 7, (4, "float64"), ("int64",)),
         (SLICES((X, Y)).batch(3), 7, (4, "float64"), ("int64",)),
+        (SLICES((X, Y)).batch(1, drop_remainder=True).prefetch(1), 7, (4, "float64"), ("int64",)),
         (SLICES((DICT, Y)).batch(2), 7, {"age": ("float64",), "city": ("string",)}, ("int64",)),
         (Batches(), None, (4, "float32"), ("int64",)),
         (batches, None, (4, "float32"), ("int64",)),
@@ -80,6 +81,11 @@ def test_data_without_labels_and_with_weights(part: Any) -> None:
     assert shapes_of(unbatched(part, "mine").dataset) == ((4, "float64"),)
     weighted = unbatched((X, Y, np.ones(7)), "mine").dataset
     assert shapes_of(weighted)[2] == ("float32",)
+
+
+def test_examples_of_unknown_length_are_no_batches() -> None:
+    part = SLICES(Y).map(lambda number: (tf.range(number), tf.range(number)))
+    assert shapes_of(unbatched(part, "mine").dataset) == ((None, "int64"), (None, "int64"))
 
 
 def test_images_of_any_size_are_single_examples() -> None:
@@ -143,6 +149,14 @@ def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pyte
     record = function_record_of(config)
     assert record is not None
     assert record.is_nested
-    assert record.structure == (
-        "inputs age (float32), city (string); labels price 2 (float32), kind (int64); sample weight (float32)"
-    )
+    structure = "inputs age (float32), city (string); labels price 2 (float32), kind (int64); sample weight (float32)"
+    assert record.structure == structure
+    with (tmp_path / "mine.py").open("a", encoding="utf-8") as file:
+        file.write(
+            "import tensorflow as tf\ndef batches():\n    return tf.data.Dataset.from_tensor_slices(data()).batch(5)"
+        )
+    config = small_config(dataset="mine.py:batches")
+    assert user_function.load(config, lambda _: None).train_count == 5
+    record = function_record_of(config)
+    assert record is not None
+    assert record.structure.endswith("; batches were taken apart")

@@ -14,7 +14,8 @@ from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.models.label_checks import check_labels
-from tpu_console.engine.models.outputs import logits_activation
+from tpu_console.engine.models.outputs import are_unknown, logits_activation, outputs_by_name
+from tpu_console.engine.models.several_outputs import for_outputs
 
 layers = keras.layers
 X = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
@@ -32,6 +33,10 @@ def sequential(*stack: Any) -> Any:
 def functional(last: Any) -> Any:
     inputs = keras.Input((4,))
     return keras.Model(inputs, last(layers.Dense(3)(inputs)))
+
+
+def activation_of(model: Any, settings: Any, inputs: Any = X) -> Any:
+    return logits_activation(model, settings, outputs_by_name(model, inputs))
 
 
 class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
@@ -60,16 +65,16 @@ class Subclassed(keras.Model):  # type: ignore[misc]  # Keras is untyped
     ],
 )
 def test_logits_are_found_by_the_last_layer_or_a_batch(model: Any, activation: str) -> None:
-    assert logits_activation(model, config(), X) == activation
+    assert activation_of(model, config()) == activation
 
 
 def test_two_classes_need_the_sigmoid_and_a_key_overrides_what_was_found() -> None:
     binary = config(loss="binary_crossentropy")
-    assert logits_activation(sequential(layers.Dense(1)), binary, X) == "sigmoid"
-    assert logits_activation(Subclassed("sigmoid", 1), binary, X) == ""
-    assert logits_activation(sequential(layers.Dense(3)), config(outputs="probabilities"), X) == ""
-    assert logits_activation(sequential(layers.Dense(3, "softmax")), config(outputs="logits"), X) == "softmax"
-    assert logits_activation(sequential(layers.Dense(3)), config(loss="mean_squared_error"), X) == ""
+    assert activation_of(sequential(layers.Dense(1)), binary) == "sigmoid"
+    assert activation_of(Subclassed("sigmoid", 1), binary) == ""
+    assert activation_of(sequential(layers.Dense(3)), config(outputs="probabilities")) == ""
+    assert activation_of(sequential(layers.Dense(3, "softmax")), config(outputs="logits")) == "softmax"
+    assert activation_of(sequential(layers.Dense(3)), config(loss="mean_squared_error")) == ""
 
 
 def test_logits_get_the_same_loss_and_metrics_as_their_probabilities() -> None:
@@ -101,7 +106,7 @@ def test_logits_get_the_same_loss_and_metrics_as_their_probabilities() -> None:
 def test_labels_that_do_not_fit_name_the_loss_that_does(loss: str, units: int, labels: Any, says: str) -> None:
     for model in (sequential(layers.Dense(units)), Subclassed(None, units)):
         with pytest.raises(DataError) as refused:
-            check_labels(config(loss=loss), model, X, labels)
+            check_labels(config(loss=loss), model, outputs_by_name(model, X), labels)
         assert re.search(says, str(refused.value)), str(refused.value)
 
 
@@ -118,4 +123,105 @@ def test_labels_that_do_not_fit_name_the_loss_that_does(loss: str, units: int, l
     ],
 )
 def test_labels_that_fit_are_accepted(loss: str, units: int, labels: Any) -> None:
-    check_labels(config(loss=loss), sequential(layers.Dense(units)), X, labels)
+    model = sequential(layers.Dense(units))
+    check_labels(config(loss=loss), model, outputs_by_name(model), labels)
+
+
+def two_outputs(*, price: str | None = None, kind: str | None = None, as_list: bool = False) -> Any:
+    inputs = keras.Input((4,))
+    outputs = {
+        "price": layers.Dense(1, price, name="price")(inputs),
+        "kind": layers.Dense(3, kind, name="kind")(inputs),
+    }
+    return keras.Model(inputs, list(outputs.values()) if as_list else outputs)
+
+
+class Both(keras.Model):  # type: ignore[misc]  # Keras is untyped
+    """Two outputs that only a batch can tell."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.price, self.kind = layers.Dense(1), layers.Dense(3)
+
+    def call(self, x: Any) -> Any:
+        return {"price": self.price(x), "kind": self.kind(x) * 1.0}
+
+
+LOSSES = "price=binary_crossentropy, kind=sparse_categorical_crossentropy"
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "activation"),
+    [
+        (two_outputs(), LOSSES, {"price": "sigmoid", "kind": "softmax"}),
+        (two_outputs(as_list=True, kind="softmax"), LOSSES, {"price": "sigmoid", "kind": ""}),
+        (Both(), LOSSES, {"price": "sigmoid", "kind": "softmax"}),
+        (two_outputs(), LOSSES.replace("binary_crossentropy", "mse"), {"price": "", "kind": "softmax"}),
+        (two_outputs(), LOSSES + "(from_logits=false)", {"price": "sigmoid", "kind": ""}),
+    ],
+)
+def test_each_of_several_outputs_is_judged_on_its_own(model: Any, loss: str, activation: Any) -> None:
+    assert activation_of(model, config(loss=loss)) == activation
+
+
+def test_a_compiled_loss_says_whether_its_output_is_logits() -> None:
+    crossentropy = keras.losses.SparseCategoricalCrossentropy
+    for as_list in (False, True):
+        model = two_outputs(as_list=as_list)
+        losses = {"price": "mse", "kind": crossentropy(from_logits=True)}
+        model.compile(loss=list(losses.values()) if as_list else losses)
+        assert logits_activation(model, config(), {}) == {"price": "", "kind": "softmax"}
+    single = sequential(layers.Dense(3))
+    single.compile(loss=crossentropy())  # taken at its word
+    assert logits_activation(single, config(), {}) == ""
+    stated = compiled(sequential(layers.Dense(3)), config(loss="sparse_categorical_crossentropy(from_logits=false)"))
+    assert stated.loss.get_config()["from_logits"] is False
+
+
+def compiled(model: Any, settings: Any) -> Any:
+    compile_model(model, settings, SIGNATURE, 1, 2, activation=activation_of(model, settings))
+    return model
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_outputs_train_with_a_loss_weight_and_metrics_each(as_list: bool) -> None:
+    model = two_outputs(as_list=as_list)
+    settings = config(loss={"price": "mae", "kind": "sparse_categorical_crossentropy"}, loss_weights={"kind": 0.5})
+    settings = for_outputs(settings.model_copy(update={"metrics": ("accuracy", "price=r2_score")}), ("price", "kind"))
+    assert settings.metric_names == ("kind_accuracy", "price_r2_score")
+    labels = {"price": X[:, :1], "kind": np.arange(64) % 3}
+    check_labels(settings, model, outputs_by_name(model), labels)
+    fitted = compiled(model, settings).fit(X, labels, verbose=0)
+    found = {name: values[0] for name, values in fitted.history.items()}
+    assert found["loss"] == pytest.approx(found["price_loss"] + 0.5 * found["kind_loss"], rel=1e-4)
+    assert {*settings.metric_names} <= {*found}
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels", "says"),
+    [
+        ({}, {"price": np.ones(4) / 2, "kind": np.arange(4)}, "Output price: .*decimal.*loss=mean_squared_error"),
+        ({}, np.arange(4), r"An example has 1 label, but the model gives 2 outputs \(price, kind\)"),
+        ({}, {"price": 1, "sort": 2}, r"2 labels \(price, sort\), but"),
+        ({"loss": "prize=mae, kind=dice"}, {}, "no output 'prize'.*Its outputs are price, kind"),
+        ({"metrics": "prize=mae"}, {}, "no output 'prize'"),
+        ({"loss_weights": {"prize": 2.0}}, {}, "no output 'prize'"),
+    ],
+)
+def test_labels_and_names_that_fit_no_output_are_refused(settings: Any, labels: Any, says: str) -> None:
+    model = two_outputs()
+    with pytest.raises(DataError) as refused:
+        check_labels(for_outputs(config(**settings), ("price", "kind")), model, outputs_by_name(model), labels)
+    assert re.search(says, str(refused.value).replace("\n", " ")), str(refused.value)
+
+
+def test_outputs_without_names_are_refused_and_unknown_ones_are_said() -> None:
+    class Pair(Subclassed):
+        def call(self, x: Any) -> Any:
+            return self.dense(x), self.dense(x)
+
+    with pytest.raises(DataError, match="2 outputs without names"):
+        outputs_by_name(Pair(None), X)
+    assert are_unknown(config(), outputs_by_name(Pair(None)))
+    assert not are_unknown(config(), outputs_by_name(sequential(layers.Dense(3))))
+    assert not are_unknown(config(outputs="logits"), {})

@@ -7,16 +7,21 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 import keras
+import keras_tuner
 import numpy as np
+import optuna
 import pytest
 
-from tests.helpers import all_of, the, wait_until
+from tests.helpers import all_of, has, the, wait_until
 from tpu_console import BridgeCallback, Run
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, Progress, RunFailed, RunFinished, RunStarted
+from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.heartbeat import request_stop
 from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tpu_console.engine.runs.run_directory import RunDirectory
 
 X, Y = np.random.default_rng(0).normal(size=(64, 4)).astype("float32"), np.arange(64) % 3
@@ -65,6 +70,20 @@ def test_a_model_of_tf_keras_is_watched_too() -> None:
     assert "val_loss" in ended[0].logs
 
 
+def test_the_curve_of_a_loop_is_what_it_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.engine.training.logged_run._PROGRESS_S", 0.0)
+    losses = [1.0, 0.2, 0.9, 0.4, 0.1, 0.3]
+    with Run("raw", epochs=2, steps_per_epoch=3) as run:
+        for step, loss in enumerate(losses, 1):
+            run.log(step, loss=loss, rank=step)
+            if step % 3 == 0:
+                run.end_epoch()
+    state = StateReader(run_of("raw")).catch_up()
+    assert state.train.metrics["loss"].values.tolist() == pytest.approx(losses)
+    assert state.train.metrics["rank"].values.tolist() == [1, 2, 3, 4, 5, 6]
+    assert [epoch.logs["loss"] for epoch in state.epochs] == pytest.approx([0.7, 0.8 / 3])
+
+
 def test_a_loop_of_one_s_own_logs_epochs_and_hears_a_stop() -> None:
     with Run("loop", config={"rate": 1}, epochs=2, batch_size=8) as run:
         for epoch in range(2):
@@ -80,7 +99,8 @@ def test_a_loop_of_one_s_own_logs_epochs_and_hears_a_stop() -> None:
         (1, 5, 5),
         (2, 10, 5),
     ]
-    assert all_of(found, EpochEnded)[-1].logs == {"loss": pytest.approx(0.2), "val_loss": 0.5}
+    mean = sum(1 / step for step in range(1, 6)) / 5
+    assert all_of(found, EpochEnded)[-1].logs == {"loss": pytest.approx(mean), "val_loss": 0.5}
     assert (the(found, RunFinished).outcome, the(found, RunFinished).reason) == ("stopped", "enough")
 
 
@@ -95,17 +115,50 @@ def test_a_loop_that_raises_fails_its_run() -> None:
     assert the(run_of("broken"), RunFailed).what == "ValueError: oh"
 
 
-def test_a_tuner_of_kerastuner_and_a_study_of_optuna_make_a_run_for_each_trial(tmp_path: Any) -> None:
-    tuners = pytest.importorskip("keras_tuner")
-    optuna = pytest.importorskip("optuna")
-    tuner = tuners.RandomSearch(lambda hp: model_of(), "loss", max_trials=2, directory=tmp_path)
-    tuner.search(X, Y, epochs=1, validation_split=0.25, callbacks=[BridgeCallback("trial")], verbose=0)
-    study = optuna.create_study()
-    fit = {"epochs": 1, "verbose": 0}
-    study.optimize(
-        lambda trial: (
-            model_of().fit(X, Y, callbacks=[BridgeCallback("study", config=trial.params)], **fit).history["loss"][0]
-        ),
-        n_trials=2,
-    )
-    assert sum("trial" in run.run_id or "study" in run.run_id for run in list_runs()) == 4
+class Prunes(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is untyped
+    """What Optuna's `KerasPruningCallback` does, which is in a package of its own."""
+
+    def __init__(self, trial: optuna.Trial) -> None:
+        super().__init__()
+        self._trial = trial
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
+        self._trial.report((logs or {})["loss"], step=epoch)
+        if self._trial.should_prune():
+            raise optuna.TrialPruned
+
+
+def test_a_search_of_kerastuner_makes_a_run_for_each_trial_with_its_hyperparameters(tmp_path: Path) -> None:
+    def build(hp: Any) -> Any:
+        hp.Choice("units", [2, 3])
+        return model_of()
+
+    tuner = keras_tuner.GridSearch(build, "val_loss", directory=tmp_path)
+    callback = BridgeCallback("tuned", config={"search": "grid"})
+    tuner.search(X, Y, epochs=1, validation_split=0.25, callbacks=[callback], verbose=0)
+    started = sorted((the(run, RunStarted) for run in list_runs()), key=lambda event: event.label)
+    assert [event.label for event in started] == [f"tuned-{trial}" for trial in sorted(tuner.oracle.trials)]
+    assert sorted(event.config["units"] for event in started) == [2, 3]
+    assert {event.config["search"] for event in started} == {"grid"}
+    assert all(the(run, RunFinished).outcome == "completed" for run in list_runs())
+
+
+def test_a_study_of_optuna_makes_a_run_for_each_trial_and_says_that_one_was_pruned() -> None:
+    def loss_of(trial: optuna.Trial) -> float:
+        rate = trial.suggest_float("rate", 0.1, 0.2)
+        model = model_of()
+        model.optimizer.learning_rate = rate
+        callbacks = [BridgeCallback("study"), Prunes(trial)]
+        return float(model.fit(X, Y, epochs=3, callbacks=callbacks, verbose=0).history["loss"][-1])
+
+    study = optuna.create_study(pruner=optuna.pruners.ThresholdPruner(upper=1e-9, n_warmup_steps=99))
+    study.optimize(loss_of, n_trials=1)
+    study.pruner = optuna.pruners.ThresholdPruner(upper=1e-9)
+    study.optimize(loss_of, n_trials=1)
+    first, second = run_of("study-0"), run_of("study-1")
+    assert the(first, RunStarted).config == study.trials[0].params
+    assert the(first, RunFinished).outcome == "completed"
+    wait_until(lambda: has(second, RunFinished), "the pruned run's end")
+    end = the(second, RunFinished)
+    assert (end.outcome, end.reason) == ("early", "Optuna pruned the trial")
+    assert len(all_of(second, EpochEnded)) == 1

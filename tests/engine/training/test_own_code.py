@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +13,18 @@ import pytest
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, small_config, the
 from tpu_console.engine.config.reading import load_config
-from tpu_console.engine.errors import UntrustedCodeError
+from tpu_console.engine.data.examples import Input, Signature, Task
+from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.models.build import build_model
+from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.stop_token import StopToken
-from tpu_console.engine.training.train import train_and_report
+from tpu_console.engine.training.train import _check_model, train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,6 +76,10 @@ def houses(start=0, stop=120):
 def parts():
     return houses(0, 96), tf.data.Dataset.from_tensor_slices(houses(96)).batch(8)
 
+def pictured():
+    x, y = houses()
+    return x, {**y, "picture": np.zeros((120, 2, 2, 1))}
+
 def new_houses():
     return houses(0, 4)[0]
 
@@ -87,6 +96,17 @@ def house_model(shapes, classes):
     model.compile(keras.optimizers.Adam(0.1), {"price": "mse", "kind": "sparse_categorical_crossentropy"},
                   metrics={"kind": ["accuracy"]})
     return model
+
+def plain_house_model(shapes, classes):
+    age, city = keras.Input((), name="age"), keras.Input((), dtype="string", name="city")
+    look = keras.layers.StringLookup(vocabulary=["rome", "oslo"], output_mode="one_hot", num_oov_indices=0)
+    both = keras.layers.Concatenate()([keras.layers.Reshape((1,))(age), look(city)])
+    picture = keras.layers.Reshape((2, 2, 1))(keras.layers.Dense(4)(both))
+    return keras.Model({"age": age, "city": city}, {
+        "price": keras.layers.Dense(1, name="price")(both),
+        "kind": keras.layers.Dense(2, name="kind")(both),  # logits
+        "picture": picture,
+    })
 
 class Gan(keras.Model):
     def __init__(self):
@@ -253,6 +273,52 @@ def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(
     assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability"]
     assert len(rows) == 4
     assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
+
+
+def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_pictures_are_saved(
+    tmp_path: Path,
+) -> None:
+    run = run_of(
+        tmp_path,
+        model="mine.py:plain_house_model",
+        dataset="mine.py:pictured",
+        batch_size=16,
+        epochs=4,
+        loss={"price": "mse", "kind": "sparse_categorical_crossentropy", "picture": "mae"},
+        loss_weights={"kind": 2.0},
+        metrics="accuracy, price=mean_absolute_error",
+        optimizer={"learning_rate": 0.1},
+    )
+    last = all_of(run, EpochEnded)[-1].logs
+    assert {"kind_accuracy", "price_mean_absolute_error", "picture_loss"} <= {*last}
+    assert last["kind_accuracy"] > 0.9
+    assert the(run, FitStarted).monitor == "kind_accuracy"
+    assert "The model gives logits for kind, not probabilities" in notices(run)
+    job = Job(tmp_path)
+    rows = job(run, "mine.py:new_houses")
+    assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability", "picture"]
+    assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
+    assert {row["picture"] for row in rows} == {"out.npz"}
+    with np.load(tmp_path / "out.npz") as saved:
+        assert saved["picture"].shape == (4, 2, 2, 1)
+    with pytest.raises(ConsoleError, match=r"out\.csv exists already"):
+        job(run, "mine.py:new_houses")
+
+
+def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said(tmp_path: Path) -> None:
+    team: Any = object()  # a run of several hosts needs as many processes; this is what each asks of its model
+    run = prepare_run(small_config(), tmp_path / "runs")
+    for model, activation, said in (("logits", "softmax", "gives logits"), ("guide", "", "cannot be checked")):
+        journal = JournalWriter(run.journal)
+        recorder = Recorder(run, journal)
+        recorder.team = team
+        config = small_config(model=f"mine.py:{model}", model_options={})
+        built = build_model(config, Signature(Task.OWN, {"example": Input((8, 8, 1))}, 10))
+        data: Any = SimpleNamespace(examples=SimpleNamespace(record={}))
+        assert _check_model(recorder, config, data, built) == (config, activation)
+        journal.close()
+        assert said in notices(run)
+    assert json.loads(run.inputs.read_text(encoding="utf-8")) == {"activation": "softmax"}
 
 
 def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:

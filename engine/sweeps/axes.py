@@ -1,0 +1,257 @@
+"""The keys that a sweep changes, their values, and the combinations of them. Nothing here reads a file."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ..config.accelerator import parse_accelerator
+from ..config.reading import parse_assignment, valid_keys, with_changes
+from ..errors import ConfigError, ConsoleError, Problem, did_you_mean
+from ..preflight.topologies import find_topology
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..config.run_config import RunConfig
+
+MOST_RUNS = 200
+OPTION = "--over"
+LR_FIND = "optimizer.learning_rate=1e-5..1:log:11"
+"""What finds a learning rate: one short run for each."""
+
+_NUMBER = r"[-+]?[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(:log)?(?::([1-9][0-9]*))?")
+_OPEN = ("model_options.", "data.options.")  # also keyword arguments of the user's functions
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A key and its values.
+
+    Attributes:
+        key: The dotted key.
+        values: Its values; empty for a range from which a search takes any.
+        low: The lowest value of a range.
+        high: Its highest value.
+        is_log: Whether the range is logarithmic.
+    """
+
+    key: str
+    values: tuple[Any, ...]
+    low: float = 0.0
+    high: float = 0.0
+    is_log: bool = False
+
+    @property
+    def name(self) -> str:
+        """The last part of the key, as in the heading of a column."""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether a range has whole numbers only."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of a sweep, or one question to the TPU compiler.
+
+    Attributes:
+        number: Its number in the sweep, from 1.
+        values: A value for each axis, in the order of the axes.
+        config: What to train; None if the values do not fit together.
+        repeat: Which of several equal runs it is, from 1.
+        tpu: The TPU to ask the compiler about; empty for a run.
+        refused: Why it cannot be trained; empty if nothing is known against it.
+    """
+
+    number: int
+    values: tuple[Any, ...]
+    config: RunConfig | None
+    repeat: int = 1
+    tpu: str = ""
+    refused: str = ""
+
+
+def parse_axes(texts: Sequence[str]) -> list[Axis]:
+    """Parse ``--over`` options; report all problems together.
+
+    Raises:
+        ConfigError: With every problem found.
+    """
+    axes: list[Axis] = []
+    problems: list[Problem] = []
+    for text in texts:
+        try:
+            axes.append(_axis(text))
+        except ConfigError as error:
+            problems += error.problems
+    for key in {axis.key for axis in axes if sum(other.key == axis.key for other in axes) > 1}:
+        problems.append(Problem(OPTION, f"{key} is given twice; write all of its values after one {OPTION}"))
+    if problems or not axes:
+        raise ConfigError(problems or [Problem(OPTION, "is missing; for example --over batch_size=32,128")])
+    return axes
+
+
+def _axis(text: str) -> Axis:
+    given, equals, rest = text.partition("=")
+    if not equals or not given.strip() or not rest.strip():
+        raise ConfigError([Problem(text, f"is not KEY=VALUE,VALUE; for example {OPTION} batch_size=32,128")])
+    key = full_key(given.strip())
+    if match := _RANGE.fullmatch(rest.strip()):
+        return _range(key, rest.strip(), match)
+    values = [_value(key, part) for part in _parts(rest)]
+    return Axis(key, tuple(value for place, value in enumerate(values) if value not in values[:place]))
+
+
+def full_key(name: str) -> str:
+    """Return the dotted key that a name means: itself, or the key that ends with it, the optimizer's one of several.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    keys = [key for key in valid_keys() if key != "name"]
+    longer = [key for key in keys if key.endswith(f".{name}")]
+    if name in keys or name.startswith(_OPEN):
+        return name
+    meant = longer if len(longer) == 1 else [key for key in longer if key.startswith("optimizer.")]
+    if meant and name != "name":  # the name of the preset
+        return meant[0]
+    raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys)}")])
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Split at commas, except inside brackets and quotes, as in ``[8],[16,16]``."""
+    for part in re.findall(r"(?:\[[^\]]*\]|\"[^\"]*\"|\([^)]*\)|[^,\[\"(])+", text):
+        if part.strip():
+            yield part.strip()
+
+
+def _value(key: str, text: str) -> Any:
+    value = parse_assignment(f"{key}={text}")[1]
+    if key != "accelerator" or not isinstance(value, str):
+        return value
+    try:
+        parse_accelerator(value)
+    except ValueError:
+        if not re.search(r"v?\d", value):
+            raise ConfigError([Problem(key, f"'{value}' is neither an accelerator nor a TPU")]) from None
+        try:
+            return find_topology(value).name
+        except ConsoleError as error:
+            raise ConfigError([Problem(key, str(error))]) from None
+    return value
+
+
+def _range(key: str, text: str, match: re.Match[str]) -> Axis:
+    low, high = (parse_assignment(f"x={side}")[1] for side in match.group(1, 2))
+    is_log, count = bool(match[3]), int(match[4] or 0)
+    if not low < high or (is_log and low <= 0) or count == 1 or count > MOST_RUNS:
+        rule = f"LOW..HIGH[:log][:N] with LOW < HIGH, above 0 for log, and N from 2 to {MOST_RUNS}"
+        raise ConfigError([Problem(key, f"{text} is not a range; write {rule}, as in 1e-4..1e-1:log:4")])
+    if not count:
+        return Axis(key, (), low, high, is_log)
+    steps = [place / (count - 1) for place in range(count)]
+    values = [low * (high / low) ** step if is_log else low + (high - low) * step for step in steps]
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    exact = [round(value) if is_whole else float(f"{value:.4g}") for value in values]
+    return Axis(key, tuple(dict.fromkeys(exact)))
+
+
+def is_tpu(axis: Axis, value: Any) -> bool:
+    """Return whether a value names a TPU for the compiler, and not an accelerator to train on."""
+    if axis.key != "accelerator":
+        return False
+    try:
+        parse_accelerator(str(value))
+    except ValueError:
+        return True
+    return False
+
+
+def cells_of(config: RunConfig, axes: Sequence[Axis], repeat: int = 1) -> list[Cell]:
+    """Return every combination, all of them once before any is repeated; each repetition has a seed of its own.
+
+    Raises:
+        ConfigError: There are too many, or a value is wrong in every combination.
+    """
+    for axis in axes:
+        if not axis.values:
+            text = f"a range needs --search, or a number of values, as in {axis.low}..{axis.high}:5"
+            raise ConfigError([Problem(axis.key, text)])
+    count = math.prod(len(axis.values) for axis in axes) * repeat
+    if count > MOST_RUNS:
+        raise ConfigError([Problem(OPTION, f"{count:,} runs are too many for a sweep; {MOST_RUNS} are the most")])
+    cells: list[Cell] = []
+    wrong: dict[tuple[str, str], list[Problem]] = {}
+    for turn in range(1, repeat + 1):
+        for values in product(*(axis.values for axis in axes)):
+            cell, problems = _cell(config, axes, values, turn, len(cells) + 1)
+            for axis, value in zip(axes, values, strict=True):
+                own = [problem for problem in problems if problem.key.startswith(axis.key)]
+                wrong.setdefault((axis.key, repr(value)), []).append(own[0] if own else Problem("", ""))
+            if turn == 1 or not cell.tpu:
+                cells.append(cell)
+    if never := [found[0] for found in wrong.values() if all(problem.key for problem in found)]:
+        raise ConfigError(never)
+    return cells
+
+
+def _cell(
+    config: RunConfig, axes: Sequence[Axis], values: Sequence[Any], turn: int, number: int
+) -> tuple[Cell, Sequence[Problem]]:
+    """Return a combination, and what is wrong with it."""
+    pairs = [(axis.key, value) for axis, value in zip(axes, values, strict=True)]
+    tpus = [value for axis, value in zip(axes, values, strict=True) if is_tpu(axis, value)]
+    if turn > 1 and all(axis.key != "seed" for axis in axes):
+        pairs.append(("seed", config.seed + turn - 1))
+    try:
+        chosen = with_changes(config, [pair for pair in pairs if pair[1] not in tpus])
+    except ConfigError as error:
+        return Cell(number, tuple(values), None, turn, "".join(tpus), str(error).replace("\n", "; ")), error.problems
+    return Cell(number, tuple(values), chosen, turn, "".join(tpus)), ()
+
+
+def combination(axes: Sequence[Axis], values: Sequence[Any]) -> str:
+    """Write a combination, such as ``accelerator=cpu batch_size=32``."""
+    return " ".join(f"{axis.name}={shown(value)}" for axis, value in zip(axes, values, strict=True))
+
+
+def shown(value: Any) -> str:
+    """Write a value as in a configuration; numbers without more digits than they need."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def parse_baseline(text: str, axes: Sequence[Axis]) -> dict[str, Any]:
+    """Parse ``KEY=VALUE,KEY=VALUE``; by default, the first value of the first axis.
+
+    Each row of the table is compared with the row that has these values, and its own for the other keys.
+
+    Raises:
+        ConfigError: A key or a value is not part of the sweep.
+    """
+    if not text:
+        return {axes[0].key: axes[0].values[0]} if axes[0].values else {}
+    found: dict[str, Any] = {}
+    for part in _parts(text):
+        name, _, raw = part.partition("=")
+        axis = next((axis for axis in axes if name.strip() in {axis.key, axis.name}), None)
+        if axis is None:
+            choices = ", ".join(axis.name for axis in axes)
+            raise ConfigError([Problem("--baseline", f"{name} is not a key of this sweep; it has: {choices}")])
+        value = next((value for value in axis.values if raw.strip() in {str(value), shown(value)}), None)
+        if value is None:
+            choices = ", ".join(map(shown, axis.values))
+            raise ConfigError([Problem("--baseline", f"{part} is not in the table; {axis.name} has: {choices}")])
+        found[axis.key] = value
+    return found
+
+
+def values_in(axes: Sequence[Axis], settings: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values that a run's settings have for the axes."""
+    return tuple(settings.get(axis.key) for axis in axes)

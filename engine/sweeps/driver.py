@@ -1,0 +1,266 @@
+"""The process that trains the runs of a sweep: ``python -P -m tpu_console.engine.sweeps.driver FOLDER LOCK``.
+
+It starts one run at a time and waits for its end. Each run has its own process, as any run, and goes on if this one is
+killed: the next one, of `tpu-console sweep --resume`, waits for it. LOCK is the descriptor of the sweep's lock.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import ConsoleError
+from ..machine.devices import detect_hardware
+from ..messages import exit_cause
+from ..planning.plan import make_plan
+from ..preflight.result import Verdict
+from ..preflight.topologies import TOPOLOGIES
+from ..process.launch import RunningError, prepare_run, start_host
+from ..process.resume import FinishedError, prepare_resumption
+from ..runs.events import RunFinished, RunOutcome
+from ..runs.follower import RunFollower, StateReader
+from ..runs.heartbeat import request_stop
+from ..runs.liveness import HeartbeatWatch, Liveness
+from ..runs.run_directory import list_runs
+from .axes import cells_of, parse_axes
+from .folder import PRUNED, STOPPED, Sweep, sweeps_folder
+from .search import Trials, is_pruned
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from ..config.run_config import RunConfig
+    from ..runs.events import EpochEnded
+    from ..runs.run_directory import RunDirectory
+    from ..runs.state import RunState
+    from .axes import Cell
+
+_POLL_S = 0.2
+
+
+class Grid:
+    """Gives every combination that is not done, each once; one to be retried, again.
+
+    Args:
+        sweep: The sweep.
+        cells: Its combinations.
+    """
+
+    def __init__(self, sweep: Sweep, cells: Sequence[Cell]) -> None:
+        self._sweep, self._cells = sweep, cells
+        self._attempted: set[int] = set()
+
+    def next(self) -> Cell | None:
+        """Return the next run; None at the end."""
+        runs, verdicts = self._sweep.runs(), self._sweep.verdicts()
+        for cell in self._cells:
+            if self._sweep.requested(f"retry-{cell.number:04}", taken=True):
+                self._attempted.discard(cell.number)
+            if cell.number in self._attempted:
+                continue
+            self._attempted.add(cell.number)
+            is_judged = isinstance(verdicts.get(cell.number), Verdict)
+            if not is_judged and not (cell.number in runs and is_done(runs[cell.number])):
+                return cell
+        return None
+
+    def judge(self, epoch: EpochEnded) -> bool:  # noqa: ARG002  a combination is always trained to its end
+        """Return whether the run should be stopped."""
+        return False
+
+    def ended(self, cell: Cell, state: RunState | None) -> None:
+        """Take in how a run ended: its journal says so."""
+
+
+def is_done(run: RunDirectory) -> bool:
+    """Return whether nothing of a run is left to do: it finished, or was pruned."""
+    end = StateReader(run).catch_up().end
+    return is_pruned(end) or (isinstance(end, RunFinished) and end.outcome != RunOutcome.STOPPED)
+
+
+def refusal(config: RunConfig | None) -> str:
+    """Say why the plan of this machine refuses a configuration; empty if it does not."""
+    if config is None:
+        return "its values do not fit together"
+    plan = make_plan(config, detect_hardware())
+    return "" if plan.is_possible else plan.advice[0].text
+
+
+def drive(sweep: Sweep) -> None:
+    """Train what is left of a sweep, until it is done or asked to stop."""
+    definition = sweep.read()
+    axes = parse_axes(definition.over)
+    source: Grid | Trials
+    if definition.search:
+        source = Trials(sweep, definition, axes)
+    else:
+        cells = cells_of(definition.config, axes, definition.repeat)
+        source = Grid(sweep, cells)
+    while not sweep.is_stopping and (cell := source.next()) is not None:
+        if cell.tpu and cell.config is not None:
+            _compile(sweep, [one for one in cells if one.tpu])
+        elif cell.config is None or refusal(cell.config):
+            source.ended(cell, None)
+        else:
+            with _only_run_here(sweep):
+                state = None if sweep.is_stopping else _train(sweep, cell.number, cell.config, source)
+            if state is not None:
+                source.ended(cell, state)
+
+
+def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) -> RunState | None:
+    """Start or go on with the run of a cell and wait until its process is gone; None if it cannot be started."""
+    process = None
+    if (run := sweep.runs().get(number)) is None:
+        run = _left_over(sweep, config) or prepare_run(config)
+        sweep.note(number, run)
+    try:
+        if not run.heartbeat.exists() and not run.journal.stat().st_size:
+            process = start_host(run)
+        elif not is_done(run):
+            process = prepare_resumption(run).start()
+    except (RunningError, FinishedError):
+        pass  # it trains, because only this process was killed; or it ended while this one was away
+    except ConsoleError as error:
+        print(f"{run.run_id}: {error}", file=sys.stderr, flush=True)
+        return None
+    return _followed(sweep, run, process, source)
+
+
+def _left_over(sweep: Sweep, config: RunConfig) -> RunDirectory | None:
+    """Return a run that was prepared and never noted, because this process was killed between the two."""
+    from ..config.reading import load_config
+
+    noted = {run.run_id for run in sweep.runs().values()}
+    for run in list_runs():
+        if run.run_id[:15] < sweep.name[:15]:
+            break
+        if run.run_id not in noted and not run.heartbeat.exists() and run.config.exists():
+            with suppress(ConsoleError, OSError):
+                if not run.journal.stat().st_size and load_config(run.config) == config:
+                    return run
+    return None
+
+
+def _followed(
+    sweep: Sweep, run: RunDirectory, process: subprocess.Popen[bytes] | None, source: Grid | Trials
+) -> RunState:
+    """Wait until nothing trains a run; pass on its epochs, and a request to stop."""
+    follower, watch = RunFollower(run), HeartbeatWatch(run)
+    judged, asked = 0, False
+    while True:
+        is_over = process.poll() is not None if process is not None else watch.look().liveness is Liveness.DEAD
+        state = follower.catch_up().state
+        for epoch in state.epochs[judged:]:
+            if source.judge(epoch) and state.end is None and not asked:
+                request_stop(run, PRUNED)
+                asked = True
+        judged = len(state.epochs)
+        if is_over:
+            return state
+        if sweep.requested("stop-run") and not asked:
+            request_stop(run, STOPPED)
+            asked = True
+        time.sleep(_POLL_S)
+
+
+@contextmanager
+def _only_run_here(sweep: Sweep) -> Iterator[None]:
+    """Wait until no other sweep trains on this machine."""
+    file = sweeps_folder() / f".training-{platform.node()}"
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not sweep.is_stopping:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _compile(sweep: Sweep, cells: Sequence[Cell]) -> None:
+    """Ask the TPU compiler about the cells that have no verdict; it keeps what it has finished if it is killed."""
+    known = sweep.verdicts()
+    waiting = [cell for cell in cells if not isinstance(known.get(cell.number), Verdict)]
+    while waiting and not sweep.is_stopping:
+        first = waiting[0].config
+        group = [cell for cell in waiting if _same_model(cell.config, first)]
+        waiting = [cell for cell in waiting if cell not in group]
+        found = _judged(sweep, group)
+        for cell in group:
+            config = cell.config
+            key = (cell.tpu, config.batch_size, config.precision) if config is not None else None
+            if verdict := found.get(key, found.get(None)):
+                sweep.write_verdict(cell.number, json.dumps(verdict))
+
+
+def _same_model(config: RunConfig | None, other: RunConfig | None) -> bool:
+    """Return whether one job of the compiler can judge both."""
+    if config is None or other is None:
+        return config is other
+    asked = {"batch_size": other.batch_size, "precision": other.precision}
+    return config.model_copy(update=asked) == other
+
+
+def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | None, dict[str, object]]:
+    """Return the verdicts by TPU, batch and precision; the reason for all of them by None if there are none."""
+    configs = [cell.config for cell in cells if cell.config is not None]
+    if not configs:
+        return {None: {"error": cells[0].refused}}
+    options = {
+        "config": configs[0].model_dump(mode="json"),
+        "on": [name for name in TOPOLOGIES if any(cell.tpu == name for cell in cells)],
+        "batches": sorted({config.batch_size for config in configs}),
+        "precisions": sorted({config.precision for config in configs}),
+    }
+    command = [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", "preflight", json.dumps(options)]
+    output = sweep.compiling
+    output.unlink(missing_ok=True)  # the job of a process that was killed may still write to it
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, start_new_session=True)
+    try:
+        while process.poll() is None:
+            if sweep.is_stopping:
+                process.terminate()
+            time.sleep(_POLL_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    last = json.loads((output.read_bytes().splitlines() or [b"{}"])[-1])
+    output.unlink()
+    if last.get("kind") == "result":
+        return {(one["tpu"], one["replica_batch"], one["precision"]): one for one in last["verdicts"]}
+    if sweep.is_stopping:
+        return {}
+    return {None: {"error": last.get("what") or f"The compiler's job ended. {exit_cause(process.returncode)}"}}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Train the runs of a sweep; return the exit code."""
+    os.umask(0o077)
+    sweep = Sweep(Path(arguments[0]))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sweep.request("stop-run"))
+    try:
+        drive(sweep)
+    except ConsoleError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

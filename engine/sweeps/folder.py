@@ -1,0 +1,280 @@
+"""The folder of a sweep: what it is, and the names of its runs. How far it is, the folders of its runs say.
+
+==================  =========================================================================
+``sweep.toml``      the configuration and the options of `tpu-console sweep`; never changes
+``runs/0001``       the name of the run of cell 1; of a search, of trial 0
+``verdicts/0002``   what the TPU compiler says about cell 2, as JSON
+``control/``        requests: ``stop``, ``stop-run`` and ``retry-0001``; what the compiler's job says
+``study.db``        Optuna's study, unless it is stored elsewhere
+``lock``            locked by the process that starts the runs
+``console.log``     what that process prints
+==================  =========================================================================
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
+
+import tomli_w
+from pydantic import ValidationError
+
+from ..config.reading import read_toml
+from ..config.run_config import RunConfig  # noqa: TC001  pydantic needs it
+from ..config.values import Count, Section
+from ..errors import ConsoleError, RunNotFoundError
+from ..preflight.result import Verdict, from_dict
+from ..runs.run_directory import RunDirectory, cannot_begin, is_run
+from ..sanitize import printable
+from ..storage.files import make_private_folder, open_private, read_json, read_text, write_whole
+from ..storage.paths import runs_folder, user_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_SMALL, _LARGEST_VERDICT = 1 << 10, 4 << 20
+_PROBED_S, _LOOK_S = 2.0, 0.05
+STOPPED = "the sweep was asked to stop"
+PRUNED = "pruned by the search"
+
+
+class Definition(Section):
+    """What a sweep is.
+
+    Args:
+        config: What all of its runs have in common.
+        over: The keys to change and their values, as on the command line.
+        repeat: How often each combination is trained.
+        baseline: Which combinations the others are compared with, as on the command line.
+        search: Optuna's sampler; empty to train every combination.
+        trials: How many runs the study has in the end.
+        prune: Whether to stop runs that are worse than the median of the earlier ones.
+        metric: What the search improves.
+        study: The name of the study; empty for the name of the sweep.
+        storage: Where the study is, to share it: a URL of a database or a file; empty for the sweep's folder.
+    """
+
+    config: RunConfig
+    over: tuple[str, ...]
+    repeat: Count = 1
+    baseline: str = ""
+    search: Literal["", "grid", "random", "tpe"] = ""
+    trials: Count = 20
+    prune: bool = False
+    metric: str = ""
+    study: str = ""
+    storage: str = ""
+
+
+class SweepRunningError(ConsoleError):
+    """Another process starts the runs of this sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """A sweep.
+
+    Args:
+        path: Its folder.
+    """
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """The folder's name; safe to show."""
+        return printable(self.path.name)
+
+    @property
+    def log(self) -> Path:
+        """What the process that starts the runs prints."""
+        return self.path / "console.log"
+
+    @property
+    def compiling(self) -> Path:
+        """What the TPU compiler's job says; there while it works."""
+        return self.path / "control" / "preflight"
+
+    def read(self) -> Definition:
+        """Read what it is.
+
+        Raises:
+            ConsoleError: That cannot be read.
+        """
+        file = self.path / "sweep.toml"
+        try:
+            return Definition.model_validate(read_toml(file))
+        except ValidationError as error:
+            raise ConsoleError(f"{user_path(file)} does not define a sweep: {error.errors()[0]['msg']}.") from error
+
+    def note(self, number: int, run: RunDirectory) -> None:
+        """Write down which run belongs to a cell."""
+        write_whole(self.path / "runs" / f"{number:04}", run.path.name)
+
+    def runs(self) -> dict[int, RunDirectory]:
+        """Return the runs by number of their cell; deleted ones are missing, and will be trained again."""
+        folder = runs_folder()
+        names = {number: printable(read_text(file, _SMALL)) for number, file in _numbered(self.path / "runs")}
+        found = {number: RunDirectory(folder / name) for number, name in names.items() if os.sep not in name}
+        return {number: run for number, run in found.items() if is_run(run.path)}
+
+    def write_verdict(self, number: int, content: str) -> None:
+        """Keep what the TPU compiler says about a cell, or why it says nothing."""
+        write_whole(self.path / "verdicts" / f"{number:04}", content)
+
+    def verdicts(self) -> dict[int, Verdict | str]:
+        """Return what the TPU compiler says by number of the cell, or why it says nothing."""
+        found: dict[int, Verdict | str] = {}
+        for number, file in _numbered(self.path / "verdicts"):
+            with suppress(ValueError, OSError, TypeError):
+                values = read_json(file, _LARGEST_VERDICT)
+                found[number] = values["error"] if "error" in values else from_dict(values)
+        return found
+
+    def request(self, what: str) -> None:
+        """Ask the process that starts the runs: ``stop``, ``stop-run``, or ``retry-0001``."""
+        write_whole(self.path / "control" / what, "")
+
+    def requested(self, what: str, *, taken: bool = False) -> bool:
+        """Return whether something was asked for, and forget it if it is `taken`."""
+        file = self.path / "control" / what
+        there = file.exists()
+        if taken:
+            file.unlink(missing_ok=True)
+        return there
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it was asked to stop."""
+        return self.requested("stop") or self.requested("stop-run")
+
+    def lock(self) -> int:
+        """Lock it for one process that starts its runs, until the returned descriptor is closed everywhere.
+
+        Raises:
+            SweepRunningError: Another process has the lock.
+        """
+        return _locked(
+            self.path / "lock",
+            _PROBED_S,
+            SweepRunningError(f"{self.name} is running.", remedy=f"Watch it: tpu-console sweeps {self.name}"),
+        )
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a process starts its runs."""
+        try:
+            os.close(_locked(self.path / "lock", 0.0, SweepRunningError("")))
+        except SweepRunningError:
+            return True
+        return False
+
+
+def _numbered(folder: Path) -> Iterator[tuple[int, Path]]:
+    with suppress(OSError):
+        for file in sorted(folder.iterdir()):
+            if file.name.isdecimal():
+                yield int(file.name), file
+
+
+def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
+    """Lock a file; somebody who only looks whether it is locked holds it for a moment."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                os.close(descriptor)
+                raise error from None
+            time.sleep(_LOOK_S)
+        else:
+            return descriptor
+
+
+def sweeps_folder() -> Path:
+    """Return the folder with one folder per sweep; it need not exist yet."""
+    return runs_folder().parent / "sweeps"
+
+
+def create_sweep(definition: Definition) -> Sweep:
+    """Create the folder of a sweep.
+
+    Raises:
+        ConsoleError: It cannot be written.
+    """
+    stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{definition.config.name}"
+    try:
+        make_private_folder(sweeps_folder())
+        for suffix in ["", *(f"-{number}" for number in range(2, 1000))]:
+            sweep = Sweep(sweeps_folder() / (stem + suffix))
+            with suppress(FileExistsError):
+                sweep.path.mkdir(mode=0o700)
+                break
+        for folder in ("runs", "verdicts", "control"):
+            (sweep.path / folder).mkdir(mode=0o700)
+        write_whole(sweep.path / "sweep.toml", tomli_w.dumps(definition.model_dump(mode="json")))
+    except OSError as error:
+        raise cannot_begin(sweeps_folder(), error) from error
+    return sweep
+
+
+def list_sweeps() -> list[Sweep]:
+    """Return all sweeps, the newest first."""
+    try:
+        found = [path for path in sweeps_folder().iterdir() if (path / "sweep.toml").is_file()]
+    except OSError:
+        return []
+    return [Sweep(path) for path in sorted(found, reverse=True)]
+
+
+def find_sweep(name: str = "") -> Sweep:
+    """Find a sweep by its name or a part of it that no other has; the newest by default.
+
+    Raises:
+        RunNotFoundError: None or several match.
+    """
+    sweeps = list_sweeps()
+    matching = [sweep for sweep in sweeps if sweep.name == name] or [one for one in sweeps if name in one.name]
+    if not matching:
+        what = f"There is no sweep named '{name}'." if sweeps else "There is no sweep yet."
+        raise RunNotFoundError(what, remedy="Start one: tpu-console sweep digits-cnn --over batch_size=16,32")
+    if name and len(matching) > 1:
+        names = ", ".join(sweep.name for sweep in matching[:5])
+        raise RunNotFoundError(f"'{name}' matches {len(matching)} sweeps.", remedy=f"Use one of these names: {names}")
+    return matching[0]
+
+
+def start_driver(sweep: Sweep) -> subprocess.Popen[bytes]:
+    """Start the process that starts the sweep's runs, in its own session, so that it survives the terminal.
+
+    Raises:
+        SweepRunningError: There is one.
+        ConsoleError: It cannot be started.
+    """
+    lock = sweep.lock()
+    try:
+        for what in ("stop", "stop-run"):
+            sweep.requested(what, taken=True)
+        with open(sweep.log, "ab", opener=open_private) as log:
+            return subprocess.Popen(
+                [sys.executable, "-P", "-m", "tpu_console.engine.sweeps.driver", str(sweep.path), str(lock)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+    except OSError as error:
+        raise ConsoleError(f"The sweep cannot be started: {error.strerror}.") from error
+    finally:
+        os.close(lock)

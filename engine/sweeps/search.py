@@ -1,0 +1,190 @@
+"""The trials of a search, which Optuna chooses and keeps."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..config.reading import with_changes
+from ..errors import ConfigError, ConsoleError, Problem
+from ..machine.install import install_line
+from ..runs.events import RunFinished, RunOutcome
+from ..runs.state import best_epoch, lower_is_better
+from .axes import Cell, is_tpu
+from .folder import PRUNED
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..config.run_config import RunConfig
+    from ..runs.events import EpochEnded
+    from ..runs.state import RunState
+    from .axes import Axis
+    from .folder import Definition, Sweep
+
+_OURS = "tpu-console sweep"
+_USUAL_FIRST = 5  # trials that are not pruned, as Optuna has it
+
+
+def check_search(axes: Sequence[Axis], *, search: str) -> None:
+    """Check that a search can use the axes, and that Optuna is there.
+
+    Raises:
+        ConfigError: An axis does not suit the search.
+        ConsoleError: Optuna is not installed.
+    """
+    problems = []
+    for axis in axes:
+        if any(is_tpu(axis, value) for value in axis.values):
+            problems.append(Problem(axis.key, "a search trains each trial, so it takes no TPU of the compiler"))
+        if search == "grid" and not axis.values:
+            problems.append(Problem(axis.key, f"a grid needs a number of values, as in {axis.low}..{axis.high}:5"))
+    if problems:
+        raise ConfigError(problems)
+    _optuna()
+
+
+def metric_of(config: RunConfig) -> str:
+    """Return the metric that a search improves by default: the one that decides which epoch of a run is best."""
+    if config.checkpoint.monitor != "auto":
+        return config.checkpoint.monitor
+    return f"val_{config.metric_names[0] if config.metrics else 'loss'}"
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ConsoleError(
+            "A search needs Optuna, which is not installed.", remedy=f"To install it: {install_line('optuna')}"
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+class Trials:
+    """Gives the runs of a search, one after another, and tells Optuna how they end.
+
+    Args:
+        sweep: The sweep.
+        definition: What it is.
+        axes: What it changes.
+    """
+
+    def __init__(self, sweep: Sweep, definition: Definition, axes: Sequence[Axis]) -> None:
+        self._optuna = _optuna()
+        self._sweep, self._definition, self._axes = sweep, definition, axes
+        self._attempted: set[int] = set()
+        self._trial: Any = None
+        self._study = self._optuna.create_study(
+            storage=self._storage(),
+            study_name=definition.study or sweep.name,
+            load_if_exists=True,
+            direction="minimize" if lower_is_better(definition.metric) else "maximize",
+            sampler=self._sampler(),
+            pruner=self._pruner(),
+        )
+
+    def _storage(self) -> Any:
+        where = self._definition.storage or f"sqlite:///{self._sweep.path / 'study.db'}"
+        if "://" in where:
+            return where
+        storages = self._optuna.storages
+        return storages.JournalStorage(storages.journal.JournalFileBackend(where))
+
+    def _pruner(self) -> Any:
+        if not self._definition.prune:
+            return self._optuna.pruners.NopPruner()
+        first = max(1, min(_USUAL_FIRST, self._definition.trials // 4))
+        return self._optuna.pruners.MedianPruner(n_startup_trials=first)
+
+    def _sampler(self) -> Any:
+        samplers, seed = self._optuna.samplers, self._definition.config.seed
+        match self._definition.search:
+            case "grid":
+                return samplers.GridSampler({axis.key: [*_choices(axis)] for axis in self._axes}, seed=seed)
+            case "random":
+                return samplers.RandomSampler(seed=None if self._definition.storage else seed)
+        return samplers.TPESampler(seed=None if self._definition.storage else seed)
+
+    def next(self) -> Cell | None:
+        """Return the next run: one that was interrupted, or a new one; None if there are enough."""
+        running = self._study.get_trials(deepcopy=False, states=[self._optuna.trial.TrialState.RUNNING])
+        for trial in running:
+            is_ours = trial.user_attrs.get(_OURS) == self._sweep.name
+            if is_ours and trial.number not in self._attempted:
+                return self._cell(self._optuna.trial.Trial(self._study, trial._trial_id))  # noqa: SLF001  no public name
+        if len(self._study.get_trials(deepcopy=False)) >= self._most:
+            return None
+        asked = self._study.ask()
+        asked.set_user_attr(_OURS, self._sweep.name)
+        return self._cell(asked)
+
+    @property
+    def _most(self) -> int:
+        trials = self._definition.trials
+        return min(trials, math.prod(len(axis.values) for axis in self._axes)) if self._is_grid else trials
+
+    @property
+    def _is_grid(self) -> bool:
+        return self._definition.search == "grid"
+
+    def _cell(self, trial: Any) -> Cell:
+        self._trial = trial
+        self._attempted.add(trial.number)
+        values = tuple(_suggested(trial, axis) for axis in self._axes)
+        pairs = [(axis.key, value) for axis, value in zip(self._axes, values, strict=True)]
+        try:
+            return Cell(trial.number, values, with_changes(self._definition.config, pairs))
+        except ConfigError as error:
+            return Cell(trial.number, values, None, refused=str(error))
+
+    def judge(self, epoch: EpochEnded) -> bool:
+        """Report an epoch of the current run; return whether the run should be pruned."""
+        value = epoch.logs.get(self._definition.metric, math.nan)
+        self._trial.report(value, epoch.epoch)
+        return bool(self._definition.prune and self._trial.should_prune())
+
+    def ended(self, cell: Cell, state: RunState | None) -> None:
+        """Tell Optuna how a run ended; one that was stopped has not.
+
+        Args:
+            cell: The run.
+            state: What is known about it; None if it was refused.
+        """
+        states = self._optuna.trial.TrialState
+        end = state.end if state is not None else None
+        is_stopped = isinstance(end, RunFinished) and end.outcome == RunOutcome.STOPPED
+        if is_stopped and is_pruned(end):
+            self._tell(cell.number, None, states.PRUNED)
+        elif isinstance(end, RunFinished) and not is_stopped and state is not None:
+            best = best_epoch(state.epochs, self._definition.metric)
+            value = best.logs[self._definition.metric] if best is not None else None
+            self._tell(cell.number, value, states.FAIL if value is None else states.COMPLETE)
+        elif not is_stopped:
+            self._tell(cell.number, None, states.FAIL)
+
+    def _tell(self, number: int, value: float | None, state: Any) -> None:
+        with suppress(RuntimeError):  # how the sampler of a grid says that this was the last one
+            self._study.tell(number, value, state=state, skip_if_finished=True)
+
+
+def is_pruned(end: object) -> bool:
+    """Return whether a run ended because the search pruned it."""
+    return isinstance(end, RunFinished) and PRUNED in end.reason
+
+
+def _choices(axis: Axis) -> dict[Any, Any]:
+    """Return the values of an axis by what Optuna keeps of them: it knows no lists."""
+    return {json.dumps(value) if isinstance(value, list | dict) else value: value for value in axis.values}
+
+
+def _suggested(trial: Any, axis: Axis) -> Any:
+    if axis.values:
+        choices = _choices(axis)
+        return choices[trial.suggest_categorical(axis.key, [*choices])]
+    if axis.is_whole:
+        return trial.suggest_int(axis.key, axis.low, axis.high, log=axis.is_log)
+    return trial.suggest_float(axis.key, axis.low, axis.high, log=axis.is_log)

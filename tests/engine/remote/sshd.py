@@ -1,0 +1,104 @@
+"""A real SSH server on this machine, and an `ssh` that knows it as ``far``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+
+from tests.helpers import wait_until
+
+RUNS = ".local/share/tpu-console/runs"
+_SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+_SSH = shutil.which("ssh")
+_KEYGEN = shutil.which("ssh-keygen")
+
+
+def missing() -> str:
+    """Why there can be no server here; empty if there can."""
+    if None in {_SSHD, _SSH, _KEYGEN}:
+        return "OpenSSH is not installed"
+    if os.geteuid() == 0:
+        with suppress(OSError):
+            Path("/run/sshd").mkdir(exist_ok=True)  # as its service does
+        return "" if Path("/run/sshd").is_dir() else "sshd needs /run/sshd"
+    return ""
+
+
+class Server:
+    """An SSH server as a plain process, whose SFTP begins in a folder of its own instead of the user's home.
+
+    Args:
+        folder: Its keys and configuration.
+
+    Attributes:
+        home: The folder that clients begin in.
+        runs: The folder of runs there.
+        bin: A folder with an `ssh` that has a configuration of its own; goes first into PATH.
+        known: The keys that this `ssh` knows.
+        port: Where it listens.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.bin, self.known = folder / "home", folder / "bin", folder / "known"
+        self.runs = self.home / RUNS
+        self.runs.mkdir(parents=True)
+        self.bin.mkdir()
+        for name in ("host", "user"):
+            subprocess.run([str(_KEYGEN), "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+        with closing(socket.socket()) as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = int(free.getsockname()[1])
+        self._log = folder / "log"
+        self._config = folder / "sshd_config"
+        self._config.write_text(
+            f"ListenAddress 127.0.0.1\nPort {self.port}\nHostKey {folder / 'host'}\n"
+            f"AuthorizedKeysFile {folder / 'user.pub'}\nStrictModes no\nPidFile none\n"
+            "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
+            f"Subsystem sftp internal-sftp -d {self.home}\n"
+        )
+        config = folder / "ssh_config"
+        config.write_text(
+            f"Host far\n  HostName 127.0.0.1\n  Port {self.port}\n  IdentityFile {folder / 'user'}\n"
+            f"Host *\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.known}\n  GlobalKnownHostsFile none\n"
+        )
+        ssh = self.bin / "ssh"
+        ssh.write_text(f'#!/bin/sh\nexec {_SSH} -F "{config}" "$@"\n')
+        ssh.chmod(0o700)
+        key = " ".join((folder / "host.pub").read_text().split()[:2])
+        self.key = f"[127.0.0.1]:{self.port} {key}\n"
+        self.known.write_text(self.key)
+        self.start()
+
+    def start(self) -> None:
+        """Listen."""
+        with self._log.open("a") as log:
+            self._process = subprocess.Popen(
+                [str(_SSHD), "-D", "-e", "-f", str(self._config)], stdin=subprocess.DEVNULL, stderr=log
+            )
+        wait_until(self._listens, "the SSH server")
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        with closing(socket.socket()) as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def cut(self) -> None:
+        """End all connections, and go on listening."""
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    def stop(self) -> None:
+        """End all connections, and stop listening."""
+        connections = psutil.Process(self._process.pid).children(recursive=True)
+        self._process.kill()
+        self._process.wait()
+        for child in connections:
+            with suppress(psutil.NoSuchProcess):
+                child.kill()

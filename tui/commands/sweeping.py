@@ -1,0 +1,341 @@
+"""`tpu-console sweep` and `tpu-console sweeps`."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
+
+from ..terminal.output import complain, say, width_of_output
+from ..text.tables import labelled
+from .opening import has_terminal, open_console
+from .options import examples, preset_file_option, screen_options, set_option
+from .preset_choice import chosen_preset, parsed
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Callable, Iterator, Sequence
+
+    from click.shell_completion import CompletionItem
+
+    from tpu_console.engine.sweeps.folder import Definition, Sweep
+
+    from ..following.sweep import SeenCell, SweepView
+    from .opening import Markers
+    from .options import Decorated
+
+_LOOK_S = 1.0
+_MOST_REFUSED = 5
+_UNHAPPY = {"failed", "crashed"}
+
+
+def _complete_sweep(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of sweeps that contain what was typed."""
+    from click.shell_completion import CompletionItem
+
+    from tpu_console.engine.sweeps.folder import list_sweeps
+
+    return [CompletionItem(sweep.name) for sweep in list_sweeps() if incomplete in sweep.name]
+
+
+def _form_options(command: Decorated) -> Decorated:
+    """Add the options that choose how the results are printed."""
+    for name, text in (
+        ("svg", "Print the bars as an SVG picture."),
+        ("markdown", "Print a Markdown table."),
+        ("csv", "Print one row per combination as CSV."),
+    ):
+        command = click.option(f"--{name}", "form", flag_value=name, help=text)(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console sweep digits-cnn --over batch_size=16,32,64 --epochs 5",
+        "tpu-console sweep cifar10-cnn --over accelerator=cpu,sim:8,v5e-8 --over batch_size=32,512 --epochs 2",
+        "tpu-console sweep digits-cnn --over accelerator=cpu,sim:2 --epochs 3 --repeat 3 --csv > table.csv",
+        "tpu-console sweep --resume 20261120-133100-digits-cnn",
+        "tpu-console sweep digits-cnn --lr-find",
+        "tpu-console sweep digits-cnn --search tpe --over learning_rate=1e-4..1e-1:log --trials 20 --prune",
+        done="every run finished, or the sweep was stopped on request",
+        failed="a run failed",
+    )
+)
+@click.argument("preset", required=False)
+@click.option(
+    "--over",
+    metavar="KEY=A,B,C",
+    multiple=True,
+    help="A key and its values: a list, or a range such as 1e-4..1e-1:log:4. TPUs, such as accelerator=cpu,v5e-8, are "
+    "judged by the TPU compiler. Repeatable: every combination is trained.",
+)
+@set_option
+@click.option("--epochs", type=int, metavar="N", help="Number of epochs of each run.")
+@click.option("--repeat", type=click.IntRange(1, 20), default=1, metavar="N", help="Train each combination N times.")
+@click.option("--baseline", default="", metavar="KEY=VALUE", help="Compare with these. [default: the first --over]")
+@click.option("--lr-find", is_flag=True, help="Short for 11 learning rates from 1e-5 to 1, one epoch each.")
+@click.option("--search", type=click.Choice(["grid", "random", "tpe"]), help="Let Optuna choose the values.")
+@click.option("--trials", type=click.IntRange(1, 1000), default=20, metavar="N", help="Runs of a search. [default: 20]")
+@click.option("--prune", is_flag=True, help="Stop runs of a search that are worse than the median of earlier ones.")
+@click.option("--metric", default="", metavar="NAME", help="What a search improves. [default: the run's own metric]")
+@click.option("--study", default="", metavar="NAME", help="Name of Optuna's study, to share it.")
+@click.option("--storage", default="", metavar="URL|FILE", help="Where Optuna keeps the study, to share it.")
+@click.option("--resume", "resumed", metavar="SWEEP", shell_complete=_complete_sweep, help="Go on with a sweep.")
+@click.option("--detach", is_flag=True, help="Start in the background and return.")
+@preset_file_option
+@_form_options
+def sweep(
+    preset: str | None,
+    over: tuple[str, ...],
+    assignments: tuple[str, ...],
+    epochs: int | None,
+    lr_find: bool,
+    resumed: str | None,
+    detach: bool,
+    preset_files: tuple[Path, ...],
+    form: str | None,
+    **options: Any,
+) -> int:
+    """Train PRESET with every combination of some settings, and compare the results.
+
+    Each combination is a run like any other, one after another. Ctrl-C stops the sweep and its run, which is saved. If
+    the terminal closes, the sweep continues: `tpu-console sweeps` comes back to it. Whatever ended it, --resume goes
+    on: it trains what is missing, continues what was stopped, and tries again what failed.
+    """
+    from tpu_console.engine.sweeps.folder import create_sweep, find_sweep, start_driver
+
+    tell = complain if form is not None else say
+    if resumed is not None:
+        if preset is not None or over:
+            raise ConfigError([Problem("--resume", "takes no preset and no --over: the sweep knows them")])
+        chosen = find_sweep(resumed)
+    else:
+        if preset is None:
+            raise ConfigError([Problem("PRESET", "is missing; `tpu-console presets` lists them")])
+        changes = [*parsed(assignments), *([("epochs", epochs)] if epochs is not None else [])]
+        definition = _definition(chosen_preset(preset, preset_files).config, over, changes, options, lr_find=lr_find)
+        tell(_plan_lines(definition))
+        chosen = create_sweep(definition)
+    process = start_driver(chosen)
+    tell([labelled("sweep", chosen.name), labelled("watch", f"tpu-console sweeps {chosen.name}")])
+    return 0 if detach else _follow(chosen, process, form, tell)
+
+
+def _definition(
+    config: Any, over: Sequence[str], changes: list[tuple[str, Any]], options: dict[str, Any], *, lr_find: bool
+) -> Definition:
+    """Return what the sweep is.
+
+    Raises:
+        ConfigError: It cannot be trained like that.
+    """
+    from tpu_console.engine.config.reading import with_changes
+    from tpu_console.engine.sweeps.axes import LR_FIND, parse_axes, parse_baseline
+    from tpu_console.engine.sweeps.folder import Definition
+    from tpu_console.engine.sweeps.search import check_search, metric_of
+
+    if lr_find:
+        over = (LR_FIND, *over)
+        changes = [("optimizer.schedule", "constant"), ("optimizer.warmup_epochs", 0), ("epochs", 1), *changes]
+    config = with_changes(config, changes)
+    axes = parse_axes(over)
+    parse_baseline(options["baseline"], axes)
+    for name in ("prune", "metric", "study", "storage"):
+        if options[name] and not options["search"]:
+            raise ConfigError([Problem(f"--{name}", "is for a search; add --search tpe, for example")])
+    if options["search"]:
+        if options["repeat"] > 1 or options["baseline"]:
+            raise ConfigError([Problem("--search", "takes neither --repeat nor --baseline")])
+        if bool(options["study"]) != bool(options["storage"]):
+            raise ConfigError([Problem("--study", "needs --storage, and --storage needs it, to share a study")])
+        if options["storage"] and "://" not in options["storage"]:
+            options["storage"] = str(Path(options["storage"]).expanduser().absolute())
+        check_search(axes, search=options["search"])
+        options["metric"] = options["metric"] or metric_of(config)
+    return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
+
+
+def _plan_lines(definition: Definition) -> list[str]:
+    """Say how many runs there will be, which are refused, and how long the others take.
+
+    Raises:
+        ConfigError: All of them are refused.
+    """
+    from tpu_console.engine.machine.devices import detect_hardware
+    from tpu_console.engine.planning.plan import make_plan
+    from tpu_console.engine.sweeps.axes import cells_of, combination, parse_axes
+
+    from ..text.numbers import plural, whole_duration
+
+    axes = parse_axes(definition.over)
+    if definition.search:
+        most = labelled("runs", f"{definition.trials} at most, chosen by Optuna ({definition.search})")
+        return [most, labelled("improves", definition.metric)]
+    cells, hardware = cells_of(definition.config, axes, definition.repeat), detect_hardware()
+    trained = {cell.number: cell.config for cell in cells if cell.config is not None and not cell.tpu}
+    plans = {number: make_plan(config, hardware) for number, config in trained.items()}
+    refused = {cell.number: cell.refused for cell in cells if cell.config is None}
+    refused |= {number: plan.advice[0].text for number, plan in plans.items() if not plan.is_possible}
+    runs = [plan for number, plan in plans.items() if number not in refused]
+    known = [plan.seconds for plan in runs if plan.seconds is not None]
+    asked = sum(bool(cell.tpu) and cell.number not in refused for cell in cells)
+    if not runs and not asked:
+        raise ConfigError([Problem("--over", f"no combination can be trained: {next(iter(refused.values()))}")])
+    of = " × ".join(f"{len(axis.values)} {axis.name}" for axis in axes)
+    repeated = f", each {definition.repeat} times with other seeds" if definition.repeat > 1 else ""
+    lines = [labelled("runs", f"{len(runs)}, of {of}{repeated}")]
+    if asked:
+        lines.append(labelled("compiler", f"{plural(asked, 'combination')} for TPUs: a bound, nothing is trained"))
+    named = [f"{combination(axes, cell.values)}: {refused[cell.number]}" for cell in cells if cell.number in refused]
+    named = [*dict.fromkeys(named)]
+    lines += [labelled("refused", text) for text in named[:_MOST_REFUSED]]
+    if len(named) > _MOST_REFUSED:
+        lines.append(labelled("", f"and {len(named) - _MOST_REFUSED} more"))
+    unknown = f"; no run like {len(runs) - len(known)} of them was trained here yet" if len(known) < len(runs) else ""
+    about = f"about {whole_duration(max(1.0, sum(known)))} for {plural(len(known), 'run')}" if known else "unknown"
+    return [*lines, labelled("time", f"{about}{unknown}")] if runs else lines
+
+
+def _follow(
+    sweep: Sweep, process: subprocess.Popen[bytes], form: str | None, tell: Callable[[list[str]], object]
+) -> int:
+    """Print a line whenever a run begins or ends, and the results at the end; return the exit code."""
+    from ..following.sweep import SweepReader
+
+    reader, told = SweepReader(sweep), dict[int, str]()
+    with _asks_to_stop(sweep) as leave:
+        while True:
+            is_over = process.poll() is not None
+            view = reader.read()
+            for cell in view.cells:
+                if cell.status != told.get(cell.cell.number, "waiting"):
+                    tell([_line(view, cell)])
+                told[cell.cell.number] = cell.status
+            if is_over or leave:
+                break
+            time.sleep(_LOOK_S)
+    if leave:
+        return 130
+    if process.returncode and (log := sweep.log.read_text(encoding="utf-8", errors="replace").split("\n")[-2:]):
+        complain([f"Error: {log[0]}"])
+    tell([""])
+    _print(view, form)
+    if not view.is_complete:
+        tell(["", labelled("go on", f"tpu-console sweep --resume {sweep.name}")])
+    return int(bool(process.returncode) or bool(_UNHAPPY & {cell.status for cell in view.cells}))
+
+
+@contextmanager
+def _asks_to_stop(sweep: Sweep) -> Iterator[list[bool]]:
+    """Let Ctrl-C and SIGTERM stop the sweep and its run; the second one leaves, which the yielded list then says."""
+    heard: list[int] = []
+    leave: list[bool] = []
+
+    def hear(number: int, _frame: object) -> None:
+        if heard:
+            leave.append(True)
+            complain([f"Left; {sweep.name} stops when its run is saved."])
+            return
+        heard.append(number)
+        sweep.request("stop-run")
+        complain(["Stopping the sweep; its run is saved first. Press Ctrl-C again to leave."])
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield leave
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _line(view: SweepView, cell: SeenCell) -> str:
+    """Write what has become of a run."""
+    from tpu_console.engine.sweeps.axes import combination
+
+    from ..text.numbers import duration, metric
+
+    number = str(cell.cell.number) if view.definition.search else f"{cell.cell.number}/{len(view.cells)}"
+    parts = [f"{number:<7}{combination(view.axes, cell.cell.values)}", cell.status]
+    if (run := cell.run) is not None:
+        if run.overview.best is not None and not cell.is_running:
+            parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
+        parts += [duration(run.overview.seconds())] if not cell.is_running else [run.overview.run.run_id]
+    elif cell.status != "bound":
+        parts.append(cell.remark)
+    return "  ".join(parts)
+
+
+def _print(view: SweepView, form: str | None) -> None:
+    """Print the results."""
+    from ..following import sweep_tables as tables
+
+    if form == "csv":
+        say([tables.as_csv(view)])
+    elif form == "svg":
+        say([tables.as_svg(view)])
+    else:
+        say(tables.as_markdown(view) if form == "markdown" else tables.as_text(view, width_of_output()))
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console sweeps",
+        "tpu-console sweeps 133100-digits",
+        "tpu-console sweeps 133100-digits --markdown",
+        "tpu-console sweeps 133100-digits --stop",
+    )
+)
+@click.argument("name", metavar="[SWEEP]", required=False, shell_complete=_complete_sweep)
+@click.option("--stop", is_flag=True, help="Stop the sweep and its run, which is saved.")
+@_form_options
+@screen_options
+def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | None, theme: str | None) -> int:
+    """List the sweeps, or watch one.
+
+    SWEEP is a name or a part of it. On a terminal this opens a screen with its runs; otherwise it prints the results
+    so far. Leaving does not stop the sweep.
+    """
+    from tpu_console.engine.sweeps.folder import find_sweep, list_sweeps
+
+    from ..following.sweep import SweepReader
+
+    if name is None and not (stop or form):
+        say(_list_lines(list_sweeps()))
+        return 0
+    chosen = find_sweep(name or "")
+    if stop:
+        if not chosen.is_driven:
+            raise ConsoleError(f"{chosen.name} is not running.")
+        chosen.request("stop-run")
+        say([f"Asked {chosen.name} to stop; its run is saved first."])
+    elif form is None and has_terminal():
+        return open_console(sweep=chosen, markers=markers, theme=theme)
+    else:
+        _print(SweepReader(chosen).read(), form)
+    return 0
+
+
+def _list_lines(found: Sequence[Sweep]) -> list[str]:
+    """Write the list of sweeps, the newest first."""
+    from ..following.sweep import SweepReader, state_of
+    from ..text.tables import Column, table
+
+    if not found:
+        return ["There is no sweep yet. Start one: tpu-console sweep digits-cnn --over batch_size=16,32"]
+    columns = [Column("sweep", 3), Column("state", 2), Column("runs", 1), Column("over", 0)]
+    rows = []
+    for one in found:
+        try:
+            view = SweepReader(one).read()
+        except ConsoleError as error:
+            rows.append([one.name, "unreadable", "", error.what])
+            continue
+        counts = ", ".join(f"{number} {status}" for status, number in view.counts().items())
+        rows.append([one.name, state_of(view), counts, " ".join(view.definition.over)])
+    return table(columns, rows, width_of_output())

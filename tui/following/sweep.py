@@ -1,0 +1,356 @@
+"""Reads a sweep: its combinations with their runs and verdicts, its speed-ups, and what they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.preflight.result import Verdict
+from tpu_console.engine.runs.state import lower_is_better
+from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_axes, parse_baseline, shown, values_in
+from tpu_console.engine.sweeps.driver import refusal
+from tpu_console.engine.sweeps.search import is_pruned
+
+from ..text.numbers import count, metric
+from .comparison import ComparedReader, comparison_of
+from .overview import Status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tpu_console.engine.preflight.result import Bound
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.axes import Axis
+    from tpu_console.engine.sweeps.folder import Definition, Sweep
+
+    from .comparison import ComparedRun
+
+BOUND = "bound"
+WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
+LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
+"""The states of cells that the sweep has not finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCell:
+    """A cell of a sweep and what is known about it.
+
+    Attributes:
+        cell: The cell.
+        run: Its run; None if there is none yet.
+        verdict: What the TPU compiler says, or why it says nothing; None if it was not asked.
+        refused: Why the plan refuses it; empty if it does not.
+        is_compiling: Whether the TPU compiler works on it.
+    """
+
+    cell: Cell
+    run: ComparedRun | None = None
+    verdict: Verdict | str | None = None
+    refused: str = ""
+    is_compiling: bool = False
+
+    @property
+    def status(self) -> str:
+        """Its state, in a word or two."""
+        if isinstance(self.verdict, Verdict):
+            return BOUND if self.verdict.bound is not None else self.verdict.outcome.value
+        if self.run is not None:
+            return PRUNED if is_pruned(self.run.state.end) else self.run.overview.status.value
+        if self.is_compiling:
+            return COMPILING
+        return "no verdict" if self.verdict else REFUSED if self.refused else WAITING
+
+    @property
+    def remark(self) -> str:
+        """Why there is no result, or what limits a TPU."""
+        if isinstance(self.verdict, Verdict):
+            bound = self.verdict.bound
+            return f"by {bound.limited_by}" if bound is not None else self.verdict.reason
+        return self.verdict or self.refused
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its run trains."""
+        return self.run is not None and self.run.overview.status.is_live
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A figure of several equal runs: the median, the lowest and the highest."""
+
+    mid: float
+    low: float
+    high: float
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether a ratio is on one side of 1 in every case."""
+        return self.low > 1 or self.high < 1
+
+
+def spread_of(values: Sequence[float]) -> Spread | None:
+    """Return the spread of figures; None of none."""
+    return Spread(median(values), min(values), max(values)) if values else None
+
+
+def ratio(one: Spread | None, other: Spread | None) -> Spread | None:
+    """Return how many times as large one figure is as another, at least and at most; None if one is unknown."""
+    if one is None or other is None or other.low <= 0:
+        return None
+    return Spread(one.mid / other.mid, one.low / other.high, one.high / other.low)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table: a combination with its equal runs, or with its verdict.
+
+    Attributes:
+        values: A value for each axis.
+        cells: Its cells: one for each repetition.
+        metric: The metric of the table.
+        speed_up: How many times as many examples per second as the baseline; None if unknown.
+    """
+
+    values: tuple[Any, ...]
+    cells: tuple[SeenCell, ...]
+    metric: str = ""
+    speed_up: Spread | None = None
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the TPU compiler says; None for a row that is measured."""
+        verdict = self.cells[0].verdict
+        return verdict if isinstance(verdict, Verdict) else None
+
+    @property
+    def runs(self) -> list[ComparedRun]:
+        """Its runs."""
+        return [cell.run for cell in self.cells if cell.run is not None]
+
+    @property
+    def status(self) -> str:
+        """The states of its cells, each once."""
+        return ", ".join(dict.fromkeys(cell.status for cell in self.cells))
+
+    @property
+    def examples_per_s(self) -> Spread | None:
+        """Examples per second: measured, or the most that a TPU can reach."""
+        return self._figure(lambda run: run.examples_per_s, lambda bound: bound.images_per_s)
+
+    @property
+    def seconds(self) -> Spread | None:
+        """Seconds to train: measured for runs that finished, or the least that a TPU needs."""
+        return self._figure(
+            lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None,
+            lambda bound: bound.run_s,
+        )
+
+    @property
+    def first_epoch_s(self) -> Spread | None:
+        """Seconds of the first epoch, with compilation."""
+        return self._figure(lambda run: run.first_epoch_s)
+
+    @property
+    def later_epoch_s(self) -> Spread | None:
+        """Seconds of each other epoch."""
+        return self._figure(lambda run: run.later_epoch_s, lambda bound: bound.epoch_s)
+
+    @property
+    def best(self) -> Spread | None:
+        """The best value of the metric."""
+        return self._figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
+
+    def _figure(
+        self, of_run: Callable[[ComparedRun], float | None], of_bound: Callable[[Bound], float | None] = lambda _: None
+    ) -> Spread | None:
+        if self.verdict is not None:
+            values = [of_bound(self.verdict.bound)] if self.verdict.bound is not None else []
+        else:
+            values = [of_run(run) for run in self.runs]
+        return spread_of([value for value in values if value is not None])
+
+
+@dataclass(frozen=True, slots=True)
+class SweepView:
+    """A sweep at one moment.
+
+    Attributes:
+        sweep: The sweep.
+        definition: What it is.
+        axes: What it changes.
+        cells: Its cells; of a search, those that were tried.
+        is_driven: Whether a process starts its runs.
+    """
+
+    sweep: Sweep
+    definition: Definition
+    axes: tuple[Axis, ...]
+    cells: tuple[SeenCell, ...]
+    is_driven: bool = False
+
+    @property
+    def metric(self) -> str:
+        """The metric of the table; empty if the runs share none."""
+        return self.definition.metric or comparison_of([cell.run for cell in self.cells if cell.run is not None]).metric
+
+    @property
+    def baseline(self) -> dict[str, Any]:
+        """The values that the baseline has; empty for a search, which compares nothing."""
+        return {} if self.definition.search else parse_baseline(self.definition.baseline, self.axes)
+
+    def rows(self) -> list[Row]:
+        """Return the table."""
+        name = self.metric
+        known: dict[str, list[SeenCell]] = {}
+        for cell in self.cells:
+            key = repr(cell.cell.number if self.definition.search else cell.cell.values)
+            known.setdefault(key, []).append(cell)
+        rows = [Row(cells[0].cell.values, tuple(cells), name) for cells in known.values()]
+        return [Row(row.values, row.cells, name, self._speed_up(row, rows)) for row in rows]
+
+    def _speed_up(self, row: Row, rows: Sequence[Row]) -> Spread | None:
+        wanted = [self.baseline.get(axis.key, own) for axis, own in zip(self.axes, row.values, strict=True)]
+        base = next((other for other in rows if [*other.values] == wanted), None) if self.baseline else None
+        return ratio(row.examples_per_s, base.examples_per_s) if base is not None else None
+
+    def named(self, row: Row) -> str:
+        """Write a row's combination."""
+        return combination(self.axes, row.values)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many cells are in each state."""
+        states = sorted(cell.status for cell in self.cells)
+        return {status: len([*same]) for status, same in groupby(states)}
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do."""
+        if self.definition.search and not self.is_driven and len(self.cells) < self.definition.trials:
+            return self.definition.search == "grid" or bool(self.definition.storage)
+        return not any(cell.status in LEFT or cell.is_running for cell in self.cells)
+
+
+def state_of(view: SweepView) -> str:
+    """Return the state of a whole sweep, in a word."""
+    if view.is_driven:
+        return "stopping" if view.sweep.is_stopping else "running"
+    return "complete" if view.is_complete else "stopped"
+
+
+class SweepReader:
+    """Reads a sweep again and again while it grows.
+
+    Args:
+        sweep: The sweep.
+
+    Raises:
+        ConsoleError: Its definition cannot be read.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.definition = sweep.read()
+        self.axes = tuple(parse_axes(self.definition.over))
+        is_grid = not self.definition.search
+        self._cells = cells_of(self.definition.config, self.axes, self.definition.repeat) if is_grid else []
+        self._readers: dict[str, ComparedReader] = {}
+        self._known: dict[str, tuple[object, ComparedRun]] = {}
+        self._refused: dict[int, str] = {}
+
+    def read(self) -> SweepView:
+        """Read what is new."""
+        is_driven = self.sweep.is_driven
+        compiles = is_driven and self.sweep.compiling.exists()
+        verdicts = self.sweep.verdicts()
+        runs = {number: self._run(run) for number, run in self.sweep.runs().items()}
+        cells = self._cells or [Cell(number, values_in(self.axes, run.settings), None) for number, run in runs.items()]
+        seen = [
+            SeenCell(
+                cell,
+                runs.get(cell.number),
+                verdicts.get(cell.number),
+                self._refusal(cell, runs),
+                is_compiling=compiles and bool(cell.tpu),
+            )
+            for cell in cells
+        ]
+        return SweepView(self.sweep, self.definition, self.axes, tuple(seen), is_driven)
+
+    def _run(self, run: RunDirectory) -> ComparedRun:
+        """Read a run, unless it was over and has not changed since."""
+        stamp = run.journal.stat().st_mtime_ns if run.journal.exists() else 0
+        if (known := self._known.get(run.run_id)) is not None and known[0] == stamp:
+            return known[1]
+        (read,) = self._readers.setdefault(run.run_id, ComparedReader([run])).read()
+        if read.overview.is_settled and not read.overview.status.is_live:
+            self._known[run.run_id] = (stamp, read)
+        return read
+
+    def _refusal(self, cell: Cell, runs: Mapping[int, object]) -> str:
+        if cell.tpu or cell.number in runs or self.definition.search:
+            return cell.refused
+        if cell.number not in self._refused:
+            self._refused[cell.number] = cell.refused or refusal(cell.config)
+        return self._refused[cell.number]
+
+
+def conclusion(view: SweepView) -> str:
+    """Say in one sentence what the sweep comes to; empty if there is no result yet."""
+    rows = view.rows()
+    parts = [*_best_part(view, rows), *([] if view.definition.search else _speed_parts(view, rows))]
+    if pruned := view.counts().get(PRUNED):
+        parts.append(f"{pruned} of {len(view.cells)} were pruned")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def _best_part(view: SweepView, rows: Sequence[Row]) -> list[str]:
+    """Name the combination with the best metric; several equal ones are not told apart by chance."""
+    scored = [(row, row.best) for row in rows if row.best is not None]
+    if not scored or len(scored) < len(rows) == 1:
+        return []
+    sign = 1 if lower_is_better(view.metric) else -1
+    row, best = min(scored, key=lambda pair: sign * pair[1].mid)
+    return [f"the best {view.metric} is {metric(best.mid)}, with {view.named(row)}"]
+
+
+def _speed_parts(view: SweepView, rows: Sequence[Row]) -> list[str]:
+    parts = []
+    measured = [(row, row.examples_per_s) for row in rows if row.verdict is None and row.examples_per_s is not None]
+    if len(measured) > 1:
+        row, speed = max(measured, key=lambda pair: pair[1].mid)
+        text = f"the fastest measured is {view.named(row)}: {count(speed.mid)} examples/s"
+        parts.append(text + _compared(view, row))
+    bounds = [(row, row.examples_per_s) for row in rows if row.verdict is not None and row.examples_per_s is not None]
+    if bounds:
+        row, speed = max(bounds, key=lambda pair: pair[1].mid)
+        most = f", {row.speed_up.mid:,.0f}× {_base_name(view)}" if row.speed_up is not None else ""
+        parts.append(f"{view.named(row)} can reach {count(speed.mid)} at most{most} (a bound, not measured)")
+    return parts
+
+
+def _compared(view: SweepView, row: Row) -> str:
+    if row.speed_up is None or [view.baseline.get(axis.key) for axis in view.axes] == [*row.values]:
+        return ""
+    if all(view.baseline.get(axis.key, own) == own for axis, own in zip(view.axes, row.values, strict=True)):
+        return ", which is the baseline"
+    if not row.speed_up.is_certain:
+        return f", no more than {_base_name(view)} within the spread ({speed_text(row.speed_up)})"
+    return f", {speed_text(row.speed_up)} {_base_name(view)}"
+
+
+def _base_name(view: SweepView) -> str:
+    named = [f"{axis.name}={shown(view.baseline[axis.key])}" for axis in view.axes if axis.key in view.baseline]
+    others = [axis.name for axis in view.axes if axis.key not in view.baseline]
+    return " ".join(named) + (f" with the same {' and '.join(others)}" if others else "")
+
+
+def speed_text(speed: Spread | None) -> str:
+    """Write a speed-up with its spread, such as ``3.1× (2.9–3.3)``; empty for None."""
+    if speed is None:
+        return ""
+    digits = 0 if speed.mid >= 100 else 2 if speed.mid < 10 else 1
+    texts = [f"{value:,.{digits}f}" for value in (speed.mid, speed.low, speed.high)]
+    return f"{texts[0]}×" if speed.low == speed.high else f"{texts[0]}× ({texts[1]}–{texts[2]})"

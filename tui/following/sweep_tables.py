@@ -1,0 +1,191 @@
+"""Writes the results of a sweep as text with bars, CSV, Markdown and SVG."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.sweeps.axes import shown
+
+from ..text.bars import Bar, bar_chart
+from ..text.numbers import NONE, count, duration, metric
+from ..text.tables import Column, table
+from .comparison_tables import csv_cell, markdown_table
+from .sweep import conclusion, speed_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tpu_console.engine.sweeps.axes import Axis
+
+    from .sweep import Row, Spread, SweepView
+
+_SVG_CELLS = 100
+_NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bound, not measured, and without validation."
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Column):
+    """One column of the table.
+
+    Attributes:
+        key: Its name in CSV.
+        value: The plain value of a row.
+        text: The text of a row's cell.
+    """
+
+    key: str = field(kw_only=True)
+    value: Callable[[Row], Any] = field(kw_only=True)
+    text: Callable[[Row], str] = field(kw_only=True)
+
+
+def results_of(view: SweepView, rows: Sequence[Row]) -> list[Result]:
+    """Return the columns of the table; those that no row has a value for are left out."""
+    own = [_axis(axis, place) for place, axis in enumerate(view.axes)]
+    columns = [
+        Result("state", 12, key="state", value=lambda row: row.status, text=lambda row: row.status),
+        _figure("time", "seconds", lambda row: row.seconds, _around(duration), 10, "≥ "),
+        _figure("1st epoch", "first_epoch_s", lambda row: row.first_epoch_s, _around(duration), 6),
+        _figure("later", "later_epoch_s", lambda row: row.later_epoch_s, _around(duration), 5, "≥ "),
+        _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14, "≤ "),
+        _figure(f"best {view.metric}".strip(), "best", lambda row: row.best, _around(metric), 13),
+        _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15, "≤ "),
+        Result("limit", 4, key="remark", value=_remark, text=_remark),
+    ]
+    return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
+
+
+def _remark(row: Row) -> str:
+    return row.cells[0].remark
+
+
+def _axis(axis: Axis, place: int) -> Result:
+    return Result(
+        axis.name, 20, key=axis.key, value=lambda row: row.values[place], text=lambda row: shown(row.values[place])
+    )
+
+
+def _figure(
+    title: str,
+    key: str,
+    pick: Callable[[Row], Spread | None],
+    write: Callable[[Spread], str],
+    importance: int,
+    sign: str = "",
+) -> Result:
+    """Return the column of a figure; `sign` is written before a bound."""
+
+    def value(row: Row) -> float | None:
+        return None if (found := pick(row)) is None else found.mid
+
+    def text(row: Row) -> str:
+        return NONE if (found := pick(row)) is None else f"{sign if row.verdict else ''}{write(found)}"
+
+    return Result(title, importance, True, key=key, value=value, text=text)
+
+
+def _around(write: Callable[[float], str]) -> Callable[[Spread], str]:
+    """Return what writes a figure with half of its spread in percent, such as ``1,234 ±3%``."""
+
+    def text(found: Spread) -> str:
+        if found.low == found.high or not found.mid:
+            return write(found.mid)
+        return f"{write(found.mid)} ±{50 * (found.high - found.low) / abs(found.mid):.0f}%"
+
+    return text
+
+
+def as_text(view: SweepView, width: int | None) -> list[str]:
+    """Write the table, the bars and the conclusion.
+
+    Args:
+        view: The sweep.
+        width: Cells available; None for no limit, as in a pipe.
+    """
+    rows = view.rows()
+    columns = results_of(view, rows)
+    lines = table(columns, [[column.text(row) for column in columns] for row in rows], width)
+    for block in (bars(view, rows, width or _SVG_CELLS), notes(view, rows)):
+        lines += ["", *block] if block else []
+    return lines
+
+
+def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
+    """Return the conclusion, and what the signs mean."""
+    lines = [_NOTE] if any(row.verdict is not None and row.verdict.bound is not None for row in rows) else []
+    return [*filter(None, [conclusion(view)]), *lines]
+
+
+def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
+    """Draw the examples per second, or the best metric of a search, grouped by all axes but the first.
+
+    Bounds are drawn in grey on a scale of their own: beside them, what was measured would not be seen.
+    """
+    lines = _chart(view, [row for row in rows if row.verdict is None], width)
+    bounds = _chart(view, [row for row in rows if row.verdict is not None], width)
+    return [*lines, *([""] if lines and bounds else []), *(line.replace("█", "░") for line in bounds)]
+
+
+def _group(view: SweepView, row: Row) -> str:
+    return "" if view.definition.search else repr(row.values[1:])
+
+
+def _chart(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
+    is_search = bool(view.definition.search)
+    known = [(row, found) for row in rows if (found := row.best if is_search else row.examples_per_s) is not None]
+    if len(known) < 2:
+        return []  # one bar shows nothing
+    order = [_group(view, row) for row, _ in known]
+    known.sort(key=lambda pair: order.index(_group(view, pair[0])))
+    title, write = (view.metric, metric) if is_search else ("at best" if rows[0].verdict else "examples/s", count)
+    made = []
+    for row, found in known:
+        figure = f"{'≤ ' if row.verdict else ''}{write(found.mid)}"
+        made.append(Bar(" ".join(map(shown, row.values)), max(0.0, found.mid), (figure,)))
+    head, *drawn = bar_chart(made, [" ".join(axis.name for axis in view.axes), title], width)
+    lines = [head]
+    pairs = zip((_group(view, row) for row, _ in known), drawn, strict=True)
+    for number, (_, group) in enumerate(groupby(pairs, key=lambda pair: pair[0])):
+        lines += [""] * (number > 0 and len(view.axes) > 1)
+        lines += [line for _, line in group]
+    return lines
+
+
+def as_csv(view: SweepView) -> str:
+    """Write one row for each combination, with the lowest and the highest of what was repeated, and its runs."""
+    rows = view.rows()
+    columns = results_of(view, rows)
+    output = io.StringIO()
+    writer = csv.writer(output, lineterminator="\n")
+    more = ["examples_per_s_low", "examples_per_s_high", "speed_up_low", "speed_up_high", "is_bound", "runs"]
+    writer.writerow([*(column.key for column in columns), *more])
+    for row in rows:
+        sides = [side for one in (row.examples_per_s, row.speed_up) for side in (one and one.low, one and one.high)]
+        names = " ".join(run.overview.run.run_id for run in row.runs)
+        values = [*(column.value(row) for column in columns), *sides, int(row.verdict is not None), names]
+        writer.writerow([csv_cell(value) for value in values])
+    return output.getvalue().removesuffix("\n")
+
+
+def as_markdown(view: SweepView) -> list[str]:
+    """Write the table and the conclusion as Markdown."""
+    rows = view.rows()
+    columns = results_of(view, rows)
+    cells = [[column.text(row) for column in columns] for row in rows]
+    lines = markdown_table([column.title for column in columns], cells, [column.right for column in columns])
+    return [*lines, *(line for note in notes(view, rows) for line in ("", note))]
+
+
+def as_svg(view: SweepView) -> str:
+    """Draw the bars and the conclusion as a picture, by Rich."""
+    from rich.console import Console
+    from rich.text import Text
+
+    rows = view.rows()
+    console = Console(record=True, width=_SVG_CELLS, file=io.StringIO())
+    for line in [*bars(view, rows, _SVG_CELLS), "", *notes(view, rows)]:
+        console.print(Text(line))
+    return console.export_svg(title=f"{view.definition.config.name}: {' × '.join(axis.name for axis in view.axes)}")

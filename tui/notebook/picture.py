@@ -1,0 +1,224 @@
+"""A run's curves as a PNG for a notebook's cell, with the console's own samples, ranges, ticks and values.
+
+It uses matplotlib's objects, never pyplot, and states everything that it draws: the user's backend, figure and style
+stay as they are, and do not change the picture. The background is transparent and every color can be read on white and
+on black, because a kernel does not know the theme of its page.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.machine.install import install_line
+from tpu_console.engine.runs.state import best_epoch, lower_is_better
+
+from ..charts.curve import Axis
+from ..charts.legend import Entry, legend_line
+from ..charts.pens import pen_for
+from ..charts.series import Series
+from ..charts.ticks import axis_ticks, value_ticks
+from ..charts.window import extent_of
+from ..charts.y_range import full_range, robust_range
+from ..widgets.chart_pane import curves_of
+
+if TYPE_CHECKING:
+    from tpu_console.engine.runs.state import RunState
+
+    from ..charts.curve import Curve
+    from ..charts.window import Extent
+
+WIDTH = 860
+"""Width of the picture in CSS pixels."""
+
+_ROW = 250
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 52, 34  # around the plot of a chart, in CSS pixels
+_MOST_CHARTS = 6
+_SHARP = 2  # image pixels per CSS pixel
+_TRAIN, _VALIDATION, _ALARM = "#3a8fd6", "#e0781e", "#e5484d"
+_TEXT, _GRID = "#808080", "#80808040"
+_MOST_POINTS = 60
+_LETTER = 6.6  # CSS pixels of a letter in the legend, on average
+_AXIS = Axis.EPOCH
+_PLOT = "axes fraction"
+
+
+def need_matplotlib() -> None:
+    """Raise an error if matplotlib is not installed.
+
+    Raises:
+        ConsoleError: It is not.
+    """
+    try:
+        import matplotlib.backends.backend_agg
+        import matplotlib.figure  # noqa: F401
+    except ImportError:
+        remedy = install_line("matplotlib")
+        raise ConsoleError("Curves in a notebook need matplotlib, which is not installed.", remedy=remedy) from None
+
+
+def charts_of(state: RunState) -> list[str]:
+    """Return the metrics that are drawn, the loss first."""
+    metrics = dict.fromkeys([*state.train.metrics, *state.validation.metrics])
+    return sorted(metrics, key=lambda name: name != "loss")[:_MOST_CHARTS]
+
+
+def size_of(state: RunState) -> tuple[int, int]:
+    """Return the picture's width and height in CSS pixels."""
+    return WIDTH, _ROW * -(-len(charts_of(state)) // 2)
+
+
+def draw(state: RunState) -> bytes:
+    """Return the picture of a run with samples as a PNG, two image pixels per CSS pixel."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    png = BytesIO()
+    FigureCanvasAgg(figure_of(state)).print_png(png)
+    return png.getvalue()
+
+
+def figure_of(state: RunState) -> Any:
+    """Return the picture of a run with samples as a figure of matplotlib."""
+    from matplotlib.figure import Figure
+
+    titles, (width, height) = charts_of(state), size_of(state)
+    figure = Figure((width / 72, height / 72), dpi=72 * _SHARP, facecolor="none")
+    figure.set_layout_engine("none")
+    cell = width / min(len(titles), 2)
+    for number, title in enumerate(titles):
+        row, column = divmod(number, 2)
+        left, bottom = column * cell + _LEFT, height - (row + 1) * _ROW + _BOTTOM
+        plot = (cell - _LEFT - _RIGHT, _ROW - _TOP - _BOTTOM)
+        axes = figure.add_axes((left / width, bottom / height, plot[0] / width, plot[1] / height))
+        axes.set_axis_off()
+        _Chart(axes, state, title, plot[0]).draw()
+    return figure
+
+
+class _Chart:
+    """One metric: training, validation, and the best epoch.
+
+    Args:
+        axes: Where to draw; without any decoration of matplotlib's.
+        state: The run.
+        title: The metric.
+        width: Width in CSS pixels.
+    """
+
+    def __init__(self, axes: Any, state: RunState, title: str, width: float) -> None:
+        self._axes, self._state, self._title, self._width = axes, state, title, width
+        self._series = [_series(curve) for curve in curves_of(state, title)]
+
+    def draw(self) -> None:
+        """Draw it."""
+        self._write(self._title, (0, 1), (0, 34), size=13, weight="bold")
+        left, right = extent_of([series.curve for series in self._series], _AXIS) or (0.0, 1.0)
+        ends = (left, max(right, left + 1e-9))
+        low, high = self._range(ends)
+        self._axes.set(xlim=ends, ylim=(low, high))
+        for tick in value_ticks(low, high, 5, log_scale=False):
+            self._line(ends, (tick.position, tick.position), _GRID, 1)
+            self._write(tick.label, (0, tick.position), (-8, 0), (_PLOT, "data"), ha="right", va="center")
+        for tick in axis_ticks(*ends, 7, _AXIS):
+            self._write(tick.label, (tick.position, 0), (0, -8), ("data", _PLOT), ha="center", va="top")
+        self._write("epoch", (1, 0), (0, -22), ha="right", va="top")
+        best = best_epoch(self._state.epochs, self._state.monitor)
+        if best is not None:
+            self._line((best.epoch, best.epoch), (low, high), _TEXT, 1, linestyle=(0, (2, 3)))
+        for series in self._series:
+            self._draw_curve(series, ends, (low, high))
+        self._draw_legend()
+
+    def _range(self, ends: Extent) -> Extent:
+        """Return the vertical range as the console chooses it, with room for a constant curve."""
+        lines = [series.raw_line(_AXIS).y for series in self._series]
+        training = [series for series in self._series if not series.curve.is_validation]
+        kept = [line for line, series in zip(lines, self._series, strict=True) if series.curve.is_validation]
+        kept += [series.point(series.count - 1, _AXIS, ends).y for series in training if series.count]
+        drawn = [series.raw_line(_AXIS).y for series in training]
+        seen = robust_range([s.sampled(_AXIS, ends) for s in training], drawn, np.concatenate([*kept, np.empty(0)]))
+        low, high = seen or full_range(lines) or (0.0, 1.0)
+        margin = 0.1 * (abs(high) or 1.0) if high - low <= 1e-5 * max(abs(low), abs(high)) else 0.0
+        return low - margin, high + margin
+
+    def _draw_curve(self, series: Series, ends: Extent, y_range: Extent) -> None:
+        line, curve = series.raw_line(_AXIS), series.curve
+        color, y = _color(series), np.clip(line.y, *y_range)
+        has_points = len(y) == 1 or (curve.is_validation and len(y) <= _MOST_POINTS)
+        self._line(line.x, y, color, 1.6, zorder=3, **({"marker": "o", "markersize": 4} if has_points else {}))
+        for outside, marker in ((line.y > y_range[1], "^"), (line.y < y_range[0], "v")):
+            self._line(line.x[outside], y[outside], color, 0, marker=marker, markersize=7, zorder=4)
+        lost = series.nan_positions(_AXIS)
+        self._line(lost, np.full(len(lost), y_range[0]), _ALARM, 0, marker="x", markersize=7, zorder=5)
+        star = series.point(_best(series), _AXIS, ends)
+        self._line(star.x, star.y, color, 0, marker="*", markersize=17, zorder=6)
+
+    def _draw_legend(self) -> None:
+        """Write the newest and the best values in the console's words, as many as there is room for."""
+        started = [series for series in self._series if series.count]
+        words = legend_line([_entry(series) for series in started], self._title, int(self._width / _LETTER))
+        for series, text in zip(started, words.plain.split("  "), strict=False):
+            side, align = (1, "right") if series.curve.is_validation else (0, "left")
+            self._write(text, (side, 1), (0, 12), color=_color(series), ha=align, size=11.5)
+
+    def _line(self, x: Any, y: Any, color: str, width: float, **look: Any) -> None:
+        from matplotlib.lines import Line2D
+
+        fixed: dict[str, Any] = {"markerfacecolor": color, "markeredgecolor": color, "antialiased": True}
+        fixed |= {"markeredgewidth": 2.0 * (look.get("marker") == "x"), "solid_joinstyle": "round"}
+        fixed |= {"marker": "None", "markersize": 1, "linestyle": "-", "zorder": 1}
+        line = Line2D(x, y, linewidth=width, color=color, **(fixed | look))
+        line.set(path_effects=[], sketch_params=None, clip_on=False)
+        self._axes.add_line(line)
+
+    def _write(
+        self, text: str, at: tuple[float, float], away: tuple[float, float], of: Any = _PLOT, **look: Any
+    ) -> None:
+        """Write a text, some CSS pixels away from a place.
+
+        Args:
+            text: The text.
+            at: The place.
+            away: How far to the right and up.
+            of: The units of the place, as of `annotate`.
+            **look: As of `annotate`.
+        """
+        look = {"size": 10.5, "color": _TEXT, "ha": "left", "va": "baseline", "weight": "normal"} | look
+        fixed = {"family": "DejaVu Sans", "style": "normal", "usetex": False, "parse_math": False}
+        units = {"xycoords": of, "textcoords": "offset points", "annotation_clip": False}
+        written = self._axes.annotate(_drawable(text), at, away, **units, **fixed, **look)
+        written.set(path_effects=[], sketch_params=None)
+
+
+def _series(curve: Curve) -> Series:
+    series = Series(curve)
+    series.update(curve, 0.0)
+    return series
+
+
+def _color(series: Series) -> str:
+    return _VALIDATION if series.curve.is_validation else _TRAIN
+
+
+def _best(series: Series) -> int | None:
+    """Return the best sample of a validation curve."""
+    curve = series.curve
+    return series.best(lowest=lower_is_better(curve.name)) if curve.is_validation else None
+
+
+def _entry(series: Series) -> Entry:
+    curve, at = series.curve, _best(series)
+    best, epoch = (None, 0.0) if at is None else (float(curve.value[at]), float(curve.epoch[at]))
+    pen = pen_for(0, "braille", "dark", is_validation=curve.is_validation)
+    return Entry(curve.name, pen, series.latest, best, epoch, curve.running)
+
+
+def _drawable(text: str) -> str:
+    """Replace what the font that comes with matplotlib has no glyph for."""
+    from matplotlib.font_manager import findfont, get_font
+
+    known = get_font(findfont("DejaVu Sans")).get_charmap()
+    return "".join(letter if ord(letter) in known else "?" for letter in text)

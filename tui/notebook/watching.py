@@ -1,0 +1,246 @@
+"""`watch`: shows a run in a notebook's cell and keeps it up to date.
+
+The outputs are displayed once and then replaced by their ``display_id``, which every notebook front end understands, so
+that the saved notebook holds the last picture. Drawing takes a few hundredths of one core at most.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.runs.follower import RunFollower, Snapshot
+from tpu_console.engine.runs.heartbeat import request_stop
+from tpu_console.engine.runs.run_directory import RunDirectory, find_run
+from tpu_console.engine.runs.state import RunState
+from tpu_console.engine.runs.timing import pace
+from tpu_console.engine.storage.paths import user_path
+
+from ..widgets.run_header import HeaderView
+from .page import head, tables
+from .picture import charts_of, draw, need_matplotlib, size_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+
+REDRAW_S = 2.0
+"""Shortest time between two redraws."""
+
+_SLOWEST_S, _SHARE = 8.0, 0.05
+"""Longest time between two redraws, and the share of one core for drawing that makes it so long."""
+
+_LAST_PICTURE_S = 10.0
+
+_NOTHING = {"text/html": "", "text/plain": ""}
+_DETACHED = "Detached; the run continues. To stop it: tpu-console stop {run}"
+
+
+def watch(run: str | os.PathLike[str] | None = None, *, block: bool = True) -> None:
+    """Show a run in the output of this cell until it ends: curves, epochs, replicas and what it is doing.
+
+    Interrupting the cell detaches from the run and never stops it.
+
+    Args:
+        run: A run's name, a part of it, or its folder; by default the newest run.
+        block: Whether the cell ends with the run. If not, it ends now and its output goes on changing.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        ConsoleError: This is no notebook, or matplotlib is not installed.
+    """
+    _need_notebook()
+    found = find_run(None if run is None else str(run))
+    view = CellView(found, is_kernel_free=not block)
+    if not block:
+        view.start()
+        return
+    try:
+        view.follow()
+    except KeyboardInterrupt:
+        view.interrupted()
+
+
+def watch_beside_training(run: RunDirectory) -> Callable[[], None]:
+    """Show a run that this process trains; return what draws the last picture and ends it.
+
+    Raises:
+        ConsoleError: This is no notebook, or matplotlib is not installed.
+    """
+    _need_notebook()
+    view = CellView(run, is_kernel_free=False)
+    view.start()
+    return view.leave
+
+
+def _need_notebook() -> None:
+    if kernel() is None:
+        remedy = "In a terminal: tpu-console attach"
+        raise ConsoleError("Curves can be drawn in a notebook's cell only, and this is none.", remedy=remedy)
+    need_matplotlib()
+
+
+def kernel() -> Any:
+    """Return the kernel of this notebook; None in a terminal or script."""
+    ipython = sys.modules.get("IPython")  # a notebook has imported it
+    shell = ipython.get_ipython() if ipython is not None else None
+    return getattr(shell, "kernel", None)
+
+
+def _hears_while_busy() -> bool:
+    """Return whether buttons work while a cell runs: if the page opened a thread for messages in the kernel.
+
+    JupyterLab 4.4 and newer do so in ipykernel 7.
+    """
+    manager = getattr(getattr(kernel(), "shell_channel_thread", None), "manager", None)
+    return manager is not None and bool(manager.list_subshell())
+
+
+class _Output:
+    """One output of the cell, which is replaced when its content changes."""
+
+    def __init__(self) -> None:
+        from IPython.display import DisplayHandle
+
+        self._handle = DisplayHandle()
+        self._shown: object = None
+
+    def show(self, bundle: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
+        """Show a content by its MIME types."""
+        if bundle == self._shown:
+            return
+        publish = self._handle.display if self._shown is None else self._handle.update
+        self._shown = bundle
+        publish(dict(bundle), raw=True, metadata=dict(metadata or {}))
+
+
+class CellView:
+    """A run in the output of the cell that makes it.
+
+    Args:
+        run: The run.
+        is_kernel_free: Whether the kernel goes on to other cells while the run is followed.
+    """
+
+    def __init__(self, run: RunDirectory, *, is_kernel_free: bool) -> None:
+        self._run = run
+        self._follower = RunFollower(run)
+        self._left = threading.Event()
+        self._note = ""
+        self._drawn = RunState()
+        self._redraws = 0
+        self._buttons = _Buttons(self, is_kernel_free=is_kernel_free)
+        self._head, self._picture, self._tables = _Output(), _Output(), _Output()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Follow the run in a thread, whose outputs belong to this cell."""
+        context = contextvars.copy_context()
+        name = f"tpu-console-cell-{self._run.run_id}"
+        self._thread = threading.Thread(target=context.run, args=(self.follow,), name=name, daemon=True)
+        self._thread.start()
+
+    def follow(self) -> None:
+        """Keep the output up to date until the run is over or left."""
+        while True:
+            began, is_last = time.thread_time(), self._left.is_set()
+            snapshot = self._read()
+            self._show(snapshot)
+            if is_last or snapshot.is_over:
+                break
+            self._left.wait(min(max(REDRAW_S, (time.thread_time() - began) / _SHARE), _SLOWEST_S))
+        self._buttons.close()
+
+    def leave(self, note: str = "") -> None:
+        """Draw once more and end; wait for that if a thread follows the run."""
+        self._note = note or self._note
+        self._left.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(_LAST_PICTURE_S)
+
+    def detach(self) -> None:
+        """Leave a run that goes on."""
+        self._note = _DETACHED.format(run=self._run.run_id)
+        self._left.set()
+
+    def interrupted(self) -> None:
+        """Leave after an interrupt, which may have come in the middle of reading: what is shown stays."""
+        self._note = _DETACHED.format(run=self._run.run_id)
+        self._show_head(self._follower.snapshot)
+        self._buttons.close()
+
+    def ask_to_stop(self) -> None:
+        """Ask the run to stop and save."""
+        try:
+            request_stop(self._run, "requested in a notebook")
+        except OSError as error:
+            self._note = f"Cannot ask the run to stop: {error.strerror}."
+
+    def _read(self) -> Snapshot:
+        try:
+            return self._follower.catch_up()
+        except OSError as error:
+            self._note = f"{user_path(self._run.journal)} cannot be read: {error.strerror}."
+            return self._follower.snapshot
+
+    def _show(self, snapshot: Snapshot) -> None:
+        state = snapshot.state
+        self._buttons.show_if_heard()
+        self._show_head(snapshot)
+        is_new = state.train is not self._drawn.train or state.validation is not self._drawn.validation
+        if is_new and charts_of(state):
+            self._drawn = state
+            width, height = size_of(state)
+            shown = {"image/png": draw(state), "text/plain": f"Curves of {self._run.run_id}"}
+            self._picture.show(shown, {"image/png": {"width": width, "height": height}})
+        elif not charts_of(state):
+            self._picture.show({"text/plain": "waiting for the first step"})
+        self._tables.show(tables(state))
+
+    def _show_head(self, snapshot: Snapshot) -> None:
+        self._redraws += 1
+        view = HeaderView(self._run.run_id, snapshot, time.time(), spin=self._redraws, pace=pace(snapshot.state))
+        self._head.show(head(self._run, view, self._note))
+
+
+class _Buttons:
+    """Stop and detach, if ipywidgets is installed.
+
+    Args:
+        view: What they act on.
+        is_kernel_free: Whether the kernel hears them: while a cell runs, most kernels do not.
+    """
+
+    def __init__(self, view: CellView, *, is_kernel_free: bool) -> None:
+        self._is_kernel_free, self._output = is_kernel_free, _Output()
+        self._widgets: list[Any] = []
+        self._output.show(_NOTHING)
+        try:
+            from ipywidgets import Button, HBox
+        except ImportError:
+            return
+        stop = Button(description="Stop", icon="stop", tooltip="Stop the run after its current steps, and save it")
+        detach = Button(description="Detach", icon="sign-out", tooltip="Stop watching; the run continues")
+        stop.on_click(lambda _: view.ask_to_stop())
+        detach.on_click(lambda _: view.detach())
+        self._widgets = [HBox([stop, detach]), stop, detach]
+        for widget in self._widgets:
+            # ipykernel 7.4 gives clicks to the thread that wrote last, the busy one; without this, to that of the page.
+            getattr(widget.comm, "__dict__", {}).pop("_reply_subshell_id", None)
+
+    def show_if_heard(self) -> None:
+        """Show them once the kernel hears them."""
+        if self._widgets and (self._is_kernel_free or _hears_while_busy()):
+            shown = {"version_major": 2, "version_minor": 0, "model_id": self._widgets[0].model_id}
+            self._output.show({"application/vnd.jupyter.widget-view+json": shown, "text/plain": " "})
+
+    def close(self) -> None:
+        """Remove them: in a saved notebook, they would be dead."""
+        self._output.show(_NOTHING)
+        for widget in self._widgets:
+            widget.close()

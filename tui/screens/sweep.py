@@ -1,0 +1,267 @@
+"""The screen of a sweep: its runs with what has become of them, bars, and the conclusion."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import on, work
+from textual.binding import Binding
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import DataTable, Static
+
+from tpu_console.engine.errors import ConsoleError
+
+from ..text.tables import Column
+from ..widgets.fitting_table import FittingTable
+from ..widgets.reading import Reading
+from .dialogs import Question, error_dialog
+from .messages import OpenRun
+from .parts import BACK, HELP, QUIT, KeysFooter, Title
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+    from textual.app import ComposeResult
+    from textual.binding import BindingType
+
+    from tpu_console.engine.sweeps.axes import Axis
+    from tpu_console.engine.sweeps.folder import Sweep
+
+    from ..following.sweep import Row, SeenCell, SweepReader, SweepView
+
+_LOOK_S = 1.0
+_LOOKS = {"finished": "$text-success", "failed": "$text-error", "crashed": "$text-error", "running": "$text-accent"}
+_HEIGHTS = [(0, "-short"), (20, "-tall")]
+
+
+def _columns(axes: tuple[Axis, ...]) -> Iterator[Column]:
+    """Yield the columns of the table; the values of the axes are most important."""
+    yield Column("#", 11, right=True)
+    yield from (Column(axis.name, 20) for axis in axes)
+    yield from (Column("state", 19), Column("epoch", 14, right=True), Column("best", 16, right=True))
+    yield from (Column("examples/s", 17, right=True), Column("speed-up", 15, right=True))
+    yield from (Column("time", 13, right=True), Column("limit", 3))
+
+
+def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
+    """Return the cells of one run's row by column.
+
+    Args:
+        view: The sweep.
+        cell: The run, or what the compiler says.
+        row: The row of the table of results that it is part of.
+    """
+    from tpu_console.engine.sweeps.axes import shown
+
+    from ..following.sweep import Row, speed_text
+    from ..text.numbers import count, duration, metric
+
+    own, bound = Row(row.values, (cell,), row.metric), "≤ " if row.verdict is not None else ""
+    overview = cell.run.overview if cell.run is not None else None
+    epochs = f"/{overview.epochs}" if overview is not None and overview.epochs is not None else ""
+    return {
+        "#": str(cell.cell.number),
+        **{axis.name: shown(value) for axis, value in zip(view.axes, row.values, strict=True)},
+        "state": cell.status,
+        "epoch": f"{overview.epochs_done}{epochs}" if overview is not None else "",
+        "best": metric(own.best.mid) if own.best is not None else "",
+        "examples/s": f"{bound}{count(own.examples_per_s.mid)}" if own.examples_per_s is not None else "",
+        "speed-up": f"{bound}{speed_text(row.speed_up)}" if row.speed_up is not None else "",
+        "time": duration(overview.seconds()) if overview is not None else "",
+        "limit": cell.remark,
+    }
+
+
+class SweepTable(FittingTable):
+    """The runs of a sweep."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
+        Binding(
+            "k", "screen.stop", "Stop", tooltip="Stop the sweep after its current run; again, to stop that run too."
+        ),
+    ]
+
+    def shape(self, axes: tuple[Axis, ...]) -> None:
+        """Take the columns of a sweep."""
+        self._shape = tuple(_columns(axes))
+
+
+class SweepScreen(Screen[None]):
+    """Watches a sweep; enter opens the run under the cursor.
+
+    Args:
+        sweep: The sweep.
+    """
+
+    CSS = """
+    SweepScreen {
+        background: $background;
+        #cells { height: auto; max-height: 60%; }
+        #results {
+            height: 1fr; padding: 1 1 0 1;
+            scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
+        }
+        &.-short #results { padding: 0 1; }
+        #results Static { width: 1fr; }
+    }
+    """
+    VERTICAL_BREAKPOINTS = _HEIGHTS
+    AUTO_FOCUS = "SweepTable"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("k", "stop", "Stop", tooltip="Stop the sweep after its current run; again, to stop that run too."),
+        Binding("r", "retry", "Retry", tooltip="Train the run under the cursor again, or go on with the sweep."),
+        HELP,
+        BACK,
+        QUIT,
+    ]
+
+    def __init__(self, sweep: Sweep) -> None:
+        super().__init__()
+        self._sweep = sweep
+        self._reader: SweepReader | None = None
+        self._view: SweepView | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_reading = False
+
+    def compose(self) -> ComposeResult:
+        """Lay out the table above the results."""
+        yield Title(f"sweep {self._sweep.name}")
+        yield SweepTable([*_columns(())], "cells")
+        with Reading(id="results"):
+            yield Static("", markup=False)
+        yield KeysFooter()
+
+    def on_mount(self) -> None:
+        """Read the sweep after the first frame, and then every second."""
+        self.call_after_refresh(self._look)
+        self.set_interval(_LOOK_S, self._look, name="look at the sweep")
+
+    def _look(self) -> None:
+        if self._process is not None:
+            self._process.poll()  # leaves no zombie
+        if self.is_current and not self._is_reading:
+            self._is_reading = True
+            self._read()
+
+    @work(thread=True, group="read the sweep")
+    def _read(self) -> None:
+        from ..following.sweep import SweepReader
+
+        try:
+            self._reader = self._reader or SweepReader(self._sweep)
+            view = self._reader.read()
+        except (ConsoleError, OSError) as error:
+            shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot be read: {error}.")
+            self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
+            return
+        self.app.call_from_thread(self._show, view)
+
+    def _show(self, view: SweepView) -> None:
+        from ..following.sweep import LEFT, state_of
+        from ..following.sweep_tables import bars, notes
+
+        self._is_reading = False
+        if not self.is_attached:
+            return
+        rows, first = view.rows(), self._view is None
+        known = {cell.cell.number: row for row in rows for cell in row.cells}
+        texts = {str(one.cell.number): cell_texts(view, one, known[one.cell.number]) for one in view.cells}
+        cells = {
+            key: {name: Content.styled(text, _look_of(name, text)) for name, text in row.items()}
+            for key, row in texts.items()
+        }
+        table = self.query_one(SweepTable)
+        if first:
+            table.shape(view.axes)
+        if first or self._view is None or len(self._view.cells) != len(view.cells):
+            table.show(cells)
+        else:
+            table.change(cells)
+        self._view = view
+        done = sum(cell.status not in LEFT and not cell.is_running for cell in view.cells)
+        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done} of {len(view.cells)} done")
+        width = max(20, self.size.width - 4)
+        self.query_one("#results Static", Static).update(
+            "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
+        )
+
+    def _chosen(self) -> SeenCell | None:
+        key = self.query_one(SweepTable).chosen
+        cells = self._view.cells if self._view is not None else ()
+        return next((cell for cell in cells if str(cell.cell.number) == key), None)
+
+    @on(DataTable.RowSelected)
+    def _open(self, event: DataTable.RowSelected) -> None:
+        event.stop()
+        cell = self._chosen()
+        if cell is not None and cell.run is not None:
+            self.post_message(OpenRun(cell.run.overview.run))
+        elif cell is not None:
+            self.notify(cell.remark or "This run has not started yet.", markup=False)
+
+    async def action_dismiss(self, result: None = None) -> None:
+        """Go back, if this is not the first screen."""
+        if len(self.app.screen_stack) > 1:
+            await super().action_dismiss(result)
+
+    def action_stop(self) -> None:
+        """Ask, then stop the sweep after its run; if that was asked for, the run too."""
+        if self._view is None or not self._view.is_driven:
+            self.notify("The sweep is not running. r goes on with it.")
+            return
+        if self._sweep.is_stopping:
+            what, question = (
+                "stop-run",
+                Question(
+                    "Stop the current run too?",
+                    "It is saved, and r goes on from there.",
+                    yes="Stop it",
+                    no="Let it finish",
+                ),
+            )
+        else:
+            what, question = (
+                "stop",
+                Question(
+                    "Stop the sweep after its current run?",
+                    "To stop that run too, press k again. r goes on with the sweep later.",
+                    yes="Stop",
+                    no="Go on",
+                ),
+            )
+        self.app.push_screen(question, lambda is_sure: self._sweep.request(what) if is_sure else None)
+
+    @work(thread=True, exclusive=True, group="retry")
+    def action_retry(self) -> None:
+        """Train the run under the cursor again; if the sweep does not run, go on with it."""
+        from tpu_console.engine.sweeps.folder import start_driver
+
+        from ..following.sweep import LEFT
+
+        cell, view = self._chosen(), self._view
+        if view is None or cell is None:
+            return
+        try:
+            if view.is_driven and (view.definition.search or cell.status not in LEFT):
+                self._say("Only a run that stopped or failed is tried again, and not those of a search.")
+            elif view.is_driven:
+                self._sweep.request(f"retry-{cell.cell.number:04}")
+                self._say(f"Run {cell.cell.number} is tried again.")
+            elif view.is_complete:
+                self._say("Every run has finished.")
+            else:
+                self._process = start_driver(self._sweep)
+                self._say("The sweep goes on.")
+        except (ConsoleError, OSError) as error:
+            shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
+            self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
+
+    def _say(self, text: str) -> None:
+        self.app.call_from_thread(self.notify, text, markup=False)
+
+
+def _look_of(name: str, text: str) -> str:
+    return _LOOKS.get(text, "") if name == "state" else ""
