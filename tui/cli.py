@@ -46,7 +46,7 @@ _COMMANDS = {
     "sweep": ("sweeping", "Train PRESET with every combination of some settings, and compare the results."),
     "sweeps": ("sweeping", "List the sweeps, or watch one."),
     "predict": ("predicting", "Predict new data with the model of RUN, the newest by default."),
-    "export": ("exporting", "Write RUN as code that does not need tpu-console."),
+    "export": ("exporting", "Write RUN as code, or its model in another format."),
     "import": ("importing", "Import what other tools recorded as runs."),
     "presets": ("listing", "List the presets."),
     "inspect": ("inspecting", "Inspect DATASET: counts, class balance, bad files, samples."),
