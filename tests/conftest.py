@@ -37,6 +37,7 @@ SLOWEST = (
     "engine/preflight/test_findings.py",
     "engine/training/test_digits.py",
     "engine/preflight/test_own.py",
+    "test_notebooks.py",
 )
 
 

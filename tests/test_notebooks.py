@@ -11,7 +11,8 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.helpers import LIMIT_S, ROOT
+from tests.helpers import LIMIT_S, ROOT, small_config
+from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import RunFinished
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.run_directory import list_runs
@@ -23,7 +24,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 ELSEWHERE = "only-on-"
 """How the tags begin of cells that run at one place only, such as ``only-on-colab``."""
 
-SMALL = 'PRESET = "digits-cnn"\nEPOCHS = 2'
+SMALL = 'PRESET = "small.toml"\nEPOCHS = 2'
 
 
 def read(path: Path) -> Any:
@@ -63,6 +64,7 @@ def test_a_quick_start_runs(path: Path, tmp_path: Path, kernel: None) -> None:
     notebook.cells = [cell for cell in notebook.cells if not is_elsewhere(cell)]
     (parameters,) = (cell for cell in code_cells(notebook) if "parameters" in cell.metadata.get("tags", ()))
     parameters.source += f"\n{SMALL}"
+    (tmp_path / "small.toml").write_text(to_toml(small_config()))
     client = NotebookClient(
         notebook, timeout=int(3 * LIMIT_S), kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )

@@ -413,7 +413,7 @@ class OpeningConsoleApp(ConsoleApp):
         await self.switch_mode(_FIRST_MODE)
         if self._first_run is not None or self._first_compared:
             self.call_after_refresh(self.on_setup_screen_filled)
-        # Everything loaded so far stays loaded, so full collections can skip it.
+        gc.enable()
         self.call_after_refresh(gc.freeze)
 
     def on_setup_screen_filled(self) -> None:

@@ -12,6 +12,7 @@ from ..storage.paths import user_path
 from .csv_logs import read_csv_log
 from .event_files import is_event_file, read_events, trainings
 from .other_runs import Recorded, digest_of, imported_before, make_run
+from .wandb_files import read_wandb
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,6 +65,8 @@ def _sources(place: Path) -> list[tuple[list[Path], Callable[[], Recorded]]]:
     found: list[tuple[list[Path], Callable[[], Recorded]]] = []
     groups = trainings([path for path in files if is_event_file(path)])
     found += [(parts, partial(read_events, folder, parts)) for folder, parts in groups.items()]
+    offline = [path for path in sorted(files) if _WANDB.fullmatch(path.name)]
+    found += [([path], partial(read_wandb, path)) for path in offline]
     logs = [path for path in sorted(files) if path.suffix == ".csv" and (path == place or _is_log(path))]
     found += [([path], partial(read_csv_log, path)) for path in logs]
     if not found:

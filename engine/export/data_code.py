@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import DATASETS, is_user_reference
 from ..config.data_options import ImageCsvOptions, ImageFolderOptions, TextCsvOptions
-from ..data.places import is_remote, locate
+from ..data.places import is_image_name, is_remote, locate
 from ..data.sources.image_csv import image_folder
 from ..data.vocabulary import PLAIN
 from ..errors import DataError
@@ -50,19 +50,22 @@ def data_code(config: RunConfig, held_out: int, record: dict[str, Any], imports:
         return _own(config, imports)
     if config.dataset in DATASETS:
         return _arrays(config, imports)
-    written: dict[str, Callable[..., DataCode]] = {
-        "image-folder": _image_folder,
-        "image-csv": _image_table,
-        "text-csv": _texts,
+    written: dict[str, tuple[Callable[..., DataCode], tuple[str, ...]]] = {
+        "image-folder": (_image_folder, ("classes",)),
+        "image-csv": (_image_table, ("classes", "label_columns", "id_column")),
+        "text-csv": (_texts, ("class_names", "words")),
     }
     if config.dataset not in written:
         raise DataError(
             f"The setting dataset={config.dataset} cannot be written in a few plain lines.",
             remedy="A trained model of it can be taken away with --savedmodel, --tflite or --onnx.",
         )
+    write_data, needed = written[config.dataset]
+    if missing := [name for name in needed if not record.get(name)]:
+        raise DataError(f"The run's inputs.json does not say its {' and '.join(missing)}.")
     imports.add("numpy as np")
     imports.add("train_test_split", "sklearn.model_selection")
-    code = written[config.dataset](config, held_out, record, imports)
+    code = write_data(config, held_out, record, imports)
     counts = record.get("class_counts", {})
     if any(sum(pair) == 1 for pair in zip(*counts.values(), strict=False)):
         code.marks.append("A class with one example was kept for training; here it keeps the split from working.")
@@ -164,7 +167,7 @@ def _chosen(inputs: str, labels: str) -> list[str]:
 def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:
     options = ImageCsvOptions.model_validate(config.data.options)
     imports.add("pandas as pd")
-    folder, suffix = image_folder(options), record["suffix"]
+    folder, suffix = image_folder(options), record.get("suffix")
     columns, classes = list(record["label_columns"]), list(record["classes"])
     column = record["id_column"]
     files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
@@ -233,7 +236,7 @@ def _first_below(folder: str) -> tuple[int, int] | None:
 
     if is_remote(folder):
         return None
-    for path in sorted(Path(folder).rglob("*")):
+    for path in filter(lambda path: is_image_name(path.name), Path(folder).rglob("*")):
         try:
             with Image.open(path) as image:
                 return image.height, image.width

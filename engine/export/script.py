@@ -16,6 +16,7 @@ from ..config.model_options import ApplicationOptions
 from ..config.options import CALLBACKS
 from ..config.pieces import parse_piece
 from ..data.examples import Input, Signature, Task
+from ..data.places import locate
 from ..errors import ConsoleError, DataError
 from ..input.augmentation.placement import augmentation_layers
 from ..input.pipeline import validation_batch
@@ -127,6 +128,7 @@ class _Writer:
     record: dict[str, Any]
     imports: Imports = field(default_factory=Imports)
     marks: list[str] = field(default_factory=list)
+    _functions: list[str] = field(default_factory=list)  # what training needs to be defined before
 
     def script(self, run_id: str) -> Script:
         keras.config.set_dtype_policy(self.config.precision)
@@ -143,7 +145,7 @@ class _Writer:
         model = self._model()
         training = self._training(data)
         environment, devices = self._devices()
-        head = [*self.imports.lines(environment), "", *self._constants(), "", *devices]
+        head = [*self.imports.lines(environment), "", *self._constants(), *(["", *devices] if devices else [])]
         results = [
             f'model.save("{_file_name(self.config.name)}.keras")',
             "for name, values in history.history.items():",
@@ -154,7 +156,7 @@ class _Writer:
             Section("Set-up", head),
             Section("Data", [*data.lines, *inputs]),
             Section("Model", model),
-            Section("Training", training),
+            Section("Training", [*self._functions, *training]),
             Section("Results", results),
         ]
         title = f"Train {self.config.name}, as in the run {run_id} of tpu-console."
@@ -322,7 +324,7 @@ class _Writer:
         indent = 4 if self._by_strategy else 0
         lines = list(self._model_lines(indent))
         if self.config.weights:
-            lines.append(f"model.load_weights({literal(self.config.weights)})")
+            lines.append(f"model.load_weights({literal(locate(self.config.weights))})")
         if indent:
             lines = ["with strategy.scope():", *(f"    {line}" for line in lines)]
         return lines
@@ -375,7 +377,7 @@ class _Writer:
         }
         yield write(call(f"keras.applications.{options.name}", **literals(given)), indent, "base = ")
         if options.weights not in {"imagenet", "none"}:
-            yield f"base.load_weights({literal(options.weights)})"
+            yield f"base.load_weights({literal(locate(options.weights))})"
         if options.trainable == "none":
             yield "base.trainable = False"
         elif options.trainable == "from":
@@ -472,8 +474,14 @@ class _Writer:
             return call(name, **literals(options))
         if not options:
             return name
-        settings = "".join(f", {key}={write(literal(value))}" for key, value in options.items())
-        return f"lambda y_true, y_pred: {name}(y_true, y_pred{settings})"
+        self._functions += [
+            *([] if self._functions else ["", ""]),
+            f"def my_{name}(y_true, y_pred):",
+            f"    {write(call(name, 'y_true', 'y_pred', **literals(options)), 4, 'return ')}",
+            "",
+            "",
+        ]
+        return f"my_{name}"
 
     def _fitted(self, phase: TrainingPhase, number: int, weights: str | None) -> list[str]:
         given: dict[str, Code] = {}

@@ -126,6 +126,7 @@ def wait_for_run(variables: Mapping[str, str]) -> tuple[list[str], threading.Thr
     Returns:
         The arguments of `engine.process.main`, and the thread that still imports.
     """
+    os.umask(0o077)  # as `main` does: importing Keras writes its settings
     channel, early = socket.socket(fileno=os.dup(_STDIN)), os.dup(_STDOUT)
     # The threads of OpenBLAS keep the priority of the thread that imports NumPy.
     import_module("numpy")

@@ -81,22 +81,24 @@ def doctor(train: bool, accelerators: tuple[str, ...], limit: float, file: Path 
         raise click.UsageError("--accelerator and --report need --train.")
     report = examine(look_around())
     more: dict[str, Any] = {}
+    last: list[str] = []
     was_interrupted = False
     if train:
-        report, more, was_interrupted = _trained(report, accelerators, limit, file)
+        report, more, last, was_interrupted = _trained(report, accelerators, limit, file)
     width = width_of_output()
     if as_json:
         say([json.dumps({**report.as_dict(), **more}, indent=2, ensure_ascii=False)])
     else:
         coloured = width is not None and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         say(report_lines(report, width, coloured=coloured))
+    complain(last)
     return 130 if was_interrupted else 0 if report.is_well else 1
 
 
 def _trained(
     report: Report, accelerators: Sequence[str], limit: float, file: Path | None
-) -> tuple[Report, dict[str, Any], bool]:
-    """Train, and write the report; return the results, what ``--json`` adds, and whether Ctrl-C ended it."""
+) -> tuple[Report, dict[str, Any], list[str], bool]:
+    """Train, and write the report; return it, what ``--json`` adds, the last lines, and whether Ctrl-C ended it."""
     import shutil
     import tempfile
     from importlib.metadata import version
@@ -131,12 +133,13 @@ def _trained(
     whole = replace(report, groups=(*report.groups, *test.groups))
     try:
         write_whole(file, markdown(whole, facts, test.figures))
+        written = f"Report: {file}"
     except OSError as error:
-        complain([f"The report {file} cannot be written: {error.strerror}. What it would say follows."])
+        written = f"The report {file} cannot be written: {error.strerror}."
     if is_well:
         shutil.rmtree(folder, ignore_errors=True)
-    complain([f"The runs are {kept}.", f"Report: {file}"])
-    return whole, {"report": str(file), "trainings": test.figures}, test.was_interrupted
+    last = [f"The runs are {kept}.", written]
+    return whole, {"report": str(file), "trainings": test.figures}, last, test.was_interrupted
 
 
 def report_lines(report: Report, width: int | None, *, coloured: bool) -> list[str]:

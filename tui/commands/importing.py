@@ -23,8 +23,9 @@ from .options import examples
 def import_(places: tuple[str, ...]) -> int:
     """Import what other tools recorded as runs.
 
-    Event files of TensorBoard and files of Keras's CSVLogger become finished runs, which `runs`, `show`, `compare` and
-    `attach` show like others. Folders are searched. What was imported before is not imported again.
+    Event files of TensorBoard, files of Keras's CSVLogger and offline runs of W&B become finished runs, which `runs`,
+    `show`, `compare` and `attach` show like others. Folders are searched. What was imported before is not imported
+    again.
     """
     from ..jobs.command_job import run_job
     from ..text.tables import labelled

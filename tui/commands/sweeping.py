@@ -214,9 +214,10 @@ def _follow(
             is_over = process.poll() is not None
             view = reader.read()
             for cell in view.cells:
-                if cell.status != told.get(cell.cell.number, "waiting"):
+                status = "running" if cell.is_running else cell.status
+                if status != told.get(cell.cell.number, "waiting"):
                     tell([_line(view, cell)])
-                told[cell.cell.number] = cell.status
+                told[cell.cell.number] = status
             if is_over or leave:
                 break
             time.sleep(_LOOK_S)
@@ -266,7 +267,7 @@ def _line(view: SweepView, cell: SeenCell) -> str:
         if run.overview.best is not None and not cell.is_running:
             parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
         parts += [duration(run.overview.seconds())] if not cell.is_running else [run.overview.run.run_id]
-    elif cell.status != "bound":
+    else:
         parts.append(cell.remark)
     return "  ".join(parts)
 

@@ -234,7 +234,7 @@ class OverviewReader:
             watch: The run's heartbeat, with what was seen of it so far.
         """
         run = watch.run
-        annotations = read_annotations(run)
+        annotations = read_annotations(run.path)
         try:
             stamp = _stamp(run)
             known = self._index.find(run, stamp)
@@ -315,7 +315,7 @@ def overview_of(watch: HeartbeatWatch, state: RunState) -> Overview:
     """Return the overview of a run whose state is known."""
     from .facts_reading import facts_of
 
-    return _overview(watch, facts_of(state), state, read_annotations(watch.run))
+    return _overview(watch, facts_of(state), state, read_annotations(watch.run.path))
 
 
 def unreadable(run: RunDirectory, error: OSError) -> Overview:

@@ -13,7 +13,7 @@ from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_ax
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
-from ..text.numbers import count, metric
+from ..text.numbers import count, gib, metric
 from .comparison import ComparedReader, comparison_of
 from .overview import Status
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from .comparison import ComparedRun
 
-BOUND = "bound"
 WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
 LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
 """The states of cells that the sweep has not finished."""
@@ -55,7 +54,8 @@ class SeenCell:
     def status(self) -> str:
         """Its state, in a word or two."""
         if isinstance(self.verdict, Verdict):
-            return BOUND if self.verdict.bound is not None else self.verdict.outcome.value
+            bound = self.verdict.bound
+            return f"bound by {bound.limited_by}" if bound is not None else self.verdict.outcome.value
         if self.run is not None:
             return PRUNED if is_pruned(self.run.state.end) else self.run.overview.status.value
         if self.is_compiling:
@@ -64,10 +64,10 @@ class SeenCell:
 
     @property
     def remark(self) -> str:
-        """Why there is no result, or what limits a TPU."""
+        """Why there is no result; of a TPU on which it fits, how much memory a device needs."""
         if isinstance(self.verdict, Verdict):
-            bound = self.verdict.bound
-            return f"by {bound.limited_by}" if bound is not None else self.verdict.reason
+            memory = self.verdict.memory if self.verdict.bound is not None else None
+            return f"{gib(memory.peak)} of {gib(memory.limit)}" if memory is not None else self.verdict.reason
         return self.verdict or self.refused
 
     @property

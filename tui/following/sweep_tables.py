@@ -53,7 +53,7 @@ def results_of(view: SweepView, rows: Sequence[Row]) -> list[Result]:
         _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14, "≤ "),
         _figure(f"best {view.metric}".strip(), "best", lambda row: row.best, _around(metric), 13),
         _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15, "≤ "),
-        Result("limit", 4, key="remark", value=_remark, text=_remark),
+        Result("memory", 4, key="remark", value=_remark, text=_remark),
     ]
     return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
 

@@ -114,10 +114,10 @@ class SelfTest:
             if not problem and not leg.is_reference and 0 < done < EPOCHS:
                 stopped_after = done
                 problem = self._wait(run, prepare_resumption(run).start(), began, f"{name}, resumed")
-        except (ConsoleError, OSError) as error:
-            problem = (
-                str(error) if isinstance(error, ConsoleError) else f"{one_line(error)}; set TMPDIR to another disk."
-            )
+        except ConsoleError as error:
+            problem = str(error)
+        except OSError as error:
+            problem = f"{one_line(error)}; set TMPDIR to a folder on another disk."
         seconds = time.monotonic() - began
         if run is None:
             return Trained(seconds=seconds, problem=problem)

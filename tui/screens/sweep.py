@@ -42,7 +42,7 @@ def _columns(axes: tuple[Axis, ...]) -> Iterator[Column]:
     yield from (Column(axis.name, 20) for axis in axes)
     yield from (Column("state", 19), Column("epoch", 14, right=True), Column("best", 16, right=True))
     yield from (Column("examples/s", 17, right=True), Column("speed-up", 15, right=True))
-    yield from (Column("time", 13, right=True), Column("limit", 3))
+    yield from (Column("time", 13, right=True), Column("memory", 3))
 
 
 def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
@@ -70,7 +70,7 @@ def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
         "examples/s": f"{bound}{count(own.examples_per_s.mid)}" if own.examples_per_s is not None else "",
         "speed-up": f"{bound}{speed_text(row.speed_up)}" if row.speed_up is not None else "",
         "time": duration(overview.seconds()) if overview is not None else "",
-        "limit": cell.remark,
+        "memory": cell.remark,
     }
 
 

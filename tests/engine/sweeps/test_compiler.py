@@ -22,9 +22,11 @@ def test_a_tpu_is_a_column_of_bounds() -> None:
     assert isinstance(verdict, Verdict)
     assert (verdict.tpu, verdict.replica_batch, verdict.outcome) == ("v5e-8", 32, Outcome.FITS)
     view = SweepReader(sweep).read()
-    assert (view.counts(), view.is_complete, sweep.runs()) == ({"bound": 1}, True, {})
+    assert verdict.bound is not None
+    limited = f"bound by {verdict.bound.limited_by}"
+    assert (view.counts(), view.is_complete, sweep.runs()) == ({limited: 1}, True, {})
     text = "\n".join(as_text(view, 200))
     assert "v5e-8" in text
     assert "≤ " in text
     assert "It is a bound, not measured" in text
-    assert ",bound," in as_csv(view)
+    assert f",{limited}," in as_csv(view)

@@ -30,6 +30,9 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     (tmp_path / "sshd").mkdir()
     server = Server(tmp_path / "sshd")
+    if why := server.refusal():
+        server.stop()
+        pytest.skip(why)
     monkeypatch.setenv("PATH", str(server.bin), prepend=os.pathsep)
     yield server
     server.stop()

@@ -46,4 +46,4 @@ def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:
     for options in ([], ["--script", "--notebook"]):
         code, _, err = call("export", str(digits.path), *options)
         assert code == 2
-        assert "Choose one of --script and --notebook." in err
+        assert "Choose one of --script, --notebook, --savedmodel, --tflite and --onnx." in err

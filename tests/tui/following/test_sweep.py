@@ -75,7 +75,17 @@ def test_the_conclusion_is_one_sentence_and_a_bound_is_called_one() -> None:
 def test_what_was_not_measured_is_marked_in_every_form() -> None:
     view = seen(speeds={1: 1000.0, 3: 3000.0})
     text = "\n".join(as_text(view, None))
-    for part in ("v5e-8", "≤ 441,379", "≥ 22.3 s", "by memory", "does not fit", "≤ 441×", "waiting", "not measured"):
+    for part in (
+        "v5e-8",
+        "≤ 441,379",
+        "≥ 22.3 s",
+        "bound by memory",
+        "0.31 GiB of 15.75 GiB",
+        "does not fit",
+        "≤ 441×",
+        "waiting",
+        "not measured",
+    ):
         assert part in text
     assert "░" not in text  # one bar shows nothing
     assert "░" in "\n".join(as_text(seen(over=["accelerator=cpu,v5e-8,v3-8", "batch_size=16,64"]), None))
@@ -85,7 +95,7 @@ def test_what_was_not_measured_is_marked_in_every_form() -> None:
     assert (rows[1]["examples_per_s"], rows[1]["state"]) == ("", "waiting")
     markdown = as_markdown(view)
     assert markdown[1].startswith("| --- | --- | --- | ---: |")
-    assert "| v5e-8 | 16 | bound |" in "\n".join(markdown)
+    assert "| v5e-8 | 16 | bound by memory |" in "\n".join(markdown)
     picture = ElementTree.fromstring(as_svg(view))
     assert picture.tag.endswith("svg")
 
@@ -105,9 +115,9 @@ def test_a_sweep_knows_what_is_left() -> None:
     tpu = made_sweep(["accelerator=v5e-8,v3-8"])
     (tpu.path / "verdicts" / "0001").unlink()
     tpu.compiling.touch()
-    assert SweepReader(tpu).read().counts() == {"bound": 1, "waiting": 1}
+    assert SweepReader(tpu).read().counts() == {"bound by memory": 1, "waiting": 1}
     assert tpu.lock()
-    assert SweepReader(tpu).read().counts() == {"bound": 1, "compiling": 1}
+    assert SweepReader(tpu).read().counts() == {"bound by memory": 1, "compiling": 1}
     view.sweep.request("stop")
     assert state_of(SweepReader(view.sweep).read()) == "stopping"
     assert lock

@@ -1,15 +1,21 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers import small_config
+from tests.tui.live_fakes import until
 from tpu_console.engine.machine.devices import Hardware
+from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.jobs.prewarm import Prewarmer
+from tpu_console.tui.jobs.run_process import HostedRun, launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tpu_console.engine.config.run_config import RunConfig
 
 
 @pytest.fixture
@@ -76,3 +82,28 @@ def test_it_starts_none_where_the_machine_or_the_user_is_against_it(
 def test_tensorflow_is_not_imported_early_on_a_machine_with_a_tpu(prewarmer: Prewarmer) -> None:
     prewarmer.want(small_config(backend="tensorflow", accelerator="cpu"), Hardware(tpu="/dev/accel0"))
     assert prewarmer._host is None
+
+
+def test_start_hands_the_run_to_it(prewarmer: Prewarmer) -> None:
+    config = small_config(backend="tensorflow")
+    prewarmer.want(config, Hardware())
+    waiting = prewarmer._host
+    assert waiting is not None
+    hosted = launch(config, in_process=False, prewarmer=prewarmer)
+    assert isinstance(hosted, HostedRun)
+    assert hosted.process is waiting.process
+    assert hosted.tend()
+    hosted.process.kill()
+    hosted.process.wait()
+
+
+async def test_a_form_that_stays_the_same_has_one_ready_and_the_console_ends_it() -> None:
+    app = ConsoleApp()
+    asked: list[RunConfig] = []
+    prewarmer = SimpleNamespace(want=lambda config, hardware: asked.append(config), close=asked.clear)
+    app._prewarmer = prewarmer  # type: ignore[assignment]  # the part of it that the console uses here
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, lambda: asked)
+        assert [config.name for config in asked] == ["digits-cnn"]
+        await pilot.press("ctrl+q")
+    assert asked == []

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from textual import events
@@ -21,7 +21,9 @@ from tpu_console.tui.screens.setup import SetupScreen
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from textual.geometry import Offset
     from textual.pilot import Pilot
+    from textual.screen import Screen
 
 # Prints what the first frame shows and what is loaded then, and ends.
 FIRST_FRAME = """
@@ -96,9 +98,8 @@ async def test_the_form_takes_the_place_of_the_first_frame_with_its_panes_where_
         opening = app._screen_stacks[app.DEFAULT_MODE][0]
         assert isinstance(opening, OpeningForm)
         await until(pilot, lambda: _is_filled(pilot))
-        for name in ("presets", "detail", "form"):
-            then, now = opening.query_one(f"#{name}").region, app.screen.query_one(f"#{name}").region
-            assert (then.offset, then.width) == (now.offset, now.width), name
+        then = _places(opening)
+        await until(pilot, lambda: _places(app.screen) == then)
 
 
 async def test_keys_that_are_pressed_before_the_form_is_there_go_to_it() -> None:
@@ -119,6 +120,11 @@ async def test_a_run_takes_the_place_of_its_name(tmp_path: Path) -> None:
 def _is_filled(pilot: Pilot[int]) -> bool:
     screen = pilot.app.screen
     return isinstance(screen, SetupScreen) and screen._config is not None
+
+
+def _places(screen: Screen[Any]) -> list[tuple[Offset, int]]:
+    regions = [screen.query_one(f"#{name}").region for name in ("presets", "detail", "form")]
+    return [(region.offset, region.width) for region in regions]
 
 
 def _key(name: str) -> events.Key:

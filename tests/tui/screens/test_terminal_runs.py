@@ -98,16 +98,16 @@ def rows_are_true(terminal: Terminal, run: RunDirectory) -> bool:
     return bool(rows) and rows == {epoch: tuple(f"{written[epoch][name]:.4f}" for name in names) for epoch in rows}
 
 
-def start_long_run(terminal: Terminal) -> None:
-    """Choose many epochs in the form, and start."""
+def start_run(terminal: Terminal, epochs: int = 2000) -> None:
+    """Choose a number of epochs in the form, and start."""
     terminal.wait_for("Device")
     terminal.wait_for("GPU:")
     terminal.press("enter")
     terminal.wait_for("A built-in dataset")
     terminal.press("tab", "tab", "tab")
     terminal.wait_for("Passes over the training data.")
-    terminal.press("2000")
-    terminal.wait_for(lambda: "2,000 epochs × 89" in terminal.flat)
+    terminal.press(str(epochs))
+    terminal.wait_for(lambda: f"{epochs:,} epochs × 89" in terminal.flat)
     terminal.press("ctrl+r")
 
 
@@ -123,7 +123,7 @@ def assert_log_stays_off_the_screen(terminal: Terminal, run: RunDirectory) -> No
 def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: Path) -> None:
     console = open_terminal(environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
-    start_long_run(console)
+    start_run(console)
     console.wait_for("importing")
     console.wait_for(lambda: rows_shown(console))
     wait_for_true_rows(console, the_run(home))
@@ -204,8 +204,7 @@ def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
 
 def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
-    console.wait_for("Device")
-    console.press("ctrl+r")
+    start_run(console, 30)
     console.wait_for(lambda: epoch_shown(console) >= 2)
     run = the_run(home)
     console.hang_up()
@@ -216,11 +215,11 @@ def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Op
     assert the(run, RunFinished).outcome == "completed"
 
     viewer = open_terminal("attach")
-    viewer.wait_for_all("Finished: 60 epochs", "best: val_accuracy")
+    viewer.wait_for_all("Finished: 30 epochs", "best: val_accuracy")
     viewer.wait_for_path(run.model)
     viewer.press("d")
     assert viewer.wait() == 0
-    viewer.wait_for_all("Finished: 60 epochs")
+    viewer.wait_for_all("Finished: 30 epochs")
 
 
 def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: Opener, home: Path) -> None:
@@ -283,7 +282,7 @@ def test_demo_in_a_pipe_prints_plain_lines(home: Path) -> None:
 def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_terminal: Opener, home: Path) -> None:
     console = open_terminal("--in-process", environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
-    start_long_run(console)
+    start_run(console)
     console.wait_for("inside this console")
     wait_for_epoch(console, 3)
     console.press("d")

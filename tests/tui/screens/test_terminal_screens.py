@@ -29,6 +29,14 @@ pytestmark = pytest.mark.slow
 SGR = re.compile(rb"\x1b\[([0-9;]*)m")
 STORM = [(60 + 37 * i % 141, 18 + 13 * i % 33) for i in range(30)]
 HEADER_ROWS = 5
+SLOW = """
+import time
+import keras
+
+class Slow(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        time.sleep(1.0)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +46,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(home: Path) -> Iterator[RunDirectory]:
-    """A run that goes on until the last test of this file."""
-    host = Host(with_changes(find_preset("digits-cnn").config, [("epochs", 100_000)]), home / "runs")
+    """A run that goes on until the last test of this file, and leaves the processor to them most of the time."""
+    slow = home / "slow.py"
+    slow.write_text(SLOW, encoding="utf-8")
+    changes = [("epochs", 100_000), ("callbacks", [f"{slow}:Slow"])]
+    host = Host(with_changes(find_preset("digits-cnn").config, changes), home / "runs")
     wait_until(lambda: has(host.run, EpochEnded), "the first epoch ends")
     yield host.run
     host.kill()
