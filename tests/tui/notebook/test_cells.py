@@ -157,6 +157,9 @@ def test_in_colab_the_link_to_the_console_goes_through_its_proxy(
     ((port, path),) = shown
     with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as page:
         assert b"tpu-console" in page.read()
+    (server,) = [child for child in psutil.Process().children() if "web" in child.cmdline()]
+    server.terminate()
+    assert server.wait(LIMIT_S) == 0
     with socket.create_server(("127.0.0.1", 0)) as taken:
         run_line(f"web --port {taken.getsockname()[1]}")
     assert "cannot be used" in capsys.readouterr().out
