@@ -175,8 +175,11 @@ async def draw(
             await pilot.press(key)
         if step is not None:
             app.screen.cursor = Cursor(step)  # type: ignore[attr-defined]  # the live screen
-        await pilot.pause(0.3)
-        path.write_text(app.export_screenshot(title="tpu-console"), encoding="utf-8")
+        before, drawn = "", app.export_screenshot(title="tpu-console")
+        while drawn != before and time.monotonic() < deadline:  # on a slow machine the layout comes in several steps
+            await pilot.pause(0.3)
+            before, drawn = drawn, app.export_screenshot(title="tpu-console")
+        path.write_text(drawn, encoding="utf-8")
     print(f"Written {path}")
 
 

@@ -34,6 +34,10 @@ class ConsoleError(Exception):
     def __str__(self) -> str:
         return " ".join(part for part in (self.what, self.why, self.remedy) if part)
 
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython shows in a notebook in place of a traceback."""
+        return [f"Error: {self.what}", *(part for part in (self.why, self.remedy) if part)]
+
 
 class AcceleratorError(ConsoleError):
     """The requested accelerator is missing or cannot be used."""

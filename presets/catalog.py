@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import tomli_w
@@ -15,17 +14,18 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from tpu_console.engine.config.reading import parse_config, read_toml
 from tpu_console.engine.errors import ConfigError, ConsoleError, Problem, did_you_mean
-from tpu_console.engine.sanitize import TooDeepError, printable, printable_values
+from tpu_console.engine.sanitize import TooDeepError, printable_values
 from tpu_console.engine.storage.disk_space import disk_full
 from tpu_console.engine.storage.files import is_disk_full, make_private_folder, remove_drafts, write_whole
 from tpu_console.engine.storage.paths import user_path, user_presets_folder
 
+from .files import BUILTIN, name_of, preset_files
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-
-_BUILTIN = Path(__file__).parent
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
@@ -71,7 +71,7 @@ class Preset:
     @property
     def is_builtin(self) -> bool:
         """Whether the preset is part of the package."""
-        return self.path.parent == _BUILTIN
+        return self.path.parent == BUILTIN
 
 
 def load_preset(path: Path) -> Preset:
@@ -80,7 +80,7 @@ def load_preset(path: Path) -> Preset:
     Raises:
         ConfigError: With all problems of the file.
     """
-    name = _name_of(path)
+    name = name_of(path)
     values = read_toml(path)
     described = values.pop("preset", {"title": name})
     with suppress(TooDeepError):  # parse_config refuses it
@@ -103,17 +103,6 @@ def load_preset(path: Path) -> Preset:
     if problems:
         raise ConfigError(problems, user_path(path))
     return Preset(name, about, config, path)
-
-
-def preset_files(extra: Sequence[Path] = ()) -> dict[str, Path]:
-    """Return the file of every preset by name; the user's folder replaces the package's, and `extra` both."""
-    folders = [_BUILTIN, user_presets_folder()]
-    paths = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
-    return {_name_of(path): path for path in [*paths, *extra]}
-
-
-def _name_of(path: Path) -> str:
-    return printable(path.name.removesuffix(".toml"))
 
 
 def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigError]]:

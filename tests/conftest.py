@@ -37,6 +37,7 @@ SLOWEST = (
     "engine/preflight/test_findings.py",
     "engine/training/test_digits.py",
     "engine/preflight/test_own.py",
+    "test_notebooks.py",
 )
 
 
@@ -51,4 +52,6 @@ def private_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Keep every test out of the runs and presets of the person who starts it."""
     home = tmp_path / "home"
     monkeypatch.setenv("TPU_CONSOLE_HOME", str(home))
+    # No test waits for a framework that it does not need.
+    monkeypatch.setenv("TPU_CONSOLE_PREWARM", "false")
     return home

@@ -104,18 +104,26 @@ def has(run: RunDirectory, kind: type[object]) -> bool:
 _TRAIN = "from runpy import run_module; run_module('tpu_console.engine.process.main', None, '__main__', True)"
 
 
-def fork_host(run: RunDirectory, before: str = "", **given: Any) -> Forked:
+def fork_host(run: RunDirectory, before: str = "", *, resumes: str | None = None, **given: Any) -> Forked:
     """Start the process that trains a prepared run as a fork, which begins with TensorFlow and Keras imported.
 
     Args:
         run: The run.
         before: What the process executes first.
+        resumes: The name of the checkpoint with which the run goes on; None for a new run.
         **given: ``cwd`` and ``env``, as for `subprocess.Popen`.
     """
     backend = "jax" if load_config(run.config).backend == "jax" else "tensorflow"
-    process = fork(before + _TRAIN, str(run.path), output=run.log, errors=run.log, backend=backend, **given)
+    arguments = [str(run.path), *([] if resumes is None else [resumes])]
+    process = fork(before + _TRAIN, *arguments, output=run.log, errors=run.log, backend=backend, **given)
     write_heartbeat(run, process.pid)
     return process
+
+
+def fork_resumed(run: RunDirectory, checkpoint: str, lock: int) -> Forked:
+    """Do what `start_host` does for a run that is resumed, in a fork, which does not hold the run's lock."""
+    os.close(lock)
+    return fork_host(run, resumes=checkpoint)
 
 
 class Host:

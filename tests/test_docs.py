@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 
 from tpu_console.engine.config.reading import parse_config, valid_keys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
+CONTEXT = click.Context(cli)
 _FREE_KEYS = ("model_options.", "data.options.")  # these depend on the model and the dataset
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
@@ -67,7 +69,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_exist(page: Path) -> None:
     written = set(re.findall(r"tpu-console ([a-z]+)\b(?! trains| is)", _code(page)))
-    assert written - set(cli.commands) == set()
+    assert written - set(cli.list_commands(CONTEXT)) == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -75,7 +77,7 @@ def test_options_and_keys_exist(page: Path) -> None:
     unknown = []
     for line in _code(page).replace("\\\n", " ").splitlines():
         for name, rest in re.findall(r"tpu-console ([a-z]+)\b([^#|`]*)", line):
-            command = cli.commands.get(name)
+            command = cli.get_command(CONTEXT, name)
             allowed = {option for parameter in command.params for option in parameter.opts} if command else set()
             unknown += [f"{name} {option}" for option in re.findall(r"(?<!\S)--[a-z-]+", rest) if option not in allowed]
         keys = [] if line.startswith("$ ") else re.findall(r"--set ([a-z_.]+)=", line)  # $ shows an error on purpose

@@ -11,7 +11,7 @@ import pytest
 FRAMEWORKS = ("tensorflow", "keras", "jax", "torch", "pandas", "sklearn", "tensorflow_hub")
 TERMINAL = ("textual", "click", "rich", "plotext", "textual_plotext", "tpu_console.tui", "tpu_console.presets")
 ROOT = Path(__file__).parent.parent
-LIGHT_ROOMS = ("config", "machine", "doctor", "runs", "planning", "process", "data/survey", "data/tfrecord")
+LIGHT_ROOMS = ("config", "machine", "doctor", "runs", "planning", "process", "sweeps", "data/survey", "data/tfrecord")
 """The folders of the engine that the console imports."""
 
 

@@ -30,10 +30,17 @@ __all__ = ["BridgeCallback", "Run", "__version__", "watch"]
 def __getattr__(name: str) -> object:
     """Import the callback on first use: it imports Keras, which the console never does."""
     if name in {"BridgeCallback", "Run"}:
-        from .engine.training import bridge, logged_run, notebook
+        from .engine.training import notebook
 
         notebook.open_display = _open_display
-        return bridge.BridgeCallback if name == "BridgeCallback" else logged_run.Run
+    if name == "BridgeCallback":
+        from .engine.training.bridge import BridgeCallback
+
+        return BridgeCallback
+    if name == "Run":
+        from .engine.training.logged_run import Run
+
+        return Run
     if name == "watch":
         from .tui.notebook.watching import watch
 

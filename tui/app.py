@@ -7,11 +7,13 @@ import gc
 import signal
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 
+from .jobs.prewarm import Prewarmer
 from .terminal.themes import DARK, LIGHT
 from .text.farewell import goes_on
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
+    from textual import events
     from textual.binding import BindingType
     from textual.filter import LineFilter
     from textual.screen import Screen
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from .screens.compare import CompareScreen
     from .screens.live import LiveScreen
     from .screens.messages import CompareRuns, NewRunLike, OpenRun, ResumeRun
+    from .screens.opening import OpeningScreen
     from .screens.setup import SetupScreen
 
 _TEND_S = 1.0
@@ -41,7 +45,7 @@ _COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
 # At Python's default of 700 new objects, reading a long journal starts a thousand collections.
 _YOUNG = 20_000
-_FORM_MODE = "form"
+_FIRST_MODE, _FORM_MODE = "first", "form"
 _LONGEST_EXIT_S = 5.0
 
 
@@ -65,7 +69,7 @@ class ConsoleApp(App[int]):
 
     TITLE = "tpu-console"
     # A custom mode makes the first screen the base of the stack, with its style sheet: no empty frame.
-    DEFAULT_MODE = "console"
+    DEFAULT_MODE = _FIRST_MODE
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "leave", "quit", show=False, priority=True, tooltip="Leave the console."),
         # Not with priority: a text field takes the letter.
@@ -97,11 +101,15 @@ class ConsoleApp(App[int]):
         self._launcher = launcher
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
-        self.add_mode(self.DEFAULT_MODE, self._first_screen)
+        self._prewarmer = Prewarmer()
+        self.add_mode(_FIRST_MODE, self._first_screen)
         self.add_mode(_FORM_MODE, self._setup_screen)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
-        self.theme = theme_name if theme_name in self.available_themes else DARK.name
+        # Assigning it would parse all style sheets twice more before the first frame.
+        self.set_reactive(App.theme, theme_name if theme_name in self.available_themes else DARK.name)
+        self.stylesheet.set_variables(self.get_css_variables())
+        self.add_class(f"-theme-{self.theme}", "-dark-mode" if self.current_theme.dark else "-light-mode")
 
     def _first_screen(self) -> Screen[None]:
         """Return the first screen: the requested run, comparison or sweep, or the form."""
@@ -172,7 +180,7 @@ class ConsoleApp(App[int]):
     def _setup_screen(self) -> SetupScreen:
         from .screens.setup import SetupScreen
 
-        return SetupScreen(self._preset_files)
+        return SetupScreen(self._preset_files, size=self.size)
 
     def _tend(self) -> None:
         self._hosted = [hosted for hosted in self._hosted if hosted.tend()]
@@ -244,7 +252,13 @@ class ConsoleApp(App[int]):
             return self._launcher(config, in_process=self._in_process)
         from .jobs.run_process import launch
 
-        return launch(config, in_process=self._in_process)
+        return launch(config, in_process=self._in_process, prewarmer=self._prewarmer)
+
+    def on_setup_screen_settled(self, message: SetupScreen.Settled) -> None:
+        """Import the framework for the form's run in a process that waits for it."""
+        if not self._in_process and self._launcher is None:
+            prepare = partial(self._prewarmer.want, message.config, message.hardware)
+            self.run_worker(prepare, name="warm up", group="warm up", thread=True, exit_on_error=False)
 
     def _launch_with(self, start: Callable[[], HostedRun | InProcessRun]) -> None:
         """Start a run outside the event loop, because creating a folder may be slow on a network disk."""
@@ -292,7 +306,7 @@ class ConsoleApp(App[int]):
         if len(self.screen_stack) == 1:
             # The run is the base of its stack: begin another stack with the form, and drop that one.
             self.switch_mode(_FORM_MODE)
-            self.remove_mode(self.DEFAULT_MODE)
+            self.remove_mode(_FIRST_MODE)
         while len(self.screen_stack) > 1:
             self.pop_screen()
 
@@ -382,4 +396,43 @@ class ConsoleApp(App[int]):
         self.farewell = "\n".join([*shown, *(goes_on(run_id) for run_id in unseen)])
         for hosted in self._hosted:
             hosted.release()
+        self._prewarmer.close()
         self.exit(0)
+
+
+class OpeningConsoleApp(ConsoleApp):
+    """The console as the program opens it: the first frame is drawn before the modules of its screen are loaded."""
+
+    DEFAULT_MODE = "opening"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._early: list[events.Key] = []
+
+    def get_default_screen(self) -> Screen[None]:
+        """Return what is drawn at once, before the modules of the first screen are loaded."""
+        from .screens.opening import OpeningForm, OpeningRun
+
+        runs = self._first_compared or (self._first_run,)
+        names = [run.run_id for run in runs if run is not None]
+        return OpeningRun(*names) if names else OpeningForm(self._preset_files, self.size)
+
+    async def on_opening_screen_drawn(self, message: OpeningScreen.Drawn) -> None:
+        """Load and show the first screen; the keys that were pressed meanwhile go to it."""
+        self._early = message.keys
+        await self.switch_mode(_FIRST_MODE)
+        if self._first_run is not None or self._first_compared:
+            self.call_after_refresh(self.on_setup_screen_filled)
+        gc.enable()
+        self.call_after_refresh(gc.freeze)
+
+    def on_setup_screen_filled(self) -> None:
+        """Pass on the keys that were pressed before the first screen took any."""
+        early, self._early = self._early, []
+        for key in early:
+            self.post_message(key)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keep all keys for the first screen until it is there, except those that quit."""
+        is_opening = self.current_mode == self.DEFAULT_MODE
+        return super().check_action(action, parameters) if not is_opening or action in {"leave", "quit"} else False

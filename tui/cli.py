@@ -1,45 +1,62 @@
 """The command line: `tpu-console`, its subcommands, and how their errors are reported.
 
-Only click is imported here, so that help, version and completion are fast. Each command imports what it needs.
+Only click is imported here, and only the module of the command that was asked for, so that help and completion are
+fast. Each command imports what it needs.
 """
 
 from __future__ import annotations
 
 import sys
-import traceback
+from importlib import import_module
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 import click
 
-from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, did_you_mean, one_line
-from tpu_console.engine.storage.paths import user_path
-
-from .commands.comparing import compare
-from .commands.completion import PROGRAM, completion
-from .commands.converting import tfrecord
-from .commands.doctor import doctor
-from .commands.inspecting import inspect
-from .commands.listing import presets, runs
-from .commands.managing import annotate, delete, rename
-from .commands.options import examples, preset_file_option, screen_options
-from .commands.predicting import predict
-from .commands.preflight import preflight
-from .commands.resume import mirror, resume
-from .commands.showing import show
-from .commands.steering import checkpoint, continue_, pause, set_, stop
-from .commands.sweeping import sweep, sweeps
-from .commands.training import run
-from .commands.watching import NoTerminalError, attach, open_console
-from .terminal.output import abandon_output, complain, complain_about
+from .commands.options import PROGRAM, examples, preset_file_option, screen_options
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from .commands.watching import Markers
+    from .commands.opening import Markers
 
 _FAILED, _BAD_USAGE, _INTERRUPTED = 1, 2, 130
+_COMMANDS = {
+    "run": ("training", "Train PRESET and print plain lines."),
+    "attach": ("watching", "Watch RUN, running or finished; by default the newest."),
+    "web": ("web", "Open the console in a browser."),
+    "stop": ("steering", "Stop RUN and save its model; by default the running one."),
+    "pause": ("steering", "Pause RUN, by default the running one."),
+    "continue": ("steering", "Let RUN go on after a pause; by default the running one."),
+    "checkpoint": (
+        "steering",
+        "Save a checkpoint of RUN now, from which `tpu-console resume` can go on; by default of the running one.",
+    ),
+    "set": ("steering", "Change RUN while it trains; by default the running one."),
+    "resume": ("resume", "Continue RUN after it stopped, crashed or was killed; by default the newest."),
+    "mirror": ("resume", "Copy RUN to its mirror, if it ended while the mirror was away; by default the newest."),
+    "runs": ("listing", "List your runs, the newest first."),
+    "show": ("showing", "Show everything about RUN, by default the newest."),
+    "compare": ("comparing", "Compare 2 to 20 runs: their curves, their results, and the settings that differ."),
+    "rename": ("managing", "Give RUN a title, which lists show instead of its name; an empty one removes it."),
+    "annotate": ("managing", "Tag runs, write a note on them, or archive them."),
+    "delete": ("managing", "Move runs to the trash, a folder beside them from which they can be restored."),
+    "sweep": ("sweeping", "Train PRESET with every combination of some settings, and compare the results."),
+    "sweeps": ("sweeping", "List the sweeps, or watch one."),
+    "predict": ("predicting", "Predict new data with the model of RUN, the newest by default."),
+    "export": ("exporting", "Write RUN as code that does not need tpu-console."),
+    "import": ("importing", "Import what other tools recorded as runs."),
+    "presets": ("listing", "List the presets."),
+    "inspect": ("inspecting", "Inspect DATASET: counts, class balance, bad files, samples."),
+    "preflight": ("preflight", "Check PRESET with the TPU compiler; needs no TPU."),
+    "tfrecord": ("converting", "Convert the images of SOURCE into TFRecord shards in DEST."),
+    "doctor": ("doctor", "Check this machine."),
+    "cache": ("caching", "List what is kept to be faster the next time, or clear it."),
+    "completion": ("completion", "Print the completion script for SHELL."),
+}
+"""The module of each command, and the first sentence of its help, for the list of all commands."""
 
 
 def _refuse_repeated(command: click.Command) -> None:
@@ -65,17 +82,36 @@ def _refuse_repeated(command: click.Command) -> None:
 
 
 class _Commands(click.Group):
-    """Commands in the order they were added, with a suggestion for a misspelt one."""
+    """The commands, each imported when it is asked for, with a suggestion for a misspelt one."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
-        return list(self.commands)
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+        if cmd_name in _COMMANDS and cmd_name not in self.commands:
+            module = import_module(f".commands.{_COMMANDS[cmd_name][0]}", __package__)
+            found = (value for value in vars(module).values() if isinstance(value, click.Command))
+            command = next(value for value in found if value.name == cmd_name)
+            _refuse_repeated(command)
+            self.add_command(command)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing them."""
+        room = formatter.width - 6 - max(map(len, _COMMANDS))
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, shorten(text, room, placeholder="...")) for name, (_, text) in _COMMANDS.items()]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name not in self.commands and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, self.commands)}")
+        if name not in _COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            from tpu_console.engine.errors import did_you_mean
+
+            ctx.fail(f"There is no command '{name}'; {did_you_mean(name, _COMMANDS)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -83,6 +119,8 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
+            from .terminal.output import abandon_output
+
             abandon_output()
             return 0
 
@@ -118,17 +156,9 @@ def cli(
         if in_process or preset_files or markers or theme:
             ctx.fail(f"Options for '{ctx.invoked_subcommand}' go after it.")
         return 0
+    from .commands.opening import open_console
+
     return open_console(preset_files=preset_files, in_process=in_process, markers=markers, theme=theme)
-
-
-for _command in (
-    *(run, attach, stop, pause, continue_, checkpoint, set_, resume, mirror),
-    *(runs, show, compare, rename, annotate, delete),
-    *(sweep, sweeps),
-    *(predict, presets, inspect, preflight, tfrecord, doctor, completion),
-):
-    _refuse_repeated(_command)
-    cli.add_command(_command)
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -147,23 +177,39 @@ def main(args: Sequence[str] | None = None) -> int:
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _INTERRUPTED
-    except ConsoleError as error:
+    except Exception as error:  # noqa: BLE001  each becomes a sentence, not a traceback on screen
+        return _report(error)
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: Exception) -> int:
+    """Write one sentence about an error to standard error; return the exit code."""
+    from tpu_console.engine.errors import ConfigError, ConsoleError, RunNotFoundError, one_line
+    from tpu_console.engine.storage.paths import user_path
+
+    from .commands.opening import NoTerminalError
+    from .terminal.output import complain, complain_about
+
+    if isinstance(error, ConsoleError):
         complain_about(error)
         return _BAD_USAGE if isinstance(error, ConfigError | RunNotFoundError | NoTerminalError) else _FAILED
-    except OSError as error:
+    if isinstance(error, OSError):
         place = f"{user_path(Path(error.filename))}: " if isinstance(error.filename, str) else ""
         complain([f"Error: {place}{error.strerror or one_line(error)}."])
-        return _FAILED
-    except Exception as error:  # noqa: BLE001  a bug must leave a sentence and a log, not a traceback on screen
+    else:
         _report_bug(error)
-        return _FAILED
-    return result if isinstance(result, int) else 0
+    return _FAILED
 
 
 def _report_bug(error: Exception) -> None:
     """Write the traceback to a log beside the runs, and one sentence to standard error."""
+    import traceback
+
+    from tpu_console.engine.errors import one_line
     from tpu_console.engine.storage.files import make_private_folder, open_private
-    from tpu_console.engine.storage.paths import runs_folder
+    from tpu_console.engine.storage.paths import runs_folder, user_path
+
+    from .terminal.output import complain
 
     log = runs_folder().parent / "errors.log"
     try:

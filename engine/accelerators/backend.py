@@ -10,18 +10,23 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.accelerator import AcceleratorKind, parse_accelerator
 from ..errors import AcceleratorError, ConsoleError
 from ..machine.install import HUB, JAX_ON_TPU, install_line, tensorflow_here
 from ..machine.packages import TENSORFLOWS
-from ..storage.paths import keras_home, user_path
+from ..storage.caches import COMPILED, cache_files, make_room
+from ..storage.keyed_store import key_of
+from ..storage.paths import cache_folder, keras_home, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -34,6 +39,8 @@ TENSORFLOW, JAX = "tensorflow", "jax"
 _ADDRESSES = ("COLAB_TPU_ADDR", "TPU_NAME")
 _ON_CPU = (AcceleratorKind.CPU, AcceleratorKind.SIMULATED)
 _THREADS_PER_REPLICA = 8
+_MOST_COMPILED_BYTES = 1 << 30
+_KEPT_FROM_S = 0.3  # programs that compile faster are not kept
 _SEVERAL_HOSTS = "several hosts train together with JAX only"
 
 
@@ -227,9 +234,18 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
             f"The run needs Keras on {backend_choice.backend}, but this process has loaded it on {backend}.",
             remedy="Start the run in its own process, without --in-process.",
         )
-    os.environ["KERAS_BACKEND"] = backend_choice.backend
+    os.environ.update(variables(config, backend_choice))
+    if backend_choice.backend == JAX:
+        make_room(cache_files(COMPILED), _MOST_COMPILED_BYTES)
+
+
+def variables(
+    config: RunConfig, backend_choice: BackendChoice, environ: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Return the environment variables that Keras and the backend read when they are imported."""
+    found = {"KERAS_BACKEND": backend_choice.backend}
     if backend_choice.backend != JAX:
-        return
+        return found
     if count := config.requested.simulated:
         # Under several hosts each one simulates its share.
         each = max(1, count // (config.hosts.count if isinstance(config.hosts.count, int) else 1))
@@ -238,8 +254,24 @@ def prepare(config: RunConfig, backend_choice: BackendChoice) -> None:
         # another finds none left, XLA ends the process after 40 s. So there are more threads, and each convolution is
         # computed by one of them.
         flags += " --xla_cpu_multi_thread_eigen=false"
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}".strip()
-        os.environ["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
+        found["XLA_FLAGS"] = f"{environ.get('XLA_FLAGS', '')} {flags}".strip()
+        found["PJRT_NPROC"] = str(_THREADS_PER_REPLICA * each)
     if config.requested.kind in _ON_CPU:
         # Else JAX would take the TPU or GPU of the machine, which another process may be using.
-        os.environ["JAX_PLATFORMS"] = "cpu"
+        found["JAX_PLATFORMS"] = "cpu"
+    return found | compilation_cache(environ)
+
+
+def compilation_cache(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables with which JAX keeps compiled programs, unless the user has set their folder."""
+    if "JAX_COMPILATION_CACHE_DIR" in environ:
+        return {}
+    # A program compiled for one processor may end with an illegal instruction on another that shares the folder.
+    with suppress(OSError):
+        flags = [line for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines() if line.startswith("flags")]
+        folder = cache_folder() / COMPILED / key_of([platform.machine(), *flags[:1]])
+        return {
+            "JAX_COMPILATION_CACHE_DIR": str(folder),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(_KEPT_FROM_S),
+        }
+    return {}

@@ -25,3 +25,8 @@ def without(*packages: str) -> Iterator[None]:
     finally:
         for package in hidden:
             del sys.modules[package]
+
+
+def hidden_beside(backend: str) -> contextlib.AbstractContextManager[None]:
+    """Hide what a run on a backend does not need while Keras is imported."""
+    return without("sklearn", *(["jax"] if backend == "tensorflow" else []))

@@ -43,6 +43,11 @@ def _label_problems(config: RunConfig) -> Iterator[Problem]:
     fitting = ("binary_crossentropy", "categorical_crossentropy")
     if config.label_smoothing and config.effective_loss not in fitting:
         yield Problem("label_smoothing", f"works only with crossentropy losses, not {config.loss}")
+    if not is_user_reference(config.model):
+        named = {"loss": [*config.losses], "metrics": [split_output(metric)[0] for metric in config.metrics]}
+        for key, outputs in (named | {"loss_weights": [*config.loss_weights]}).items():
+            if name := next(filter(None, outputs), ""):
+                yield Problem(key, f"names the output '{name}', but {config.model} has a single one, without a name")
     if "" not in config.losses and config.augmentation.mixes_labels:
         yield Problem("augmentation", "mixup and cutmix work only with one loss, not with one for each output")
     if unknown := [name for name in config.loss_weights if name not in config.losses and "" not in config.losses]:

@@ -86,6 +86,7 @@ SCHEDULES = {
     "piecewise_constant_decay": "PiecewiseConstantDecay",
     "polynomial_decay": "PolynomialDecay",
 }
+SINKS = ("wandb", "mlflow")
 CALLBACKS = {
     "reduce_lr_on_plateau": "ReduceLROnPlateau",
     "csv_logger": "CSVLogger",

@@ -15,6 +15,7 @@ from .options import (
     CALLBACKS,
     LOSSES,
     METRICS,
+    SINKS,
     Alerts,
     Augmentation,
     Checkpointing,
@@ -26,7 +27,9 @@ from .options import (
     TensorBoard,
 )
 from .pieces import listed, parse_piece, piece, piece_or_several, split_output, split_pieces
-from .values import Count, DropRate, NaturalNumber, NonNegativeNumber, Section, builtin_or_own, check_reference
+from .values import Count, DropRate, NaturalNumber, NonNegativeNumber, Section, builtin_or_own, check_reference, one_of
+
+_IMPORTANT = ("dataset", "model", "batch_size", "accelerator", "precision", "optimizer.name", "optimizer.learning_rate")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,6 +74,9 @@ class RunConfig(Section):
         early_stopping: When to stop before the last epoch.
         checkpoint: Which weights are saved during training.
         tensorboard: TensorBoard event files.
+        sinks: Experiment trackers that record the run too: ``wandb``, ``mlflow``, separated by commas. Their keys and
+            addresses come from their own variables, such as ``WANDB_API_KEY`` and ``MLFLOW_TRACKING_URI``.
+        project: The trackers' project or experiment.
         alerts: What needs attention while the run trains.
         seed: Seed of weights, shuffling and augmentation.
         budget: Longest time of the run, such as ``8h30m``, or ``colab`` or ``kaggle`` for the longest session there. It
@@ -113,6 +119,8 @@ class RunConfig(Section):
     early_stopping: EarlyStopping = EarlyStopping()
     checkpoint: Checkpointing = Checkpointing()
     tensorboard: TensorBoard = TensorBoard()
+    sinks: Annotated[tuple[Annotated[str, one_of(SINKS)], ...], BeforeValidator(listed)] = ()
+    project: Annotated[str, Field(min_length=1, max_length=128)] = "tpu-console"
     hosts: Hosts = Hosts()
     alerts: Alerts = Alerts()
 
@@ -197,6 +205,14 @@ def journal_values(config: RunConfig) -> dict[str, Any]:
 def flat_values(config: RunConfig) -> dict[str, Any]:
     """Return a configuration's plain values by dotted key."""
     return flattened(config.model_dump(mode="json"))
+
+
+def compared_values(config: RunConfig) -> dict[str, str | float]:
+    """Return what runs are compared by in TensorBoard: the values that are not the defaults, and the most important."""
+    known = flattened(without_secrets(config).model_dump(mode="json"))
+    given = flattened(config.model_dump(mode="json", exclude_defaults=True))
+    names = [*_IMPORTANT, *given]
+    return {name: known[name] if isinstance(known[name], str | int | float) else str(known[name]) for name in names}
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

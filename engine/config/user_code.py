@@ -111,6 +111,22 @@ def reference_problem(reference: str) -> str:
         return f"{user_path(file)} cannot be read: {error.strerror}"
 
 
+def missing_import(reference: str) -> str:
+    """Return a module that the file of a function imports and that is not there; empty if all may be."""
+    file = source_file(reference)
+    if file is None or file.suffix != ".py":
+        return ""
+    try:
+        body = ast.parse(file.read_bytes()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    named = [alias.name for node in body if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module or "" for node in body if isinstance(node, ast.ImportFrom) and not node.level]
+    tops = dict.fromkeys(name.partition(".")[0] for name in named)
+    beside = {path.stem for path in file.parent.iterdir()}
+    return next((top for top in tops if top not in beside and not _may_be_importable(top)), "")
+
+
 @lru_cache(maxsize=16)
 def _missing_name(file: Path, name: str, stamp: int) -> str:  # noqa: ARG001  a changed file is read again
     try:

@@ -358,13 +358,13 @@ def _validation_batches(validation: Any, count: int | None, batch: int, replicas
         )
         count -= rest
         validation = validation.take(count)
-    size = _validation_batch(count, batch, replicas)
+    size = validation_batch(count, batch, replicas)
     # With an unknown number of examples, the last batch might leave a replica without any.
     drop = count is None and replicas > 1
     return _host_part(validation, share).batch(size // share.count, drop_remainder=drop), left_out
 
 
-def _validation_batch(count: int | None, batch: int, replicas: int) -> int:
+def validation_batch(count: int | None, batch: int, replicas: int) -> int:
     """Choose a batch size with which the last, smaller batch still has an example for every replica.
 
     A strategy splits a batch into parts of ``ceil(batch / replicas)``; a replica without examples fails.

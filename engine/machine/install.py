@@ -62,6 +62,7 @@ def line_for_module(module: str) -> str:
     name = module.partition(".")[0]
     packages = {
         "jax": ("jax",),
+        "keras_hub": ("keras-hub",),
         "libtpu": (JAX_ON_TPU,),
         "pkg_resources": HUB,
         "tensorflow": (tensorflow_here(),),

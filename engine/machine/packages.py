@@ -6,11 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from packaging.requirements import Requirement
 
     from .sources import Package, Sources
 
@@ -76,6 +75,10 @@ class Packages:
         return ", ".join(f"{target}{requirement.specifier}" for requirement in found)
 
     def _requirements(self, owner: str, target: str, extra: str) -> Iterator[Requirement]:
+        # Imported here, because the form of a run uses only names from this module.
+        from packaging.requirements import InvalidRequirement, Requirement
+        from packaging.utils import canonicalize_name
+
         package = self.found.get(owner)
         for text in package.requires if package is not None else ():
             with suppress(InvalidRequirement):

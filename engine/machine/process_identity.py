@@ -14,8 +14,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -91,6 +89,8 @@ def _created(pid: int) -> float | None:
     """Return when a process was created, in Unix time; None if it is gone or only a zombie is left."""
     if (_PROC / "self").exists() and not _sees_processes():
         return None
+    import psutil  # here, as the list of runs rarely needs it
+
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()

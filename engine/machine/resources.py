@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
-
 from .sources import this_machine
 
 if TYPE_CHECKING:
@@ -69,6 +67,8 @@ def usable_cores(sources: Sources | None = None) -> int:
 
 def free_memory_bytes(sources: Sources | None = None) -> int:
     """Return the memory that this process may still take: the machine's, or what a container leaves of its limit."""
+    import psutil
+
     sources = sources or this_machine()
     free = int(psutil.virtual_memory().available)
     # Every group above may have a limit too.

@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution, version
@@ -116,6 +115,8 @@ def _space(folder: Path) -> Space | None:
 
 
 def _metadata(key: str) -> str | None:
+    import urllib.request
+
     request = urllib.request.Request(_METADATA + key, headers={"Metadata-Flavor": "Google"})  # noqa: S310  fixed http
     directly = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:

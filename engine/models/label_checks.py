@@ -37,12 +37,11 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
         return
     if not outputs or labels is None:
         return
-    given = _by_name(labels, outputs)
-    for name, output in outputs.items():
-        loss = config.losses.get(name, config.losses.get(""))
-        if loss is None:
-            continue  # an output that is not trained
-        found = _problem(config.effective_loss or parse_piece(loss).name, given[name], output)
+    losses = {name: config.losses.get(name, config.losses.get("")) for name in outputs}
+    trained = {name: loss for name, loss in losses.items() if loss}
+    given = _by_name(labels, [*outputs], {*trained})
+    for name, loss in trained.items():
+        found = _problem(config.effective_loss or parse_piece(loss).name, given[name], outputs[name])
         if found is not None:
             what, remedy = found
             if name:
@@ -50,19 +49,19 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
             raise DataError(f"Output {name}: {what}" if name else what, remedy=remedy)
 
 
-def _by_name(labels: Any, outputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the labels of each output."""
-    if isinstance(labels, dict) and (labels.keys() >= outputs.keys() or len(labels) == len(outputs) == 1):
-        return labels if labels.keys() >= outputs.keys() else dict(zip(outputs, labels.values(), strict=True))
-    if isinstance(labels, tuple | list) and len(labels) == len(outputs):
-        return dict(zip(outputs, labels, strict=True))
-    if not isinstance(labels, dict | tuple | list) and len(outputs) == 1:
-        return dict.fromkeys(outputs, labels)
-    count = len(labels) if isinstance(labels, dict | tuple | list) else 1
+def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str, Any]:
+    """Return the labels of each output, or of those that are trained."""
+    parts = list(labels.values()) if isinstance(labels, dict) else labels
+    if not isinstance(parts, tuple | list):
+        parts = [parts]
+    elif isinstance(labels, dict) and labels.keys() >= trained:
+        return labels
+    if len(parts) == len(outputs) and not (isinstance(labels, dict) and len(outputs) > 1):
+        return dict(zip(outputs, parts, strict=True))
     names = f" ({', '.join(map(str, labels))})" if isinstance(labels, dict) else ""
     gives = f"{len(outputs)} outputs ({', '.join(outputs)})" if len(outputs) > 1 else "one output"
     raise DataError(
-        f"An example has {count} label{'s' if count > 1 else ''}{names}, but the model gives {gives}.",
+        f"An example has {len(parts)} label{'s' if len(parts) > 1 else ''}{names}, but the model gives {gives}.",
         remedy="Return a label for each output from the dataset function, as a dictionary of the outputs' names.",
     )
 

@@ -82,6 +82,11 @@ def are_unknown(config: RunConfig, outputs: Mapping[str, Any]) -> bool:
     return not outputs or not all(isinstance(one, np.ndarray) or _last_activation(one) for one in outputs.values())
 
 
+def prepared(model: Any, inputs: Any) -> Any:
+    """Return inputs as a model's call takes them: a task of KerasHub preprocesses them in `fit` and not in a call."""
+    return model.preprocess_samples(inputs) if hasattr(model, "preprocess_samples") else inputs
+
+
 def activation_of(activation: Activation, output: str) -> str:
     """Return the activation of an output."""
     return activation.get(output, "") if isinstance(activation, dict) else activation
@@ -146,6 +151,6 @@ def _tried(model: Any, inputs: Any) -> Any:
     """Return a model's outputs for the first examples of a batch; None if it cannot be called with them."""
     few = keras.tree.map_structure(lambda part: part[:_PROBED], inputs)
     try:
-        return keras.tree.map_structure(keras.ops.convert_to_numpy, model(few, training=False))
+        return keras.tree.map_structure(keras.ops.convert_to_numpy, model(prepared(model, few), training=False))
     except Exception:  # noqa: BLE001  a model that only trains, such as a GAN, has no outputs
         return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .outputs import Activation
 
-_ONE_HOT = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall", "recall", "recall_at_precision"} | {
+BY_CLASS = {"auc", "f1_score", "fbeta_score", "precision", "precision_at_recall", "recall", "recall_at_precision"} | {
     f"{truth}_{kind}" for truth in ("true", "false") for kind in ("positives", "negatives")
 }
 """Metrics that compare a value for each class."""
@@ -119,8 +119,8 @@ def _metric(piece: Piece, activation: str) -> Any:
     if not isinstance(metric, keras.metrics.Metric):
         metric = keras.metrics.MeanMetricWrapper(metric)
     metric.name = piece.label
-    if activation or piece.name in _ONE_HOT:
-        metric.update_state = partial(_update, metric.update_state, activation, piece.name in _ONE_HOT)
+    if activation or piece.name in BY_CLASS:
+        metric.update_state = partial(_update, metric.update_state, activation, piece.name in BY_CLASS)
     return metric
 
 

@@ -12,10 +12,11 @@ from ..config.batch import global_batch, padded, steps_per_epoch
 from ..config.catalog import is_user_reference
 from ..config.mirror import is_bucket
 from ..config.model_options import MODEL_OPTIONS
-from ..config.user_code import reference_problem, references_of
+from ..config.user_code import missing_import, reference_problem, references_of
 from ..data.function_record import function_record_of, noted_outputs
 from ..data.places import is_remote, locate
 from ..findings import Finding, Severity, most_severe_first
+from ..machine.install import line_for_module
 from ..mirror.check import mirror_problem
 from .example_count import train_examples_of
 
@@ -105,6 +106,18 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
     for key, reference in references_of(config):
         if problem := reference_problem(reference):
             yield Finding(Severity.ERROR, f"{key}: {problem}{'' if problem.endswith('?') else '.'}", key=key)
+        elif missing := missing_import(reference):
+            text = f"{key}: {reference.rpartition(':')[0]} imports {missing}, which is not installed."
+            yield Finding(Severity.ERROR, f"{text} To install it: {line_for_module(missing)}", key=key)
+    yield from _output_findings(config)
+    yield from _own_data_findings(config)
+    compared = [name for name in config.metrics if "accuracy" in name]
+    if compared and config.loss_name in _NUMBER_LOSSES:
+        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
+        yield Finding(Severity.WARNING, text, key="metrics")
+
+
+def _output_findings(config: RunConfig) -> Iterator[Finding]:
     if is_user_reference(config.model) and config.takes_probabilities and config.outputs != "probabilities":
         given = config.outputs if config.outputs == "logits" else noted_outputs(config)
         if given is not None and given != "probabilities":
@@ -114,11 +127,10 @@ def own_findings(config: RunConfig) -> Iterator[Finding]:
             text = f"Whether {config.model} gives probabilities or logits is checked when it is built."
         if given != "probabilities":
             yield Finding(Severity.INFO, text, key="outputs")
-    yield from _own_data_findings(config)
-    compared = [name for name in config.metrics if "accuracy" in name]
-    if compared and config.loss_name in _NUMBER_LOSSES:
-        text = f"{compared[0]} says little about numbers; metrics=mean_absolute_error does."
-        yield Finding(Severity.WARNING, text, key="metrics")
+    if "" not in config.losses:
+        weights = {name: f" (weight {weight:g})" for name, weight in config.loss_weights.items()}
+        losses = [f"{name} {loss}{weights.get(name, '')}" for name, loss in config.losses.items()]
+        yield Finding(Severity.INFO, f"Each output has its loss: {', '.join(losses)}.", key="outputs")
 
 
 def _own_data_findings(config: RunConfig) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.run_config import RunConfig
+    from .warm import WarmHost
 
 
 class RunningError(ConsoleError):
@@ -47,7 +48,14 @@ def prepare_run(config: RunConfig, folder: Path | None = None) -> RunDirectory:
     return run
 
 
-def start_host(run: RunDirectory, resumes: str | None = None, lock: int | None = None) -> subprocess.Popen[bytes]:
+def launch_environment() -> dict[str, str]:
+    """Return the environment of a training process."""
+    return os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
+
+
+def start_host(
+    run: RunDirectory, resumes: str | None = None, lock: int | None = None, warm: WarmHost | None = None
+) -> subprocess.Popen[bytes]:
     """Start the process that trains a prepared run.
 
     It has no terminal and its own session, and its output goes to ``console.log``. `-P` keeps the current folder off
@@ -57,24 +65,27 @@ def start_host(run: RunDirectory, resumes: str | None = None, lock: int | None =
         run: The run.
         resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
         lock: The run's lock from `lock_run`, which the process then holds; taken here by default.
+        warm: A process that waits for this run; if it has died, another one is started.
 
     Raises:
         ConsoleError: It cannot be started.
     """
     lock = lock_run(run) if lock is None else lock
-    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     command = [sys.executable, "-P", "-m", "tpu_console.engine.process.main"]
     try:
         with open(run.log, "ab", opener=open_private) as log:
-            process = subprocess.Popen(
-                [*command, str(run.path), *([] if resumes is None else [resumes])],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                pass_fds=(lock,),
-                env=environment,
-            )
+            if warm is not None and warm.hand_over(run, resumes, log.fileno(), lock):
+                process = warm.process
+            else:
+                process = subprocess.Popen(
+                    [*command, str(run.path), *([] if resumes is None else [resumes])],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    pass_fds=(lock,),
+                    env=launch_environment(),
+                )
     except OSError as error:
         raise ConsoleError(f"The training process cannot be started: {error.strerror}.") from error
     finally:

@@ -34,13 +34,16 @@ if TYPE_CHECKING:
 OK, FAILED = 0, 1
 _LONGEST_EXIT_S = 5.0
 _LONGEST_STOP_S = 18.0
-_NICENESS = 10
 
 
-def main(arguments: list[str]) -> int:
-    """Train the run of a directory; return the exit code."""
+def main(arguments: list[str], importing: threading.Thread | None = None) -> int:
+    """Train the run of a directory; return the exit code.
+
+    Args:
+        arguments: As on the command line.
+        importing: A thread that already imports the framework.
+    """
     os.umask(0o077)
-    _give_way()
     run = RunDirectory(Path(arguments[0]))
     for folder in (run.path, run.checkpoints):
         remove_drafts(folder)
@@ -52,7 +55,7 @@ def main(arguments: list[str]) -> int:
         journal.close()
         return FAILED
     resumes = arguments[1] if len(arguments) > 1 else None
-    engine = EngineThread(run, config, journal, RunSource.PROCESS, resumes)
+    engine = EngineThread(run, config, journal, RunSource.PROCESS, resumes, importing)
     try:
         heartbeat = Heartbeat(run, journal, engine.request_stop, engine.stop_token)
     except OSError as error:
@@ -78,7 +81,7 @@ def main(arguments: list[str]) -> int:
     return OK if engine.succeeded or isinstance(engine.stop_token.ending, RunFinished) else FAILED
 
 
-def _leave(code: int) -> NoReturn:
+def leave(code: int) -> NoReturn:
     """End the process after everything is written.
 
     Python would first collect every object of TensorFlow and JAX, which takes seconds on a busy machine, and wait for
@@ -95,17 +98,6 @@ def _leave(code: int) -> NoReturn:
         with suppress(OSError):  # the output goes to the log, whose disk may be full
             stream.flush()
     os._exit(code)
-
-
-def _give_way() -> None:
-    """Lower the priority of training, so that a console stays responsive while training uses every core.
-
-    If the kernel schedules sessions as groups, niceness counts only within one, and the group has its own (sched(7),
-    autogroup).
-    """
-    os.nice(_NICENESS)
-    with suppress(OSError):  # a kernel without such groups
-        Path("/proc/self/autogroup").write_text(str(_NICENESS), encoding="ascii")
 
 
 def _handle_signals(engine: EngineThread) -> list[str]:
@@ -130,4 +122,4 @@ def _handle_signals(engine: EngineThread) -> list[str]:
 
 
 if __name__ == "__main__":
-    _leave(main(sys.argv[1:]))
+    leave(main(sys.argv[1:]))

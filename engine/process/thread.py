@@ -23,6 +23,7 @@ class EngineThread(threading.Thread):
         journal: Where events go.
         source: What trains.
         resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
+        importing: A thread that already imports the framework.
 
     Attributes:
         succeeded: Whether the run finished; False until it has.
@@ -35,6 +36,7 @@ class EngineThread(threading.Thread):
         journal: JournalWriter,
         source: RunSource,
         resumes: str | None = None,
+        importing: threading.Thread | None = None,
     ) -> None:
         super().__init__(name="tpu-console-engine", daemon=True)
         from ..runs.stop_token import StopToken
@@ -46,9 +48,12 @@ class EngineThread(threading.Thread):
         self._journal = journal
         self._source = source
         self._resumes = resumes
+        self._importing = importing
 
     def run(self) -> None:
         """Train; never raises."""
+        if self._importing is not None:
+            self._importing.join()
         # Imported here, in the thread, because it loads TensorFlow and Keras.
         from ..training.train import train_and_report
 

@@ -24,6 +24,7 @@ _OPTIONS = (
     "RemoteCommand=none",
     "RequestTTY=no",
     "LogLevel=ERROR",
+    "Compression=yes",
     "ConnectTimeout=15",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=3",

@@ -12,6 +12,7 @@ import stat
 import struct
 import subprocess
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, cast
@@ -71,6 +72,9 @@ class Sftp:
         address: The machine.
         asks: Whether ``ssh`` may ask for a password or an unknown key on the terminal.
 
+    Attributes:
+        heard_at: Monotonic time of the newest answer.
+
     Raises:
         ConnectionFailedError: It cannot be reached, or refuses the login.
     """
@@ -78,6 +82,7 @@ class Sftp:
     def __init__(self, address: Address, *, asks: bool = False) -> None:
         self._address = address
         self._number = 0
+        self.heard_at = time.monotonic()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  as long as the process
         try:
             # Without the terminal, ssh can neither ask there nor be interrupted from there.
@@ -121,9 +126,10 @@ class Sftp:
         handle, found = self._open(_OPENDIR, _text(folder)), list[str]()
         while len(found) < _MOST_NAMES:
             ((kind, fields),) = self._ask((_READDIR, _text(handle)))
-            if kind != _NAME:
+            count = fields.number() if kind == _NAME else 0
+            if not count:
                 break
-            for _ in range(fields.number()):
+            for _ in range(count):
                 name = fields.text()
                 fields.text()
                 _status(fields)
@@ -209,6 +215,7 @@ class Sftp:
         if not 5 <= length <= _LARGEST_PACKET:
             raise self._nonsense()
         body = self._take(length)
+        self.heard_at = time.monotonic()
         return body[0], _Fields(body[1:])
 
     def _take(self, size: int) -> bytes:

@@ -140,7 +140,7 @@ class _Copy:
         self._problem = self._refused = ""
         self._is_lost = False
         self.run.control.mkdir(mode=0o700, parents=True)
-        self._looked_at = self._heard_at = time.monotonic()
+        self._looked_at = time.monotonic()
         self._look()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="tpu-console-ssh", daemon=True)
@@ -162,7 +162,7 @@ class _Copy:
 
     def silent_s(self) -> int | None:
         """Return for how many seconds nothing came from there; None while the connection is well."""
-        silent_s = int(time.monotonic() - self._heard_at)
+        silent_s = int(time.monotonic() - self._sftp.heard_at)
         return silent_s if self._is_lost or silent_s >= _SILENT_S else None
 
     def problem(self) -> str:
@@ -175,11 +175,12 @@ class _Copy:
             try:
                 if self._is_lost:
                     self._sftp = Sftp(self._address)
+                    self._is_lost, pause_s = False, _LOOK_S
                     if self._stopped.is_set():
                         self._sftp.close()
                         return
                 self._look()
-                self._is_lost, self._problem, pause_s = False, "", _LOOK_S
+                self._problem = ""
             except ConnectionFailedError as error:
                 pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s) if self._is_lost else _LOOK_S
                 self._is_lost, self._problem = True, error.what
@@ -194,7 +195,6 @@ class _Copy:
         if found[0] is None:
             raise RunNotFoundError(f"The folder {_shown(self._there)} is no longer on {self.host}.")
         files = {name: status for name, status in zip(names, found[1:], strict=True) if status and status.is_file}
-        self._heard_at = time.monotonic()
         heartbeat = self._changed(_HEARTBEAT, files, LARGEST_HEARTBEAT)
         if _JOURNAL in files:
             self._append(_JOURNAL, files[_JOURNAL].size)
@@ -206,7 +206,7 @@ class _Copy:
         if heartbeat:
             self._write(_HEARTBEAT, heartbeat, files[_HEARTBEAT])
         self._send_requests()
-        self._looked_at = self._heard_at = time.monotonic()
+        self._looked_at = time.monotonic()
 
     def _changed(self, name: str, files: dict[str, Status], limit: int) -> bytes:
         """Return a file's content if it is new; empty if it is not, or is just being replaced."""
@@ -248,7 +248,6 @@ class _Copy:
             file.seek(start)
             for part in self._sftp.read(f"{self._there}/{name}", start, size):
                 file.write(part)
-                self._heard_at = time.monotonic()
 
     def _send_requests(self) -> None:
         """Write the requests of this console into the run's folder there."""

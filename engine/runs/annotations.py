@@ -19,8 +19,7 @@ from ..storage.paths import user_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from .run_directory import RunDirectory
+    from pathlib import Path
 
 _FILE = "annotations.json"
 _LARGEST_BYTES = 64 << 10
@@ -75,9 +74,9 @@ def _tag(value: object) -> str:
     return "-".join(_text(value, _LONGEST_NOTE).replace(",", " ").split())[:_LONGEST_TAG]
 
 
-def read_annotations(run: RunDirectory) -> Annotations:
-    """Read the annotations of a run; none if the file is missing, damaged or too large."""
-    path = f"{run.path}/{_FILE}"
+def read_annotations(folder: Path) -> Annotations:
+    """Read the annotations of the run in a folder; none if the file is missing, damaged or too large."""
+    path = f"{folder}/{_FILE}"
     if not os.path.lexists(path):  # most runs have none, and a list reads ten thousand
         return NO_ANNOTATIONS
     try:
@@ -86,20 +85,21 @@ def read_annotations(run: RunDirectory) -> Annotations:
         return NO_ANNOTATIONS
 
 
-def write_annotations(run: RunDirectory, annotations: Annotations) -> None:
-    """Write the annotations of a run; without any, the file is removed.
+def write_annotations(folder: Path, annotations: Annotations) -> None:
+    """Write the annotations of the run in a folder; without any, the file is removed.
 
     Raises:
         ConsoleError: They cannot be written.
     """
     annotations = cleaned(asdict(annotations))
     content = json.dumps(asdict(annotations), ensure_ascii=False)
+    file = folder / _FILE
     try:
         if annotations == NO_ANNOTATIONS:
-            run.annotations.unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
         else:
-            write_whole(run.annotations, content)
+            write_whole(file, content)
     except OSError as error:
         if is_disk_full(error):
-            raise disk_full(run.path, "the annotations", len(content), "Free space and try again.") from error
-        raise ConsoleError(f"{user_path(run.annotations)} cannot be written: {error.strerror}.") from error
+            raise disk_full(folder, "the annotations", len(content), "Free space and try again.") from error
+        raise ConsoleError(f"{user_path(file)} cannot be written: {error.strerror}.") from error

@@ -36,6 +36,7 @@ class RunSource(StrEnum):
     PROCESS = "host"
     IN_PROCESS = "in-process"
     NOTEBOOK = "notebook"
+    IMPORTED = "imported"
 
 
 class Bottleneck(StrEnum):
@@ -150,7 +151,8 @@ class RunStarted:
 
     Args:
         label: The preset's name, or the name a notebook gave.
-        source: What trains: ``host`` (a process of its own), ``in-process`` (the console) or ``notebook``.
+        source: What trains: ``host`` (a process of its own), ``in-process`` (the console), ``notebook`` or
+            ``imported`` (from another tool).
         pid: Process that trains.
         host: Machine it trains on.
         config: The run's configuration as plain values; empty for a notebook's run.

@@ -33,7 +33,9 @@ def explain(error: BaseException, log: str) -> RunFailed:
         log: The log's path relative to the run directory; it holds the traceback.
     """
     if isinstance(error, ConsoleError):
-        return RunFailed(error.what, error.why, error.remedy, log)
+        missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        remedy = f"To install it here: {line_for_module(missing)}" if missing else error.remedy
+        return RunFailed(error.what, error.why, remedy, log)
     if is_disk_full(error):  # before memory: TensorFlow has one class for both
         return _explain_full_disk(error, log)
     if isinstance(error, MemoryError) or _is_tensorflow(error, "ResourceExhaustedError") or _is_jax_memory(error):

@@ -38,6 +38,7 @@ from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
 from ..storage.files import is_disk_full, make_private_folder
 from ..storage.paths import runs_folder, user_path
+from .annotations import read_annotations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -317,8 +318,6 @@ def find_run(name: str | None = None, folder: Path | None = None) -> RunDirector
 
 def _titled(runs: list[RunDirectory], text: str) -> list[RunDirectory]:
     """Return the runs whose title contains a text, or only those that have it as their title."""
-    from .annotations import read_annotations
-
-    titles = {run: read_annotations(run).title for run in runs}
+    titles = {run: read_annotations(run.path).title for run in runs}
     exact = [run for run, title in titles.items() if title == text]
     return exact or [run for run, title in titles.items() if text in title]

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from ..config.catalog import is_user_reference
 from ..config.user_code import source_mark
 from ..storage.keyed_store import KeyedStore, key_of, today
-from .events import PREPARATION, Phase
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ class Stopwatch:
         Args:
             state: The run's state at its end.
         """
+        from .events import Phase
+
         _record_phases(state)
         timed = sorted(epoch.step_ms for epoch in state.epochs if epoch.step_ms is not None)
         if not timed:
@@ -126,6 +127,8 @@ def usual_phases(config: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _record_phases(state: RunState) -> None:
+    from .events import PREPARATION, Phase  # not at the top: a plan needs only the times of past runs
+
     spent = {phase.value: state.phase_s[phase] for phase in PREPARATION if phase in state.phase_s}
     _PHASES.put(_ANY_RUN, {phase: s for phase, s in spent.items() if phase in {Phase.IMPORTING, Phase.CONNECTING}})
     if state.started is not None:

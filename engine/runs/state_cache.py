@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from ..storage.caches import make_room
 from ..storage.disk_space import free_bytes
 from ..storage.files import make_private_folder, open_private, open_regular, remove_drafts, whole_file
 from ..storage.keyed_store import key_of
@@ -109,7 +110,7 @@ def save(run: RunDirectory, kept: KeptState) -> None:
         if size > MOST_BYTES // 2 or (free_bytes(path.parent) or 0) < size + MOST_BYTES:
             return
         remove_drafts(path.parent)
-        _make_room(path, size)
+        make_room([entry for entry in path.parent.glob("*.state") if entry != path], MOST_BYTES, size)
         # Not synced: after a power failure the checksums are wrong, and the journal is read.
         with whole_file(path, is_synced=False) as draft, open(draft, "wb", opener=open_private) as file:
             file.write(_PREFIX.pack(_MAGIC, len(text), zlib.crc32(text), count, _sum(packer.columns)))
@@ -120,17 +121,6 @@ def save(run: RunDirectory, kept: KeptState) -> None:
 
 def _path(run: RunDirectory) -> Path:
     return cache_folder() / "states" / f"{key_of(os.fsdecode(run.path.resolve()))}.state"
-
-
-def _make_room(path: Path, size: int) -> None:
-    """Remove the least recently used states until one more fits."""
-    others = [(entry.stat(), entry) for entry in path.parent.glob("*.state") if entry != path]
-    total = size + sum(status.st_size for status, _ in others)
-    for status, entry in sorted(others, key=lambda other: other[0].st_mtime_ns):
-        if total <= MOST_BYTES:
-            return
-        entry.unlink(missing_ok=True)
-        total -= status.st_size
 
 
 def _read(file: IO[bytes], journal: Path) -> KeptState:

@@ -43,6 +43,11 @@ def keras_home(environ: Mapping[str, str] = os.environ) -> Path:
     return Path(home).expanduser() if home else Path.home() / ".keras"
 
 
+def with_keras_home(text: str) -> str:
+    """Return a text about the default folder of Keras's cache with the folder that is set."""
+    return text.replace("~/.keras", user_path(keras_home()))
+
+
 def user_path(path: Path) -> str:
     """Return a path with the home folder as ``~``, safe to show."""
     try:

@@ -119,7 +119,8 @@ def full_key(name: str) -> str:
     longer = [key for key in keys if key.endswith(f".{name}")]
     if name in keys or name.startswith(_OPEN):
         return name
-    if meant := longer if len(longer) == 1 else [key for key in longer if key.startswith("optimizer.")]:
+    meant = longer if len(longer) == 1 else [key for key in longer if key.startswith("optimizer.")]
+    if meant and name != "name":  # the name of the preset
         return meant[0]
     raise ConfigError([Problem(name, f"unknown key; {did_you_mean(name, longer or keys)}")])
 

@@ -16,7 +16,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..errors import ConsoleError
 from ..machine.devices import detect_hardware
@@ -45,19 +45,6 @@ if TYPE_CHECKING:
     from .axes import Cell
 
 _POLL_S = 0.2
-
-
-class Source(Protocol):
-    """What says which run is next."""
-
-    def next(self) -> Cell | None:
-        """Return the next run; None at the end."""
-
-    def judge(self, epoch: EpochEnded) -> bool:
-        """Take in an epoch of the current run; return whether the run should be stopped."""
-
-    def ended(self, cell: Cell, state: RunState | None) -> None:
-        """Take in how a run ended."""
 
 
 class Grid:
@@ -112,7 +99,7 @@ def drive(sweep: Sweep) -> None:
     """Train what is left of a sweep, until it is done or asked to stop."""
     definition = sweep.read()
     axes = parse_axes(definition.over)
-    source: Source
+    source: Grid | Trials
     if definition.search:
         source = Trials(sweep, definition, axes)
     else:
@@ -130,7 +117,7 @@ def drive(sweep: Sweep) -> None:
                 source.ended(cell, state)
 
 
-def _train(sweep: Sweep, number: int, config: RunConfig, source: Source) -> RunState | None:
+def _train(sweep: Sweep, number: int, config: RunConfig, source: Grid | Trials) -> RunState | None:
     """Start or go on with the run of a cell and wait until its process is gone; None if it cannot be started."""
     process = None
     if (run := sweep.runs().get(number)) is None:
@@ -164,7 +151,9 @@ def _left_over(sweep: Sweep, config: RunConfig) -> RunDirectory | None:
     return None
 
 
-def _followed(sweep: Sweep, run: RunDirectory, process: subprocess.Popen[bytes] | None, source: Source) -> RunState:
+def _followed(
+    sweep: Sweep, run: RunDirectory, process: subprocess.Popen[bytes] | None, source: Grid | Trials
+) -> RunState:
     """Wait until nothing trains a run; pass on its epochs, and a request to stop."""
     follower, watch = RunFollower(run), HeartbeatWatch(run)
     judged, asked = 0, False
@@ -237,12 +226,13 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
         "precisions": sorted({config.precision for config in configs}),
     }
     command = [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", "preflight", json.dumps(options)]
-    output = sweep.path / "control" / "preflight"
+    output = sweep.compiling
+    output.unlink(missing_ok=True)  # the job of a process that was killed may still write to it
     with output.open("wb") as file:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, start_new_session=True)
     try:
         while process.poll() is None:
-            if sweep.requested("stop-run"):
+            if sweep.is_stopping:
                 process.terminate()
             time.sleep(_POLL_S)
     finally:

@@ -4,7 +4,7 @@
 ``sweep.toml``      the configuration and the options of `tpu-console sweep`; never changes
 ``runs/0001``       the name of the run of cell 1; of a search, of trial 0
 ``verdicts/0002``   what the TPU compiler says about cell 2, as JSON
-``control/``        requests: ``stop``, and ``retry-0001``
+``control/``        requests: ``stop``, ``stop-run`` and ``retry-0001``; what the compiler's job says
 ``study.db``        Optuna's study, unless it is stored elsewhere
 ``lock``            locked by the process that starts the runs
 ``console.log``     what that process prints
@@ -97,6 +97,11 @@ class Sweep:
     def log(self) -> Path:
         """What the process that starts the runs prints."""
         return self.path / "console.log"
+
+    @property
+    def compiling(self) -> Path:
+        """What the TPU compiler's job says; there while it works."""
+        return self.path / "control" / "preflight"
 
     def read(self) -> Definition:
         """Read what it is.

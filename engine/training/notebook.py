@@ -64,11 +64,13 @@ class NotebookRun:
         self._began = time.monotonic()
         self._thread = threading.get_ident()
         self._over = threading.Event()
+        self._close_display: Callable[[], None] | None = None
         self._sampler = Sampler(self.recorder)
         self._sampler.start()
         self._beat = threading.Thread(target=self._watch, args=(heartbeat,), name="tpu-console-heartbeat", daemon=True)
         self._beat.start()
-        self._close_display = _displayed(run) if display else None
+        if display:
+            self._close_display = _displayed(run)
 
     def finish(self, logs: dict[str, float], reason: str = "fit returned") -> None:
         """End the run.
@@ -82,8 +84,6 @@ class NotebookRun:
         summary = {"final": logs, "seconds": time.monotonic() - self._began}
         self.end(RunFinished(outcome, asked or reason, summary))
         self._beat.join(2.0)
-        if self._close_display is not None:
-            self._close_display()
 
     def _request_stop(self, reason: str) -> None:
         self.recorder.stop_token.request(reason)
@@ -114,6 +114,8 @@ class NotebookRun:
         self._sampler.stop()
         self.recorder.emit(event)
         self.recorder.journal.close()
+        if self._close_display is not None:
+            self._close_display()
         self._fit = None  # frees fit's local variables
 
 

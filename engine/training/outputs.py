@@ -165,11 +165,13 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
 
     Args:
         recorder: The run.
+        settings: What the HParams page of TensorBoard compares runs by.
     """
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, settings: Mapping[str, str | float]) -> None:
         super().__init__()
         self._recorder = recorder
+        self._settings: Mapping[str, str | float] = settings
         self._folder = recorder.run.tensorboard
         self._failed = False
         self._writers: dict[str, Any] = {}
@@ -189,6 +191,12 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._recorder.notice(f"TensorBoard files are no longer written. {why}")
 
     def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
+        if self._settings:
+            from tensorboard.plugins.hparams import api
+
+            with tf.summary.create_file_writer(str(self._folder)).as_default():
+                api.hparams(dict(self._settings), trial_id=self._recorder.run.run_id)
+            self._settings = {}
         for name, value in logs.items():
             part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
             if part not in self._writers:

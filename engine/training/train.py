@@ -13,13 +13,13 @@ from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..accelerators.backend import JAX, TENSORFLOW, choose_backend, is_installed, prepare
+from ..accelerators.backend import JAX, choose_backend, is_installed, prepare
 from ..accelerators.hosts.membership import check_can_join, find_membership
-from ..accelerators.lean_import import without
+from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
 from ..config.catalog import is_user_reference
-from ..config.run_config import journal_values
+from ..config.run_config import compared_values, journal_values
 from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError
 from ..machine.devices import detect_hardware
@@ -161,7 +161,7 @@ def _train(
         check_can_join(membership, backend_choice, source)
     _enter(recorder, Phase.IMPORTING, "Keras on JAX" if backend_choice.backend == JAX else "Keras on TensorFlow")
     prepare(config, backend_choice)
-    with without("sklearn", *(["jax"] if backend_choice.backend == TENSORFLOW else [])):
+    with hidden_beside(backend_choice.backend):
         import keras
 
     from ..monitoring.sampler import Sampler
@@ -176,6 +176,10 @@ def _train(
     data = _load(recorder, config, accelerator)
     if config.mirror:
         recorder.mirror = _mirror(recorder, config, membership)
+    if config.sinks and (recorder.team is None or recorder.team.is_leader):
+        from ..sinks.start import start_sinks
+
+        start_sinks(recorder, config)
     if saved is None:  # the user has just named this code
         remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
@@ -513,18 +517,23 @@ def _compile(
         activation=activation,
     )
     if accelerator.uses_strategy or accelerator.backend == JAX or saved is not None:
-        build_ahead(model, data.train.element_spec, config.batch_size)
+        build_ahead(model, _as_trained(model, data.train).element_spec, config.batch_size)
     is_known = saved is not None and saved.steps_per_execution > 1 and config.steps_per_execution == "auto"
     chosen = execution.choose_execution(
         model,
         saved.steps_per_execution if saved is not None and is_known else config.steps_per_execution,
         len(accelerator.replicas),
         data.steps_per_epoch,
-        data.calibration,
+        lambda: _as_trained(model, data.calibration()),
         accelerator.backend,
     )
     model.steps_per_execution = chosen.steps
     return "auto: as before the run was resumed" if is_known else chosen.reason
+
+
+def _as_trained(model: Any, batches: Any) -> Any:
+    """Return batches as a training step gets them: a task of KerasHub preprocesses them in `fit`."""
+    return batches.map(model.preprocess_samples) if hasattr(model, "preprocess_samples") else batches
 
 
 def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, examples: Examples) -> list[Any]:
@@ -536,7 +545,7 @@ def _epoch_end_callbacks(recorder: Recorder, config: RunConfig, monitor: str, ex
         return []
     callbacks: list[Any] = [outputs.BestCheckpoint(recorder, monitor)] if config.checkpoint.enabled else []
     if config.tensorboard.enabled and is_installed("tensorboard"):
-        callbacks.append(outputs.EpochSummaries(recorder))
+        callbacks.append(outputs.EpochSummaries(recorder, compared_values(config)))
     elif config.tensorboard.enabled:
         recorder.notice(f"TensorBoard is not installed: no files for it. To install it: {install_line('tensorboard')}")
     if recorder.team is not None:

@@ -21,6 +21,8 @@ from tests.bench import (
     preflight,
     reliability,
     runs_list,
+    scaling,
+    second_start,
     small_steps,
     throughput,
 )
@@ -39,6 +41,8 @@ ITEMS: dict[str, Callable[[Bench], Section]] = {
     "input-meter": input_meter.measure,
     "first-frame": first_frame.measure,
     "first-step": first_step.measure,
+    "second-start": second_start.measure,
+    "scaling": scaling.measure,
     "key-press": key_press.measure,
     "long-run": long_run.measure,
     "many-curves": many_curves.measure,

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from math import comb
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -16,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 _PACKAGES = ("tensorflow", "keras", "textual", "textual-plotext", "orjson", "numpy")
+_DOUBT = 0.05
 _HEADINGS = ("what", "figure", "target")
 _INTRODUCTION = (
     "Written by `make bench`. Both sides of a comparison are measured in turn (A B A B …), each in its own "
-    "process. Figures are medians over the rounds; ratios are medians of the rounds' ratios, with the range in "
-    "brackets. ✓: target met."
+    "process. Figures are medians over the rounds; ratios are medians of the rounds' ratios, in brackets with the "
+    "interval that holds the true median with 95 % confidence (with fewer than 6 rounds: the range). ✓: target met."
 )
 
 
@@ -61,7 +63,9 @@ class Section:
     rows: tuple[Row, ...]
 
 
-def ratio_row(what: str, ours: Sequence[float], theirs: Sequence[float], least: float | None = None) -> Row:
+def ratio_row(
+    what: str, ours: Sequence[float], theirs: Sequence[float], least: float | None = None, most: float | None = None
+) -> Row:
     """Compare two series that were measured in turn, round by round.
 
     Args:
@@ -69,13 +73,29 @@ def ratio_row(what: str, ours: Sequence[float], theirs: Sequence[float], least: 
         ours: Speeds, one a round.
         theirs: Speeds of the other side in the same rounds.
         least: The least ratio that meets the target.
+        most: The greatest one.
     """
     ratios = sorted(a / b for a, b in zip(ours, theirs, strict=True))
     middle = median(ratios)
-    figure = f"{middle:.3f} ({ratios[0]:.3f}–{ratios[-1]:.3f})"
+    low, high = interval(ratios)
+    figure = f"{middle:.3f} ({low:.3f}–{high:.3f})"
+    if most is not None:
+        return Row(what, figure, f"≤ {most:g}", middle <= most)
     if least is None:
         return Row(what, figure)
     return Row(what, figure, f"≥ {least:g}", middle >= least)
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the narrowest pair of values, as far from both ends, that holds the true median with 95 % confidence.
+
+    Each value is below the true median with a chance of one half, so the number of those that are is binomial.
+    """
+    ordered, count = sorted(values), len(values)
+    outside, skipped = 2 / 2**count, 0
+    while skipped + 1 < (count + 1) // 2 and (more := outside + 2 * comb(count, skipped + 1) / 2**count) <= _DOUBT:
+        outside, skipped = more, skipped + 1
+    return ordered[skipped], ordered[-1 - skipped]
 
 
 def limit_row(what: str, value: float, most: float | None = None, unit: str = "s", digits: int = 2) -> Row:

@@ -46,7 +46,7 @@ def measure(bench: Bench) -> Section:
     preset.write_text(_PRESET % epochs, encoding="utf-8")
     one = [preset, "--set", "steps_per_execution=1"]
     speeds: dict[str, list[float]] = {}
-    for _ in bench.rounds(5):
+    for _ in bench.rounds(9):
         for way in ("nothing", "bridge", "progress-bar", "tensorboard"):
             speeds.setdefault(way, []).append(_speed(_plain(bench, way, epochs)))
         speeds.setdefault("shown-bar", []).append(_speed(_plain(bench, "progress-bar", epochs, is_shown=True)))

@@ -24,7 +24,7 @@ def measure(bench: Bench) -> Section:
     preset = ["fashion-mnist-cnn", "--epochs", epochs, "--set", f"steps_per_epoch={_STEPS}"]
     preset += ["--set", f"validation_freq={epochs}"]
     plain, headless, watched = [], [], []
-    for _ in bench.rounds(4):
+    for _ in bench.rounds(9):
         script = bench.output(bench.python(HERE / "plain_fashion.py", "--epochs", epochs, "--steps", _STEPS))
         # The last epoch also validates, on both sides; only the ones between are timed.
         plain.append(_speed(json.loads(script)["ended_at"][:-1]))

@@ -11,7 +11,8 @@ import pytest
 from tpu_console import presets
 from tpu_console.engine.config.reading import parse_config, with_changes
 from tpu_console.engine.errors import ConfigError, ConsoleError
-from tpu_console.presets.catalog import About, all_presets, find_preset, load_preset, preset_files, save_preset
+from tpu_console.presets.catalog import About, all_presets, find_preset, load_preset, save_preset
+from tpu_console.presets.files import preset_files
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig

@@ -233,6 +233,10 @@ class Terminal:
         with self._news:
             self._news.wait_for(lambda: len(self._bytes) > seen or self._has_ended, _READ_S)
 
+    def wait_for_all(self, *texts: str) -> None:
+        """Wait until the screen shows all texts together, however they are broken into lines."""
+        self.wait_for(lambda: all("".join(text.split()) in self.tight for text in texts))
+
     def wait_until_gone(self, text: str) -> None:
         """Wait until the screen does not show a text any more."""
         self.wait_for(lambda: text not in self.text)

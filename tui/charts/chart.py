@@ -42,6 +42,7 @@ _MAX_SMOOTHING = 0.99
 _REST_S = 0.3
 # Textual turns the picture into strips after `render`: about a third of the drawing time again.
 _COST_WITH_STRIPS = 1.4
+_LEAST_ROWS = 4  # two for the curve, and two for the axis
 _WAITING = "waiting for the first step"
 _DIM = Style(dim=True)
 _ALARM_MARK = "!"
@@ -285,7 +286,7 @@ class MetricChart(PointedPlot):
         view = View(width, height, self.axis, self._is_log, self.marker, ends, is_full, fixed)
         self._scene = build_scene([self._trace(series, ends) for series in started], view, self._stretches(ends))
         if self._scene is None:
-            return _centred("nothing to plot", width, height)
+            return _centred("nothing to plot" if height >= _LEAST_ROWS else "no room", width, height)
         self._fixed = self._scene.y_range
         return self._paint(self._scene, width, height)
 

@@ -10,13 +10,13 @@ import click
 from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import say, width_of_output
+from .opening import has_terminal, open_console
 from .options import complete_run, examples, screen_options
-from .watching import has_terminal, open_console
 
 if TYPE_CHECKING:
     from tpu_console.engine.runs.run_directory import RunDirectory
 
-    from .watching import Markers
+    from .opening import Markers
 
 
 @click.command(

@@ -6,9 +6,8 @@ import click
 from click.shell_completion import BashComplete, get_completion_class
 
 from ..terminal.output import say
-from .options import examples
+from .options import PROGRAM, examples
 
-PROGRAM = "tpu-console"
 VARIABLE = "_TPU_CONSOLE_COMPLETE"
 
 _INSTALL = {

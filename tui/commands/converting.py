@@ -112,7 +112,7 @@ def _dataset(source: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 def _preset(source: str) -> Preset | None:
     """Return the preset that a source names; a file or folder of the same name takes precedence."""
     from tpu_console.engine.data.places import is_remote, locate
-    from tpu_console.presets.catalog import preset_files
+    from tpu_console.presets.files import preset_files
 
     if source.endswith(".toml"):
         return chosen_preset(source)

@@ -35,7 +35,7 @@ def _complete_dataset(_ctx: click.Context, _param: click.Parameter, incomplete: 
     from click.shell_completion import CompletionItem
 
     from tpu_console.engine.config.catalog import DATASET_NAMES
-    from tpu_console.presets.catalog import preset_files
+    from tpu_console.presets.files import preset_files
 
     if "/" in incomplete or incomplete.startswith((".", "~")):
         return [CompletionItem(incomplete, type="file")]
@@ -114,7 +114,8 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
     from tpu_console.engine.config.catalog import DATASET_NAMES, FORMATS, is_user_reference
     from tpu_console.engine.config.reading import with_changes
     from tpu_console.engine.data.survey.formats import config_for, guess
-    from tpu_console.presets.catalog import preset_files
+    from tpu_console.engine.storage.paths import with_keras_home
+    from tpu_console.presets.files import preset_files
 
     changes = parsed(assignments)
     if name in DATASET_NAMES or is_user_reference(name):
@@ -127,7 +128,7 @@ def _configured(name: str, assignments: Sequence[str], extra: Sequence[Path]) ->
     if name.endswith(".toml") or name in presets:
         preset = chosen_preset(name, extra)
         is_told = preset.config.dataset in FORMATS and "data" in preset.about.model_fields_set
-        return with_changes(preset.config, changes), "", preset.about.data if is_told else ""
+        return with_changes(preset.config, changes), "", with_keras_home(preset.about.data) if is_told else ""
     if os.sep not in name and not Path(name).exists() and not _is_found(name):
         message = (
             f"There is no dataset, preset, file or folder '{name}'; {did_you_mean(name, [*DATASET_NAMES, *presets])}"

@@ -32,8 +32,8 @@ def rename(name: str, title: str) -> int:
     from tpu_console.engine.runs.run_directory import find_run
 
     run = find_run(name)
-    write_annotations(run, replace(read_annotations(run), title=title))
-    kept = read_annotations(run).title
+    write_annotations(run.path, replace(read_annotations(run.path), title=title))
+    kept = read_annotations(run.path).title
     say([f"{run.run_id} is now called '{kept}'." if kept else f"{run.run_id} has no title."])
     return 0
 
@@ -59,7 +59,7 @@ def annotate(
     from tpu_console.engine.runs.annotations import cleaned_tags, read_annotations, write_annotations
 
     for run in _given(names):
-        before = read_annotations(run)
+        before = read_annotations(run.path)
         kept = cleaned_tags([*(tag for tag in before.tags if tag not in cleaned_tags(untags)), *tags])
         after = replace(
             before,
@@ -68,7 +68,7 @@ def annotate(
             archived=before.archived if archive is None else archive,
         )
         if after != before:
-            write_annotations(run, after)
+            write_annotations(run.path, after)
         say([_annotated(run)])
     return 0
 
@@ -76,7 +76,7 @@ def annotate(
 def _annotated(run: RunDirectory) -> str:
     from tpu_console.engine.runs.annotations import read_annotations
 
-    now = read_annotations(run)
+    now = read_annotations(run.path)
     parts = [now.title, " ".join(f"#{tag}" for tag in now.tags), now.note, "archived" if now.archived else ""]
     return f"{run.run_id}: {' · '.join(part for part in parts if part) or 'nothing is written on it'}"
 

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+PROGRAM = "tpu-console"
 Decorated = TypeVar("Decorated", bound="Callable[..., Any]")
 
 
@@ -37,7 +38,7 @@ def complete_preset(ctx: click.Context, _param: click.Parameter, incomplete: str
     """Offer the names of presets, or files."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
-    from tpu_console.presets.catalog import preset_files
+    from tpu_console.presets.files import preset_files
 
     extra = ctx.params.get("preset_files") or ()
     return [CompletionItem(name) for name in preset_files(extra) if name.startswith(incomplete)]

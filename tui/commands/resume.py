@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..terminal.output import say
-from ..text.tables import labelled
 from .options import backend_option, complete_accelerator, examples, json_option, run_argument, set_option
 from .preset_choice import parsed
-from .training import detached
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tpu_console.engine.process.resume import Resumption
-    from tpu_console.engine.runs.run_directory import RunDirectory
+from .starting import fetched, start_resumption
 
 
 @click.command(
@@ -73,29 +66,7 @@ def resume(
         place = name if "://" in name else str(Path(name).expanduser().absolute())
         changes.insert(0, ("mirror", place.rstrip("/").rpartition("/")[0]))
         run = fetched(place, as_json=as_json)
-    return _resume(prepare_resumption(run or find_run(name), changes), detach=detach, as_json=as_json)
-
-
-def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | None:
-    """Copy a run from its mirror, unless it is here.
-
-    Args:
-        place: The run's folder at the mirror, or the mirror if there is a label.
-        label: Chooses the newest run with it; the result is None if there is none.
-        as_json: Print nothing.
-    """
-    from tpu_console.engine.runs.run_directory import RunDirectory
-    from tpu_console.engine.storage.paths import user_path
-
-    from ..jobs.command_job import run_job
-
-    found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
-    if "run" not in found:
-        return None
-    run = RunDirectory(Path(found["run"]))
-    if not as_json:
-        say([labelled("mirror", found["place"]), labelled("here", user_path(run.path))])
-    return run
+    return start_resumption(prepare_resumption(run or find_run(name), changes), detach=detach, as_json=as_json)
 
 
 @click.command(
@@ -115,39 +86,3 @@ def mirror(name: str | None) -> int:
     copied = run_job("mirror", {"run": str(run.path)}, "Not everything was copied.")
     say([f"{run.run_id} is complete at {copied['place']}"])
     return 0
-
-
-def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
-    """Resume a run; watch it if it is training, and say so if it has finished.
-
-    Args:
-        run: The run.
-        changes: Settings to change, by dotted key.
-        detach: Return once it trains.
-        as_json: Print its events as JSON.
-    """
-    from tpu_console.engine.process.launch import RunningError
-    from tpu_console.engine.process.resume import FinishedError, prepare_resumption
-
-    from ..following.follow import FINISHED, follow
-
-    try:
-        prepared = prepare_resumption(run, changes)
-    except RunningError:
-        return FINISHED if detach else follow(run, as_json=as_json)
-    except FinishedError as finished:
-        say([] if as_json else [finished.what])
-        return FINISHED
-    return _resume(prepared, detach=detach, as_json=as_json)
-
-
-def _resume(prepared: Resumption, *, detach: bool, as_json: bool) -> int:
-    from ..following.follow import follow
-
-    if not as_json:
-        say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
-    process = prepared.start()
-    times = prepared.earlier + 1
-    if detach:
-        return detached(prepared.run, process, as_json=as_json, resumed=times)
-    return follow(prepared.run, as_json=as_json, process=process, resumed=times)

@@ -158,13 +158,12 @@ def _preset(name: str) -> Preset | None:
 
 def _machine(overview: Details) -> list[str]:
     from ..text.hosts import input_verdict, topology_text
-    from ..text.run_lines import found, settled, source_in_words
+    from ..text.run_lines import found, settled, trained_by
     from ..text.tables import fields
 
     state, pairs = overview.state, []
     if state.started is not None:
-        source = source_in_words(state.started.source)
-        pairs.append(("trained by", f"process {state.started.pid} on {state.started.host}, {source}"))
+        pairs.append(("trained by", trained_by(state.started)))
     if state.accelerator is not None:
         pairs += [
             ("accelerator", found("connecting", state)),

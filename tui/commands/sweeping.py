@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,22 +14,21 @@ from tpu_console.engine.errors import ConfigError, ConsoleError, Problem
 
 from ..terminal.output import complain, say, width_of_output
 from ..text.tables import labelled
+from .opening import has_terminal, open_console
 from .options import examples, preset_file_option, screen_options, set_option
 from .preset_choice import chosen_preset, parsed
-from .watching import has_terminal, open_console
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from click.shell_completion import CompletionItem
 
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from ..following.sweep import SeenCell, SweepView
+    from .opening import Markers
     from .options import Decorated
-    from .watching import Markers
 
 _LOOK_S = 1.0
 _MOST_REFUSED = 5
@@ -152,6 +152,10 @@ def _definition(
     if options["search"]:
         if options["repeat"] > 1 or options["baseline"]:
             raise ConfigError([Problem("--search", "takes neither --repeat nor --baseline")])
+        if bool(options["study"]) != bool(options["storage"]):
+            raise ConfigError([Problem("--study", "needs --storage, and --storage needs it, to share a study")])
+        if options["storage"] and "://" not in options["storage"]:
+            options["storage"] = str(Path(options["storage"]).expanduser().absolute())
         check_search(axes, search=options["search"])
         options["metric"] = options["metric"] or metric_of(config)
     return Definition(config=config, over=tuple(over), **{**options, "search": options["search"] or ""})
@@ -210,9 +214,10 @@ def _follow(
             is_over = process.poll() is not None
             view = reader.read()
             for cell in view.cells:
-                if cell.status != told.get(cell.cell.number, "waiting"):
+                status = "running" if cell.is_running else cell.status
+                if status != told.get(cell.cell.number, "waiting"):
                     tell([_line(view, cell)])
-                told[cell.cell.number] = cell.status
+                told[cell.cell.number] = status
             if is_over or leave:
                 break
             time.sleep(_LOOK_S)
@@ -262,7 +267,7 @@ def _line(view: SweepView, cell: SeenCell) -> str:
         if run.overview.best is not None and not cell.is_running:
             parts.append(f"{run.overview.best[0]} {metric(run.overview.best[1])}")
         parts += [duration(run.overview.seconds())] if not cell.is_running else [run.overview.run.run_id]
-    elif cell.status != "bound":
+    else:
         parts.append(cell.remark)
     return "  ".join(parts)
 

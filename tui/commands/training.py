@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tpu_console.engine.errors import ConfigError, Problem
 
-from ..terminal.output import complain, say
+from ..terminal.output import say
 from .options import (
     backend_option,
     complete_accelerator,
@@ -21,17 +20,14 @@ from .options import (
     set_option,
 )
 from .preset_choice import chosen_preset, parsed
+from .starting import detached, fetched, resume_or_watch
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Sequence
     from pathlib import Path
 
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.presets.catalog import Preset
-
-_LIFE_S = 15.0
 
 
 @click.command(
@@ -109,8 +105,6 @@ def run(
     if resumed_name is not None:
         from tpu_console.engine.process.resume import newest_run_named
 
-        from .resume import fetched, resume_or_watch
-
         if (existing := newest_run_named(resumed_name)) is not None:
             return resume_or_watch(existing, detach=detach, as_json=as_json)
         given.append(("name", resumed_name))
@@ -165,6 +159,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     from tpu_console.engine.findings import Severity
     from tpu_console.engine.machine.devices import detect_hardware
     from tpu_console.engine.planning.plan import make_plan
+    from tpu_console.engine.storage.paths import with_keras_home
 
     from ..text.run_lines import plan_lines
 
@@ -173,42 +168,7 @@ def _checked_plan(config: RunConfig, preset: Preset) -> list[str]:
     errors = [Problem("", item.text) for item in refused]
     is_same_data = (config.dataset, config.data.options) == (preset.config.dataset, preset.config.data.options)
     if is_same_data and any(item.key == "data.options.path" for item in refused):
-        errors.append(Problem("", f"The data of {preset.name}: {preset.about.data}."))
+        errors.append(Problem("", f"The data of {preset.name}: {with_keras_home(preset.about.data)}."))
     if errors:
         raise ConfigError(errors)
     return plan_lines(config, plan)
-
-
-def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
-    """Wait until a run has started, then print how to attach to it.
-
-    Args:
-        run: The run.
-        process: Its process.
-        as_json: Print JSON.
-        resumed: How often the run has been resumed, now included.
-    """
-    from tpu_console.engine.runs.follower import LogTail
-    from tpu_console.engine.runs.liveness import Liveness
-
-    from ..following.follow import FAILED, wait_for_life
-    from ..text.run_lines import crashed_lines
-    from ..text.tables import labelled
-
-    life = wait_for_life(run, _LIFE_S, resumed=resumed)
-    if life is Liveness.DEAD:
-        complain(crashed_lines(run, LogTail(run).read()))
-        return FAILED
-    if as_json:
-        say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
-        return 0
-    started = "Resumed" if resumed else "Started"
-    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
-    say(
-        [
-            f"{started} {run.run_id}",
-            labelled("watch", f"tpu-console attach {run.run_id}"),
-            labelled("stop", f"tpu-console stop {run.run_id}"),
-        ]
-    )
-    return 0

@@ -13,22 +13,22 @@ from tpu_console.engine.sweeps.axes import Cell, cells_of, combination, parse_ax
 from tpu_console.engine.sweeps.driver import refusal
 from tpu_console.engine.sweeps.search import is_pruned
 
-from ..text.numbers import count, metric
+from ..text.numbers import count, gib, metric
 from .comparison import ComparedReader, comparison_of
 from .overview import Status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from tpu_console.engine.preflight.result import Bound
     from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.sweeps.axes import Axis
     from tpu_console.engine.sweeps.folder import Definition, Sweep
 
     from .comparison import ComparedRun
 
-BOUND = "bound"
-WAITING, REFUSED, PRUNED = "waiting", "refused", "pruned"
-LEFT = {WAITING, "", *(status.value for status in (Status.STOPPED, Status.FAILED, Status.CRASHED, Status.UNSTARTED))}
+WAITING, COMPILING, REFUSED, PRUNED = "waiting", "compiling", "refused", "pruned"
+LEFT = {WAITING, COMPILING, Status.STOPPED.value, Status.FAILED.value, Status.CRASHED.value, Status.UNSTARTED.value}
 """The states of cells that the sweep has not finished."""
 
 
@@ -41,28 +41,33 @@ class SeenCell:
         run: Its run; None if there is none yet.
         verdict: What the TPU compiler says, or why it says nothing; None if it was not asked.
         refused: Why the plan refuses it; empty if it does not.
+        is_compiling: Whether the TPU compiler works on it.
     """
 
     cell: Cell
     run: ComparedRun | None = None
     verdict: Verdict | str | None = None
     refused: str = ""
+    is_compiling: bool = False
 
     @property
     def status(self) -> str:
         """Its state, in a word or two."""
         if isinstance(self.verdict, Verdict):
-            return BOUND if self.verdict.bound is not None else self.verdict.outcome.value
+            bound = self.verdict.bound
+            return f"bound by {bound.limited_by}" if bound is not None else self.verdict.outcome.value
         if self.run is not None:
             return PRUNED if is_pruned(self.run.state.end) else self.run.overview.status.value
+        if self.is_compiling:
+            return COMPILING
         return "no verdict" if self.verdict else REFUSED if self.refused else WAITING
 
     @property
     def remark(self) -> str:
-        """Why there is no result, or what limits a TPU."""
+        """Why there is no result; of a TPU on which it fits, how much memory a device needs."""
         if isinstance(self.verdict, Verdict):
-            bound = self.verdict.bound
-            return f"by {bound.limited_by}" if bound is not None else self.verdict.reason
+            memory = self.verdict.memory if self.verdict.bound is not None else None
+            return f"{gib(memory.peak)} of {gib(memory.limit)}" if memory is not None else self.verdict.reason
         return self.verdict or self.refused
 
     @property
@@ -132,38 +137,39 @@ class Row:
     @property
     def examples_per_s(self) -> Spread | None:
         """Examples per second: measured, or the most that a TPU can reach."""
-        if self.verdict is not None:
-            return spread_of([self.verdict.bound.images_per_s]) if self.verdict.bound is not None else None
-        return self._measured(lambda run: run.examples_per_s)
+        return self._figure(lambda run: run.examples_per_s, lambda bound: bound.images_per_s)
 
     @property
     def seconds(self) -> Spread | None:
         """Seconds to train: measured for runs that finished, or the least that a TPU needs."""
-        if self.verdict is not None:
-            bound = self.verdict.bound
-            return spread_of([bound.run_s]) if bound is not None and bound.run_s is not None else None
-        return self._measured(lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None)
+        return self._figure(
+            lambda run: run.overview.seconds() if run.overview.status is Status.FINISHED else None,
+            lambda bound: bound.run_s,
+        )
 
     @property
     def first_epoch_s(self) -> Spread | None:
         """Seconds of the first epoch, with compilation."""
-        return self._measured(lambda run: run.first_epoch_s)
+        return self._figure(lambda run: run.first_epoch_s)
 
     @property
     def later_epoch_s(self) -> Spread | None:
         """Seconds of each other epoch."""
-        if (verdict := self.verdict) is not None:
-            bound = verdict.bound
-            return spread_of([bound.epoch_s]) if bound is not None and bound.epoch_s is not None else None
-        return self._measured(lambda run: run.later_epoch_s)
+        return self._figure(lambda run: run.later_epoch_s, lambda bound: bound.epoch_s)
 
     @property
     def best(self) -> Spread | None:
         """The best value of the metric."""
-        return self._measured(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
+        return self._figure(lambda run: score.best if (score := run.score(self.metric)) is not None else None)
 
-    def _measured(self, pick: Callable[[ComparedRun], float | None]) -> Spread | None:
-        return spread_of([value for run in self.runs if (value := pick(run)) is not None])
+    def _figure(
+        self, of_run: Callable[[ComparedRun], float | None], of_bound: Callable[[Bound], float | None] = lambda _: None
+    ) -> Spread | None:
+        if self.verdict is not None:
+            values = [of_bound(self.verdict.bound)] if self.verdict.bound is not None else []
+        else:
+            values = [of_run(run) for run in self.runs]
+        return spread_of([value for value in values if value is not None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,11 +262,18 @@ class SweepReader:
     def read(self) -> SweepView:
         """Read what is new."""
         is_driven = self.sweep.is_driven
+        compiles = is_driven and self.sweep.compiling.exists()
         verdicts = self.sweep.verdicts()
         runs = {number: self._run(run) for number, run in self.sweep.runs().items()}
         cells = self._cells or [Cell(number, values_in(self.axes, run.settings), None) for number, run in runs.items()]
         seen = [
-            SeenCell(cell, runs.get(cell.number), verdicts.get(cell.number), self._refusal(cell, runs))
+            SeenCell(
+                cell,
+                runs.get(cell.number),
+                verdicts.get(cell.number),
+                self._refusal(cell, runs),
+                is_compiling=compiles and bool(cell.tpu),
+            )
             for cell in cells
         ]
         return SweepView(self.sweep, self.definition, self.axes, tuple(seen), is_driven)

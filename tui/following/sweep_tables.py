@@ -14,7 +14,7 @@ from ..text.bars import Bar, bar_chart
 from ..text.numbers import NONE, count, duration, metric
 from ..text.tables import Column, table
 from .comparison_tables import csv_cell, markdown_table
-from .sweep import BOUND, conclusion, speed_text
+from .sweep import conclusion, speed_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -53,7 +53,7 @@ def results_of(view: SweepView, rows: Sequence[Row]) -> list[Result]:
         _figure("examples/s", "examples_per_s", lambda row: row.examples_per_s, _around(count), 14, "≤ "),
         _figure(f"best {view.metric}".strip(), "best", lambda row: row.best, _around(metric), 13),
         _figure("speed-up", "speed_up", lambda row: row.speed_up, speed_text, 15, "≤ "),
-        Result("limit", 4, key="remark", value=_remark, text=_remark),
+        Result("memory", 4, key="remark", value=_remark, text=_remark),
     ]
     return [*own, *(one for one in columns if any(one.value(row) not in (None, "") for row in rows))]
 
@@ -122,27 +122,35 @@ def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
 def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
     """Draw the examples per second, or the best metric of a search, grouped by all axes but the first.
 
-    A bound is drawn in grey, because nothing was measured.
+    Bounds are drawn in grey on a scale of their own: beside them, what was measured would not be seen.
     """
+    lines = _chart(view, [row for row in rows if row.verdict is None], width)
+    bounds = _chart(view, [row for row in rows if row.verdict is not None], width)
+    return [*lines, *([""] if lines and bounds else []), *(line.replace("█", "░") for line in bounds)]
+
+
+def _group(view: SweepView, row: Row) -> str:
+    return "" if view.definition.search else repr(row.values[1:])
+
+
+def _chart(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:
     is_search = bool(view.definition.search)
     known = [(row, found) for row in rows if (found := row.best if is_search else row.examples_per_s) is not None]
     if len(known) < 2:
         return []  # one bar shows nothing
-    if not is_search:
-        order = {repr(row.values[1:]): place for place, (row, _) in reversed([*enumerate(known)])}
-        known.sort(key=lambda pair: order[repr(pair[0].values[1:])])
-    write = metric if is_search else count
+    order = [_group(view, row) for row, _ in known]
+    known.sort(key=lambda pair: order.index(_group(view, pair[0])))
+    title, write = (view.metric, metric) if is_search else ("at best" if rows[0].verdict else "examples/s", count)
     made = []
     for row, found in known:
         figure = f"{'≤ ' if row.verdict else ''}{write(found.mid)}"
         made.append(Bar(" ".join(map(shown, row.values)), max(0.0, found.mid), (figure,)))
-    names = " ".join(axis.name for axis in view.axes)
-    head, *drawn = bar_chart(made, [names, view.metric if is_search else "examples/s"], width)
+    head, *drawn = bar_chart(made, [" ".join(axis.name for axis in view.axes), title], width)
     lines = [head]
-    pairs = zip((row for row, _ in known), drawn, strict=True)
-    for number, (_, group) in enumerate(groupby(pairs, key=lambda pair: "" if is_search else repr(pair[0].values[1:]))):
+    pairs = zip((_group(view, row) for row, _ in known), drawn, strict=True)
+    for number, (_, group) in enumerate(groupby(pairs, key=lambda pair: pair[0])):
         lines += [""] * (number > 0 and len(view.axes) > 1)
-        lines += [line.replace("█", "░") if row.status == BOUND else line for row, line in group]
+        lines += [line for _, line in group]
     return lines
 
 

@@ -160,6 +160,9 @@ class FieldRow(Container):
             labels: The display texts by value.
         """
         self._labels = dict(labels)
+        if not self.query("Choice #label"):
+            self.call_after_refresh(self.label_choices, labels)  # still being mounted
+            return
         choice = self.query_one(Choice)
         options = self._options()
         # A list that is still being mounted has no value yet.

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from tpu_console.engine.config.catalog import DATASET_NAMES, MODELS, is_user_reference
 from tpu_console.engine.config.data_options import DATA_OPTIONS
 from tpu_console.engine.config.model_options import MODEL_OPTIONS
-from tpu_console.engine.config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES, DataOptions
+from tpu_console.engine.config.options import CALLBACKS, LOSSES, METRICS, OPTIMIZERS, SCHEDULES, SINKS, DataOptions
 from tpu_console.engine.config.pieces import split_pieces
 from tpu_console.engine.config.reading import parse_assignment
 from tpu_console.engine.config.run_config import RunConfig
@@ -147,6 +147,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "optimizer.schedule": tuple(SCHEDULES),
     "metrics": tuple(METRICS),
     "callbacks": tuple(CALLBACKS),
+    "sinks": SINKS,
 }
 _GROUPS = {
     "dataset": "Data",
@@ -164,7 +165,9 @@ _GROUPS = {
     "early_stopping": "Early stopping",
     "checkpoint": "Checkpoints",
     "mirror": "Checkpoints",
-    "tensorboard": "TensorBoard",
+    "tensorboard": "Experiment trackers",
+    "sinks": "Experiment trackers",
+    "project": "Experiment trackers",
     "alerts": "Alerts",
     "hosts": "Several hosts",
     "seed": "Seed and name",

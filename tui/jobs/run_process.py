@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tpu_console.engine.runs.journal import JournalWriter
     from tpu_console.engine.runs.run_directory import RunDirectory
 
+    from .prewarm import Prewarmer
+
 _JOIN_S = 0.5
 _LIFE_S = 60.0
 """Longest wait for the first event of a resumed run."""
@@ -99,12 +101,13 @@ class InProcessRun:
         self.release()
 
 
-def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
+def launch(config: RunConfig, *, in_process: bool, prewarmer: Prewarmer | None = None) -> HostedRun | InProcessRun:
     """Start training; takes a few hundredths of a second, because the rest happens in the training process or thread.
 
     Args:
         config: What to train.
         in_process: Train in a thread of this process.
+        prewarmer: May have a process that waits for the run.
 
     Raises:
         ConsoleError: The run cannot be written or started.
@@ -113,7 +116,7 @@ def launch(config: RunConfig, *, in_process: bool) -> HostedRun | InProcessRun:
 
     run = prepare_run(config)
     if not in_process:
-        return HostedRun(run, start_host(run))
+        return HostedRun(run, start_host(run, warm=prewarmer.take(config) if prewarmer is not None else None))
     from tpu_console.engine.process.thread import EngineThread
     from tpu_console.engine.runs.events import RunSource
     from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread

@@ -37,7 +37,7 @@ _SLOWEST_S, _SHARE = 8.0, 0.05
 
 _LAST_PICTURE_S = 10.0
 
-_NOTHING = {"text/html": "", "text/plain": ""}
+_NOTHING: dict[str, Any] = {"text/html": "", "text/plain": ""}
 _DETACHED = "Detached; the run continues. To stop it: tpu-console stop {run}"
 
 
@@ -102,21 +102,22 @@ def _hears_while_busy() -> bool:
 
 
 class _Output:
-    """One output of the cell, which is replaced when its content changes."""
+    """One output of the cell that makes it; its content is replaced when it changes.
+
+    It is displayed at once, empty: ipykernel 6 puts what a thread displays later into the newest cell.
+    """
 
     def __init__(self) -> None:
         from IPython.display import DisplayHandle
 
-        self._handle = DisplayHandle()
-        self._shown: object = None
+        self._handle, self._shown = DisplayHandle(), _NOTHING
+        self._handle.display(_NOTHING, raw=True)
 
     def show(self, bundle: Mapping[str, Any], metadata: Mapping[str, Any] | None = None) -> None:
         """Show a content by its MIME types."""
-        if bundle == self._shown:
-            return
-        publish = self._handle.display if self._shown is None else self._handle.update
-        self._shown = bundle
-        publish(dict(bundle), raw=True, metadata=dict(metadata or {}))
+        if bundle != self._shown:
+            self._shown = dict(bundle)
+            self._handle.update(self._shown, raw=True, metadata=dict(metadata or {}))
 
 
 class CellView:
@@ -156,9 +157,8 @@ class CellView:
             self._left.wait(min(max(REDRAW_S, (time.thread_time() - began) / _SHARE), _SLOWEST_S))
         self._buttons.close()
 
-    def leave(self, note: str = "") -> None:
+    def leave(self) -> None:
         """Draw once more and end; wait for that if a thread follows the run."""
-        self._note = note or self._note
         self._left.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(_LAST_PICTURE_S)
@@ -219,7 +219,6 @@ class _Buttons:
     def __init__(self, view: CellView, *, is_kernel_free: bool) -> None:
         self._is_kernel_free, self._output = is_kernel_free, _Output()
         self._widgets: list[Any] = []
-        self._output.show(_NOTHING)
         try:
             from ipywidgets import Button, HBox
         except ImportError:

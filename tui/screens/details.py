@@ -12,7 +12,7 @@ from tpu_console.engine.storage.paths import user_path
 from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
-from ..text.run_lines import source_in_words
+from ..text.run_lines import trained_by
 from .dialogs import COLUMNS, TextDialog
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def _block(title: str, facts: Sequence[tuple[str, str]]) -> Content:
 def _run_facts(run: RunDirectory, state: RunState) -> list[tuple[str, str]]:
     facts = [("run", run.run_id)]
     if (started := state.started) is not None:
-        facts.append(("trained by", f"process {started.pid} on {started.host} ({source_in_words(started.source)})"))
+        facts.append(("trained by", trained_by(started)))
     if (ready := state.accelerator) is not None:
         facts.append(("accelerator", f"{ready.accelerator} ({ready.reason.rstrip('.')})"))
         facts.append(("backend", topology_text(ready)))

@@ -14,6 +14,8 @@ from .live_charts import ChartedScreen
 from .live_keys import BOTTOM_PANES, FIRST_NUMBER, LEFT_PANES, PANES, after
 
 if TYPE_CHECKING:
+    from textual.events import Resize
+
     from ..charts.raster import Marker
     from ..widgets.rows_pane import RowsPane
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 # Classes that `live.tcss` lays the screen out by, from so many columns and rows on.
 _WIDTHS = [(0, "-narrow"), (120, "-wide"), (170, "-roomy")]
 _HEIGHTS = [(0, "-short"), (30, "-medium"), (42, "-tall")]
+_TINY = 16  # with fewer rows, a chart needs those of the panes below it
 
 
 class PanedScreen(ChartedScreen):
@@ -40,6 +43,10 @@ class PanedScreen(ChartedScreen):
     def __init__(self, marker: Marker) -> None:
         super().__init__(marker)
         self._bottom_panes: tuple[str, ...] = BOTTOM_PANES
+
+    def on_resize(self, event: Resize) -> None:
+        """Leave all the room to the charts if there is little."""
+        self.set_class(event.size.height < _TINY, "-tiny")
 
     def _new_pane(self, pane: RowsPane) -> RowsPane:
         """Give a pane that comes late its number."""

@@ -338,7 +338,7 @@ class RunsScreen(Screen[None]):
         runs = self._meant()
         if len(runs) > 1 and what == "tags":
             return ""
-        annotations = read_annotations(self._runs[self._table.chosen])
+        annotations = read_annotations(self._runs[self._table.chosen].path)
         return " ".join(annotations.tags) if what == "tags" else str(getattr(annotations, what))
 
     @on(Input.Changed, "#entry")
@@ -385,9 +385,9 @@ class RunsScreen(Screen[None]):
         """Change what is written on runs, and show it."""
         try:
             for run in runs:
-                write_annotations(run, change(read_annotations(run)))
+                write_annotations(run.path, change(read_annotations(run.path)))
                 if (overview := self._known.get(run.run_id)) is not None:
-                    self._known[run.run_id] = replace(overview, annotations=read_annotations(run))
+                    self._known[run.run_id] = replace(overview, annotations=read_annotations(run.path))
         except ConsoleError as error:
             self.app.push_screen(error_dialog(error))
         changed = [self._known[run.run_id] for run in runs if run.run_id in self._known]
@@ -397,7 +397,7 @@ class RunsScreen(Screen[None]):
     def action_archive(self) -> None:
         """Archive the runs, or list them again if all of them are archived."""
         runs = self._meant()
-        is_archived = all(read_annotations(run).archived for run in runs)
+        is_archived = all(read_annotations(run.path).archived for run in runs)
         self._annotate(runs, lambda now: replace(now, archived=not is_archived))
         self._say(f"{'Listed again' if is_archived else 'Archived'}: {len(runs)}. A shows archived runs.")
 

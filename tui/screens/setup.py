@@ -11,7 +11,6 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Static
 
 from tpu_console.engine.config.catalog import OFFLINE_PRESETS
@@ -29,6 +28,7 @@ from ..widgets.preset_detail import PresetDetail
 from ..widgets.preset_list import PresetList
 from ..widgets.running_line import RunningLine
 from .messages import OpenRun
+from .opening import FormFrame
 from .parts import HELP, QUIT, KeysFooter
 
 if TYPE_CHECKING:
@@ -36,11 +36,16 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
     from textual.binding import BindingType
+    from textual.geometry import Size
+    from textual.timer import Timer
 
     from tpu_console.engine.config.run_config import RunConfig
 
+_SETTLED_S = 1.0
+_SETTLED_AGAIN_S = 15.0  # a machine that was busy may be idle then
 
-class SetupScreen(Screen[None]):
+
+class SetupScreen(FormFrame):
     """Chooses, checks and starts a run.
 
     The keys are control keys and function keys because a cursor in a text field takes the letters; those that
@@ -49,11 +54,9 @@ class SetupScreen(Screen[None]):
     Args:
         preset_files: Preset files besides those of the package and the user.
         detect: Looks for accelerators; called once, in a thread.
+        size: The size of the terminal, if it is known.
     """
 
-    # Plain assignments, as the base class declares them: as class variables they would not fit its types.
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (100, "-normal"), (150, "-wide"), (190, "-roomy")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (34, "-tall")]  # noqa: RUF012
     # Textual loads the CSS of a screen that is pushed, but not of the one an app opens with.
     DEFAULT_CSS = Path(__file__).with_name("setup.tcss").read_text(encoding="utf-8")
     AUTO_FOCUS = "PresetList"
@@ -82,8 +85,28 @@ class SetupScreen(Screen[None]):
 
         config: RunConfig
 
-    def __init__(self, preset_files: Sequence[Path] = (), detect: Callable[[], Hardware] = detect_hardware) -> None:
-        super().__init__()
+    @dataclass
+    class Settled(Message):
+        """The form has described the same run for a while.
+
+        Args:
+            config: Its configuration.
+            hardware: The accelerators of this machine.
+        """
+
+        config: RunConfig
+        hardware: Hardware
+
+    class Filled(Message):
+        """The form shows a preset, and takes keys."""
+
+    def __init__(
+        self,
+        preset_files: Sequence[Path] = (),
+        detect: Callable[[], Hardware] = detect_hardware,
+        size: Size | None = None,
+    ) -> None:
+        super().__init__(size)
         self._preset_files = tuple(preset_files)
         self._detect = detect
         self._hardware = Hardware()
@@ -93,6 +116,7 @@ class SetupScreen(Screen[None]):
         self._config: RunConfig | None = None
         self._plan: Plan | None = None
         self._problems: tuple[Problem, ...] = ()
+        self._settling: Timer | None = None
 
     def compose(self) -> ComposeResult:
         """Lay out the presets on the left, the form and the plan on the right."""
@@ -165,6 +189,7 @@ class SetupScreen(Screen[None]):
         self.query_one(RunForm).border_title = Content(f"Run: {entry.name}").markup
         await self.query_one(RunForm).load(self._draft)
         self._replan()
+        self.post_message(self.Filled())
 
     def on_preset_list_confirmed(self, event: PresetList.Confirmed) -> None:
         """Go on to the form."""
@@ -195,6 +220,14 @@ class SetupScreen(Screen[None]):
             )
             panel.show_plan(plan, config, shell_command(config, draft.preset))
         form.show_problems(self._problems)
+        if self._settling is not None:
+            self._settling.stop()
+        self._settling = self.set_timer(_SETTLED_S, self._settle)
+
+    def _settle(self) -> None:
+        self._settling = self.set_timer(_SETTLED_AGAIN_S, self._settle)
+        if self.is_current and self._config is not None and not self._problems:
+            self.post_message(self.Settled(self._config, self._hardware))
 
     async def action_start(self) -> None:
         """Start, or show the first problem and focus its field."""

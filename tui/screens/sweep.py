@@ -42,7 +42,7 @@ def _columns(axes: tuple[Axis, ...]) -> Iterator[Column]:
     yield from (Column(axis.name, 20) for axis in axes)
     yield from (Column("state", 19), Column("epoch", 14, right=True), Column("best", 16, right=True))
     yield from (Column("examples/s", 17, right=True), Column("speed-up", 15, right=True))
-    yield from (Column("time", 13, right=True), Column("limit", 3))
+    yield from (Column("time", 13, right=True), Column("memory", 3))
 
 
 def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
@@ -70,7 +70,7 @@ def cell_texts(view: SweepView, cell: SeenCell, row: Row) -> dict[str, str]:
         "examples/s": f"{bound}{count(own.examples_per_s.mid)}" if own.examples_per_s is not None else "",
         "speed-up": f"{bound}{speed_text(row.speed_up)}" if row.speed_up is not None else "",
         "time": duration(overview.seconds()) if overview is not None else "",
-        "limit": cell.remark,
+        "memory": cell.remark,
     }
 
 
@@ -79,7 +79,9 @@ class SweepTable(FittingTable):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select_cursor", "Open", tooltip="Open the run."),
-        Binding("k", "screen.stop", show=False),
+        Binding(
+            "k", "screen.stop", "Stop", tooltip="Stop the sweep after its current run; again, to stop that run too."
+        ),
     ]
 
     def shape(self, axes: tuple[Axis, ...]) -> None:
@@ -103,7 +105,7 @@ class SweepScreen(Screen[None]):
             scrollbar-size: 1 1; scrollbar-background: $background; scrollbar-color: $foreground 25%;
         }
         &.-short #results { padding: 0 1; }
-        #results Static { width: auto; min-width: 100%; }
+        #results Static { width: 1fr; }
     }
     """
     VERTICAL_BREAKPOINTS = _HEIGHTS
@@ -127,7 +129,7 @@ class SweepScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the table above the results."""
         yield Title(f"sweep {self._sweep.name}")
-        yield SweepTable((), "cells")
+        yield SweepTable([*_columns(())], "cells")
         with Reading(id="results"):
             yield Static("", markup=False)
         yield KeysFooter()
@@ -158,7 +160,7 @@ class SweepScreen(Screen[None]):
         self.app.call_from_thread(self._show, view)
 
     def _show(self, view: SweepView) -> None:
-        from ..following.sweep import state_of
+        from ..following.sweep import LEFT, state_of
         from ..following.sweep_tables import bars, notes
 
         self._is_reading = False
@@ -179,8 +181,8 @@ class SweepScreen(Screen[None]):
         else:
             table.change(cells)
         self._view = view
-        counts = ", ".join(f"{number} {status}" for status, number in view.counts().items())
-        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {counts}")
+        done = sum(cell.status not in LEFT and not cell.is_running for cell in view.cells)
+        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done} of {len(view.cells)} done")
         width = max(20, self.size.width - 4)
         self.query_one("#results Static", Static).update(
             "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
@@ -199,6 +201,11 @@ class SweepScreen(Screen[None]):
             self.post_message(OpenRun(cell.run.overview.run))
         elif cell is not None:
             self.notify(cell.remark or "This run has not started yet.", markup=False)
+
+    async def action_dismiss(self, result: None = None) -> None:
+        """Go back, if this is not the first screen."""
+        if len(self.app.screen_stack) > 1:
+            await super().action_dismiss(result)
 
     def action_stop(self) -> None:
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""

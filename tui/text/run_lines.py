@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         FitStarted,
         RunFailed,
         RunResumed,
+        RunStarted,
         Sample,
     )
     from tpu_console.engine.runs.run_directory import RunDirectory
@@ -40,6 +41,7 @@ _SOURCES: dict[str, str] = {
     RunSource.PROCESS: "started by tpu-console",
     RunSource.IN_PROCESS: "inside the console",
     RunSource.NOTEBOOK: "a notebook or script",
+    RunSource.IMPORTED: "another tool",
 }
 
 _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
@@ -49,6 +51,12 @@ _ROUTINE = re.compile(r"I\d{4} |WARNING: All log messages before absl")
 def source_in_words(source: str) -> str:
     """Say what trains a run; a source that a newer version wrote stays as it is."""
     return _SOURCES.get(source, source)
+
+
+def trained_by(started: RunStarted) -> str:
+    """Say what trained a run; one that was imported has no process."""
+    source = source_in_words(started.source)
+    return f"process {started.pid} on {started.host}, {source}" if started.pid else source
 
 
 def plan_lines(config: RunConfig, plan: Plan) -> list[str]:

@@ -34,7 +34,11 @@ def link_text(link: Link | None) -> str:
     Args:
         link: The connection; None for a run on this machine.
     """
-    silent_s = link.silent_s() if link is not None else None
-    if link is None or silent_s is None:
-        return link.problem() if link is not None else ""
-    return f"Connection to {link.host} lost {whole_duration(silent_s)} ago; trying again. {link.problem()}".rstrip()
+    if link is None:
+        return ""
+    silent_s, problem = link.silent_s(), link.problem()
+    if silent_s is None:
+        return problem
+    if not problem:
+        return f"No answer from {link.host} for {whole_duration(silent_s)}."
+    return f"Connection to {link.host} lost {whole_duration(silent_s)} ago; trying again. {problem}"

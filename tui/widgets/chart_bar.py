@@ -16,7 +16,7 @@ class ChartBar(Static):
     """One line of text."""
 
     DEFAULT_CSS = """
-    ChartBar { width: 1fr; height: 1; padding: 0 1; text-wrap: nowrap; text-align: right; }
+    ChartBar { width: 1fr; height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; text-align: right; }
     ChartBar.-reading { text-align: left; }
     """
 

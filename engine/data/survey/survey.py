@@ -21,6 +21,8 @@ from .counting import COUNTERS, class_folders
 from .skimming import Survey, TooLargeError, trouble
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ...config.run_config import RunConfig
     from ...config.values import Section
 
@@ -38,23 +40,23 @@ def survey(config: RunConfig) -> Survey | None:
     if is_remote(options.path):
         return Survey(unknown="is remote, where only TensorFlow can read")
     try:
-        missing = _missing("path", options.path) or _missing_parts(options)
+        missing = tuple(_missing_files(options))
     except (OSError, RuntimeError) as error:  # a name too long, a folder without permission, an unknown ~user
         return trouble("path", f"'{options.path}' cannot be searched for: {getattr(error, 'strerror', error)}")
-    if missing is not None:
-        return Survey(problems=(missing,))
+    if missing:
+        return Survey(problems=missing)
     return _counted(config.dataset, locate(options.path), options, _stamps(config.dataset, options))
 
 
-def _missing_parts(options: Any) -> Problem | None:
-    """Look for what the options name besides `path`."""
-    images = getattr(options, "images", "")
-    if images and not is_remote(images):
+def _missing_files(options: Any) -> Iterator[Problem]:
+    """Yield a problem for each file or folder that the options name and that is not there."""
+    named = {option: getattr(options, option, "") for option in ("path", "images", "validation_path", "target_path")}
+    if named["images"] and not is_remote(named["images"]):
         # A relative path is in the folder of the table; an absolute one replaces it.
-        place = Path(locate(options.path)).parent / Path(images).expanduser()
-        return _missing("images", str(place))
-    named = {option: getattr(options, option, "") for option in ("validation_path", "target_path")}
-    return next((found for option, path in named.items() if path and (found := _missing(option, path))), None)
+        named["images"] = str(Path(locate(options.path)).parent / Path(named["images"]).expanduser())
+    for option, path in named.items():
+        if path and (found := _missing(option, path)) is not None:
+            yield found
 
 
 def _missing(option: str, path: str) -> Problem | None:

@@ -10,7 +10,7 @@ import tensorflow as tf
 from ...config.user_code import call_user_function
 from ...data.sources.structures import unbatched
 from ...errors import DataError
-from ...models.outputs import apply_activation
+from ...models.outputs import apply_activation, prepared
 from .table import BATCH, Table, chosen, inputs_fit, number, probabilities
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, 
     done = 0
     for batch in inputs:
         with inputs_fit():
-            found = model(batch, training=False)
+            found = model(prepared(model, batch), training=False)
         flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
         parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
         done += len(next(iter(parts[-1].values())))

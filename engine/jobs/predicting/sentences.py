@@ -26,7 +26,7 @@ def translate_sentences(trained: TrainedRun, request: Request, reporter: Reporte
     """
     path = request.only()
     check_there(path)
-    sentences = [line.partition("\t")[0].strip() for line in read_text(path).rstrip("\r\n").split("\n")]
+    sentences = [line.partition("\t")[0].strip() for line in read_text(path).removesuffix("\n").split("\n")]
     if not any(sentences):
         raise DataError(f"{shown(path)} has no sentences.")
     translator = Translator(trained.load_model(), trained.record)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import ConsoleError, DataError, one_line
-from ...models.outputs import apply_activation
+from ...models.outputs import apply_activation, prepared
 from ...storage.files import is_disk_full, whole_file
 from ...storage.paths import user_path
 
@@ -70,7 +70,8 @@ def outputs_of(
     done = 0
     reporter.progress("predicting", done, total, "examples")
     step = tf.function(
-        lambda inputs: apply_activation(activation, model(inputs, training=False)), reduce_retracing=True
+        lambda inputs: apply_activation(activation, model(prepared(model, inputs), training=False)),
+        reduce_retracing=True,
     )
     try:
         for inputs in batches:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.engine.accelerators.host_parts import LOOPBACK, free_port
-from tests.helpers import LIMIT_S, Host, all_of, events_of, small_config, the, wait_until
+from tests.helpers import LIMIT_S, Host, all_of, events_of, fork_resumed, small_config, the, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
@@ -147,7 +147,8 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
     assert first.report.exists()
 
 
-def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path) -> None:
+def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
     _, *whole = ended
     copies = [RunDirectory(shutil.copytree(run.path, tmp_path / f"host-{run.path.parent.name}")) for run in whole]
     for copy in copies:

@@ -43,6 +43,9 @@ def test_metrics_are_set_as_text_list_or_tables(value: str) -> None:
     assert with_changes(small_config(), [parse_assignment(f"metrics={value}")]).metrics == ("accuracy", "auc")
 
 
+OWN: dict[str, Any] = {"model": "mine.py:build", "model_options": {}}
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -51,7 +54,7 @@ def test_metrics_are_set_as_text_list_or_tables(value: str) -> None:
     ],
 )
 def test_outputs_have_a_loss_each_as_text_or_table(key: str, value: str) -> None:
-    config = with_changes(small_config(), [parse_assignment(f"{key}={value}")])
+    config = with_changes(small_config(**OWN), [parse_assignment(f"{key}={value}")])
     assert {name: parse_piece(text) for name, text in config.losses.items()} == {
         "price": parse_piece("mean_absolute_error"),
         "kind": parse_piece("sparse_categorical_crossentropy(ignore_class=0)"),
@@ -64,7 +67,7 @@ def test_outputs_have_a_loss_each_as_text_or_table(key: str, value: str) -> None
     "value", ["price=mse, kind=accuracy, kind=auc(curve=PR)", '{price = "mse", kind = ["accuracy", "auc(curve=PR)"]}']
 )
 def test_outputs_have_metrics_each_as_text_or_table(value: str) -> None:
-    config = with_changes(small_config(), [parse_assignment(f"metrics={value}")])
+    config = with_changes(small_config(**OWN), [parse_assignment(f"metrics={value}")])
     assert config.metrics == ("price=mean_squared_error", "kind=accuracy", "kind=auc(curve=PR)")
     assert config.metric_names == ("price_mean_squared_error", "kind_accuracy", "kind_auc")
 
@@ -93,9 +96,11 @@ def test_a_configuration_with_pieces_is_written_and_read_back() -> None:
         ({"metrics": [{"curve": "PR"}]}, "a table needs a name"),
         ({"loss": "mae, mse"}, "loss: name each output once, as in price=mean_absolute_error"),
         ({"loss": "a=mae, a=mse"}, "loss: name each output once"),
-        ({"loss": "a=mae, b=mse", "label_smoothing": 0.1}, "works only with crossentropy losses"),
-        ({"loss": "a=mae, b=mse", "augmentation": {"mixup": 0.2}}, "mixup and cutmix work only with one loss"),
-        ({"loss": "a=mae, b=mse", "loss_weights": {"c": 1}}, "loss_weights: 'c' has no loss"),
+        ({"loss": "a=mae, b=mse", "label_smoothing": 0.1, **OWN}, "works only with crossentropy losses"),
+        ({"loss": "a=mae, b=mse", "augmentation": {"mixup": 0.2}, **OWN}, "mixup and cutmix work only with one loss"),
+        ({"loss": "a=mae, b=mse", "loss_weights": {"c": 1}, **OWN}, "loss_weights: 'c' has no loss"),
+        ({"loss": "a=mae, b=mse"}, "loss: names the output 'a', but mlp has a single one"),
+        ({"metrics": "accuracy, b=mse"}, "metrics: names the output 'b'"),
         ({"loss": "mine.py"}, "unknown name 'mine.py'"),
         ({"loss": "mine.py:3"}, "is not package.module:function"),
         ({"custom_objects": ["Layer"]}, "is not package.module:function"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tpu_console.engine.config.user_code import call_user_function, reference_problem, source_file
+from tpu_console.engine.config.user_code import call_user_function, missing_import, reference_problem, source_file
 from tpu_console.engine.errors import UserCodeError
 
 if TYPE_CHECKING:
@@ -143,3 +143,12 @@ def test_a_missing_file_function_or_package_is_found_without_importing(folder: P
     assert "there is no module 'gone_of_mine'" in reference_problem("gone_of_mine:make")
     assert "there is no module 'package_of_mine.gone'" in reference_problem("package_of_mine.gone:make")
     assert "line 1 is not Python" in reference_problem("broken.py:make")
+
+
+def test_a_package_that_a_file_needs_and_is_not_there_is_found_without_importing(folder: Path) -> None:
+    text = "import json, neighbour_of_mine\nfrom package_of_mine import x\nfrom . import y\n"
+    (folder / "needy.py").write_text(text + "try:\n    import gone\nexcept ImportError:\n    pass\ndef make(): 1\n")
+    assert missing_import("needy.py:make") == ""
+    (folder / "needy.py").write_text(text + "import keras, gone_of_mine.inner\ndef make(): 1\n")
+    assert missing_import("needy.py:make") == "gone_of_mine"
+    assert missing_import("nothing.py:make") == ""

@@ -222,6 +222,10 @@ def test_missing_files_are_problems_of_the_keys_that_name_them(tmp_path: Path) -
     folder = write_image_folder(tmp_path / "photos", per_class=1)
     missing = surveyed("image-folder", folder, validation_path=str(tmp_path / "nowhere"))
     assert problem(missing)[0] == "data.options.validation_path"
+    gone = surveyed("text-pairs", tmp_path / "a.en", target_path=str(tmp_path / "a.de")).problems
+    assert [item.key for item in gone] == ["data.options.path", "data.options.target_path"]
+    gone = surveyed("image-csv", tmp_path / "gone" / "train.csv", images="images").problems
+    assert [item.message for item in gone][1].endswith("gone/images is not there")
     keys = {item.key for item in surveyed("ratings-csv", table).problems}
     assert keys == {f"data.options.{name}_column" for name in ("user", "item", "rating")}
 

@@ -64,13 +64,13 @@ def test_translations(job: Job, home: Path) -> None:
         loss="sparse_categorical_crossentropy",
     )
     run = train(config, home)
-    (home / "new.txt").write_text("one two\n\nThree four.\tignored\n" + "two\n" * 70)
+    (home / "new.txt").write_text("one two\n\nThree four.\tignored\n" + "two\n" * 70 + "\n")
     rows = job(run, home / "new.txt")
     assert [row["source"] for row in rows][:3] == ["one two", "", "Three four."]  # an empty line keeps its place
     assert rows[1]["translation"] == ""
-    assert len(rows) == 73
+    assert len(rows) == 74  # the last line is empty, too
     assert {word for row in rows for word in row["translation"].split()} <= {f"x{word}" for word in words} | {"[UNK]"}
-    assert job.records[-1]["done"] == 73
+    assert job.records[-1]["done"] == 74
 
 
 @pytest.fixture(scope="module")

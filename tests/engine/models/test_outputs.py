@@ -197,6 +197,13 @@ def test_outputs_train_with_a_loss_weight_and_metrics_each(as_list: bool) -> Non
     assert {*settings.metric_names} <= {*found}
 
 
+def test_an_output_without_a_loss_needs_no_label() -> None:
+    model, settings = two_outputs(), for_outputs(config(loss="price=mae"), ("price", "kind"))
+    labels = {"price": X[:, :1]}
+    check_labels(settings, model, outputs_by_name(model), labels)
+    assert compiled(model, settings).fit(X, labels, verbose=0).history["loss"][0] > 0
+
+
 @pytest.mark.parametrize(
     ("settings", "labels", "says"),
     [

@@ -207,6 +207,14 @@ def test_code_of_the_user_that_is_missing_is_refused_and_logits_are_mentioned(
     assert severity("Whether mine.py:build gives probabilities or logits", **own) is Severity.INFO
     note_outputs(config(**own), "logits")
     assert severity("The model gives logits: sparse_categorical_crossentropy is", **own) is Severity.INFO
+    several = {**own, "loss": "kind=mae, team=categorical_crossentropy", "loss_weights": {"team": 0.2}}
+    note_outputs(config(**several), "logits team")
+    assert severity("The model gives team as logits: kind=mean_abs", **several) is Severity.INFO
+    stated = "Each output has its loss: kind mean_absolute_error, team categorical_crossentropy (weight 0.2)."
+    assert severity(stated, **several) is Severity.INFO
+    (tmp_path / "mine.py").write_text("import gone_of_mine\ndef build(shape, classes): ...\n", encoding="utf-8")
+    assert severity("imports gone_of_mine, which is not installed. To install it:", **own) is Severity.ERROR
+    (tmp_path / "mine.py").write_text("def build(shape, classes): ...\n", encoding="utf-8")
     note_outputs(config(**own), "probabilities")
     assert not any("logits" in text for text in advice_of(**own))
     assert severity("The model gives logits", outputs="logits", **own) is Severity.INFO

@@ -88,6 +88,17 @@ class Server:
         with closing(socket.socket()) as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
+    def refusal(self) -> str:
+        """Why this user cannot log in here, such as a locked account; empty if they can."""
+        done = subprocess.run(
+            [str(self.bin / "ssh"), "-oBatchMode=yes", "-s", "far", "sftp"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return f"sshd refuses the login of this user: {done.stderr}" if done.returncode else ""
+
     def cut(self) -> None:
         """End all connections, and go on listening."""
         for child in psutil.Process(self._process.pid).children(recursive=True):

@@ -30,6 +30,9 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server = Server(tmp_path_factory.mktemp("sshd"))
+    if why := server.refusal():
+        server.stop()
+        pytest.skip(why)
     yield server
     server.stop()
 

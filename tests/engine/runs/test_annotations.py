@@ -34,24 +34,24 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def test_what_is_written_is_read_and_private(run: RunDirectory) -> None:
-    assert read_annotations(run) == NO_ANNOTATIONS
-    write_annotations(run, WRITTEN)
-    assert read_annotations(run) == WRITTEN
+    assert read_annotations(run.path) == NO_ANNOTATIONS
+    write_annotations(run.path, WRITTEN)
+    assert read_annotations(run.path) == WRITTEN
     assert private_mode(run.annotations) == 0o600
-    write_annotations(run, NO_ANNOTATIONS)
+    write_annotations(run.path, NO_ANNOTATIONS)
     assert not run.annotations.exists()
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff", nested(100_000).encode(), zeros, loop, large])
 def test_a_damaged_file_is_as_none(run: RunDirectory, content: bytes | Callable[[Path], object]) -> None:
     content(run.annotations) if callable(content) else run.annotations.write_bytes(content)
-    assert read_annotations(run) == NO_ANNOTATIONS
+    assert read_annotations(run.path) == NO_ANNOTATIONS
 
 
 def test_hostile_text_is_cleaned_and_cut_off(run: RunDirectory) -> None:
     values = {"title": HOSTILE * 9, "tags": [HOSTILE, 7, "", "a, b", *map(str, range(99))], "note": HOSTILE * 99}
     run.annotations.write_text(json.dumps(values | {"archived": "yes", "new": 1}))
-    found = read_annotations(run)
+    found = read_annotations(run.path)
     assert not UNSAFE & {*found.title, *found.note, *"".join(found.tags)}
     assert (len(found.title), len(found.note), len(found.tags)) == (80, 2000, 20)
     assert all(len(tag) <= 40 and not set(" ,") & {*tag} for tag in found.tags)

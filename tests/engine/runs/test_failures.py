@@ -103,6 +103,15 @@ def test_a_missing_package_says_how_to_install_it() -> None:
     assert "pip install" in told.remedy
 
 
+def test_a_package_that_a_function_of_the_user_imports_says_how_to_install_it(tmp_path: Path) -> None:
+    (tmp_path / "hub.py").write_text("def build(*_):\n    import gone_hub.models\n", encoding="utf-8")
+    with pytest.raises(UserCodeError) as raised:
+        call_user_function(f"{tmp_path / 'hub.py'}:build")
+    told = explain(raised.value, LOG)
+    assert told.what.endswith("raised ModuleNotFoundError: No module named 'gone_hub'")
+    assert told.remedy.endswith("install gone_hub")
+
+
 def test_a_graph_s_error_is_found_behind_its_traceback() -> None:
     told = explain(OpError(GRAPH), LOG)
     assert told.what.startswith("OpError: Received a label value of 11 which is outside the valid range of [0, 10).")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +13,18 @@ import pytest
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, small_config, the
 from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.models.build import build_model
+from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
 from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import EpochEnded, FitStarted, Noticed, RunFinished, RunSource
 from tpu_console.engine.runs.journal import JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.stop_token import StopToken
-from tpu_console.engine.training.train import train_and_report
+from tpu_console.engine.training.train import _check_model, train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -298,6 +303,22 @@ def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_
         assert saved["picture"].shape == (4, 2, 2, 1)
     with pytest.raises(ConsoleError, match=r"out\.csv exists already"):
         job(run, "mine.py:new_houses")
+
+
+def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said(tmp_path: Path) -> None:
+    team: Any = object()  # a run of several hosts needs as many processes; this is what each asks of its model
+    run = prepare_run(small_config(), tmp_path / "runs")
+    for model, activation, said in (("logits", "softmax", "gives logits"), ("guide", "", "cannot be checked")):
+        journal = JournalWriter(run.journal)
+        recorder = Recorder(run, journal)
+        recorder.team = team
+        config = small_config(model=f"mine.py:{model}", model_options={})
+        built = build_model(config, Signature(Task.OWN, {"example": Input((8, 8, 1))}, 10))
+        data: Any = SimpleNamespace(examples=SimpleNamespace(record={}))
+        assert _check_model(recorder, config, data, built) == (config, activation)
+        journal.close()
+        assert said in notices(run)
+    assert json.loads(run.inputs.read_text(encoding="utf-8")) == {"activation": "softmax"}
 
 
 def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:

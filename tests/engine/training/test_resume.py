@@ -13,7 +13,18 @@ import psutil
 import pytest
 
 from tests import chaos
-from tests.helpers import LIMIT_S, Host, all_of, has, run_host, small_config, the, timed_events_of, wait_until
+from tests.helpers import (
+    LIMIT_S,
+    Host,
+    all_of,
+    fork_resumed,
+    has,
+    run_host,
+    small_config,
+    the,
+    timed_events_of,
+    wait_until,
+)
 from tpu_console.engine.errors import ConsoleError, DataError
 from tpu_console.engine.machine.process_identity import session
 from tpu_console.engine.process.launch import RunningError
@@ -57,6 +68,12 @@ class Variable(NamedTuple):
     shape: tuple[int, ...]
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Resumed runs begin with Keras imported; others in this file start a process as users do."""
+    monkeypatch.setattr("tpu_console.engine.process.resume.start_host", fork_resumed)
+
+
 def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
     """Copy a finished run as if its machine had lost power after the last checkpoint but one, and return its epoch."""
     copy = RunDirectory(shutil.copytree(run.path, folder / run.path.name))
@@ -75,6 +92,7 @@ def lost_power(run: RunDirectory, folder: Path) -> tuple[RunDirectory, int]:
     return copy, epoch
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize(
     ("backend", "accelerator"), [("tensorflow", "cpu"), ("tensorflow", "sim:2"), ("jax", "cpu"), ("jax", "sim:2")]
 )
@@ -182,6 +200,7 @@ def test_a_damaged_checkpoint_is_never_chosen(whole: RunDirectory, tmp_path: Pat
     assert header.patience["best"] > 0
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_finished_run_trains_on_with_more_epochs(whole: RunDirectory, tmp_path: Path) -> None:
     copy = RunDirectory(shutil.copytree(whole.path, tmp_path / "copy"))
     with pytest.raises(FinishedError, match=r"has finished.*--epochs 16"):
@@ -240,6 +259,7 @@ def checked(x):
 """
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_run_goes_on_after_its_users_code_is_corrected_in_another_folder_and_on_other_devices(tmp_path: Path) -> None:
     mine = tmp_path / "mine.py"
     mine.write_text(BROKEN.format(before="", within="assert seen < 400, 'a bad example'"))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import LIMIT_S, Host, all_of, has, small_config, the, wait_until
-from tpu_console.engine.process.launch import prepare_run, start_host
+from tests.helpers import LIMIT_S, Host, all_of, fork_host, has, small_config, the, wait_until
+from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.process.thread import EngineThread
 from tpu_console.engine.runs.events import (
@@ -104,7 +104,7 @@ def test_a_new_learning_rate_and_new_epochs_work_on_replicas_of_both_backends(tm
     host = Host(config, tmp_path, start=False)
     ask(host.run, Steering.LEARNING_RATE, "asked by a test", "0.02")
     ask(host.run, Steering.EPOCHS, "asked by a test", "+1")
-    host.process = start_host(host.run)
+    host.process = fork_host(host.run)
     try:
         assert host.wait() == 0
     finally:

@@ -12,8 +12,12 @@ from tests.engine.remote.sshd import Server, missing
 from tests.helpers import BeatingProcess, wait_until
 from tests.tui.made_runs import made_run
 from tests.tui.terminal_driver import Terminal
+from tpu_console.engine.remote.watch import watched_run
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.tui.cli import main
+from tpu_console.tui.text.outcome import can_resume
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +30,9 @@ pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     (tmp_path / "sshd").mkdir()
     server = Server(tmp_path / "sshd")
+    if why := server.refusal():
+        server.stop()
+        pytest.skip(why)
     monkeypatch.setenv("PATH", str(server.bin), prepend=os.pathsep)
     yield server
     server.stop()
@@ -47,6 +54,16 @@ def test_plain_lines_are_those_of_the_run_there(server: Server, capfd: pytest.Ca
     assert f"tpu-console show {run.run_id} (on far)  (all details)\n" in there
     assert main(["attach", "--json", "ssh://far"]) == 0
     assert capfd.readouterr().out.splitlines() == (server.runs / run.run_id / "events.jsonl").read_text().splitlines()
+
+
+def test_a_stopped_run_is_continued_where_it_is(server: Server, capfd: pytest.CaptureFixture[str]) -> None:
+    run = made_run(end=RunFinished("stopped", "asked", {}))
+    run.path.rename(server.runs / run.run_id)
+    assert main(["attach", "ssh://far"]) == 0
+    assert f"tpu-console resume {run.run_id} (on far)  (continue)\n" in capfd.readouterr().out
+    with watched_run("ssh://far", asks=False) as copy:
+        follower = RunFollower(copy)
+        assert not can_resume(copy, follower.catch_up())
 
 
 def test_what_goes_wrong_is_said_without_a_traceback(server: Server, capfd: pytest.CaptureFixture[str]) -> None:

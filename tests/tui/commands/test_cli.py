@@ -8,13 +8,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from tests.helpers import ROOT
 from tpu_console.engine.config.reading import valid_keys
 from tpu_console.engine.runs.run_directory import create_run
-from tpu_console.tui.cli import cli
+from tpu_console.tui.cli import _COMMANDS, cli
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,8 @@ COMMANDS = [
     "runs",
     "show",
     "predict",
+    "export",
+    "import",
     "presets",
     "inspect",
     "tfrecord",
@@ -158,11 +161,39 @@ def test_unwritable_home_is_one_clear_error(call: Any, tmp_path: Path, monkeypat
     assert "Traceback" not in err
 
 
+def command(name: str) -> click.Command:
+    found = cli.get_command(click.Context(cli), name)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
+def test_the_list_of_commands_says_what_each_one_says_of_itself(name: str) -> None:
+    text, listed = command(name).help or "", _COMMANDS[name][1]
+    assert text.split("\n\n")[0].replace("\n", " ").startswith(listed)
+
+
+def test_the_list_of_commands_imports_none_of_them(call: Any) -> None:
+    shown = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from tpu_console.tui.cli import main; main(['--help']); print(*sys.modules)",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "doctor" in shown
+    loaded = {name for name in shown.split() if name.startswith("tpu_console.")}
+    assert not any(name.startswith(("tpu_console.engine", "tpu_console.tui.commands.s")) for name in loaded)
+
+
 def test_trouble_of_the_machine_is_one_sentence(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "/data/x")
 
-    monkeypatch.setattr(cli.commands["runs"], "callback", full)
+    monkeypatch.setattr(command("runs"), "callback", full)
     assert call("runs") == (1, "", "Error: /data/x: No space left on device.\n")
 
 
@@ -170,7 +201,7 @@ def test_a_bug_prints_a_sentence_and_writes_a_log(call: Any, home: Path, monkeyp
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr(cli.commands["runs"], "callback", broken)
+    monkeypatch.setattr(command("runs"), "callback", broken)
     code, out, err = call("runs")
     assert (code, out) == (1, "")
     assert len(err.splitlines()) == 2
@@ -261,6 +292,8 @@ def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkey
     assert code == 2
     assert f"looked for at {home / 'IMDB Dataset.csv'}" in err
     assert "The data of imdb-text: 'IMDB Dataset.csv' of https://www.kaggle.com/" in err
+    assert f"{home}/datasets" in err  # of the KERAS_HOME that is set
+    assert "~/.keras" not in err
     _, _, err = call("run", "imdb-text", "--set", "data.options.path=mine.csv")
     assert "mine.csv" in err
     assert "kaggle" not in err

@@ -40,13 +40,13 @@ def test_tags_a_note_and_the_archive(call: Any) -> None:
     one, two = made_run(label="one"), made_run(label="two")
     call("annotate", "one", "two", "--tag", "base line", "--tag", "x")
     call("annotate", "one", "--untag", "x", "--note", "slow", "--archive")
-    assert read_annotations(one) == Annotations("", ("base-line",), "slow", archived=True)
+    assert read_annotations(one.path) == Annotations("", ("base-line",), "slow", archived=True)
     assert listed(call, "--tag", "base-line") == ["two"]
     assert listed(call, "--tag", "base-line", "--archived") == ["two", "one"]
     assert listed(call, "--tag", "base-line", "--tag", "x") == ["two"]
     assert call("annotate", "one")[1] == f"{one.run_id}: #base-line · slow · archived\n"
     call("annotate", "one", "--unarchive", "--note", "")
-    assert read_annotations(one) == Annotations("", ("base-line",))
+    assert read_annotations(one.path) == Annotations("", ("base-line",))
     assert two.annotations.exists()
 
 

@@ -14,6 +14,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import pytest
 import tomli_w
 from hypothesis import example, given, settings
@@ -27,6 +28,7 @@ from tpu_console.tui.cli import cli, main
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+COMMANDS = sorted(cli.list_commands(click.Context(cli)))
 FAILED, REFUSED = 1, 2
 NOT_STARTED = "The run folder"
 FRAMEWORKS = {"tensorflow", "keras", "jax"}
@@ -198,13 +200,13 @@ def test_a_count_that_is_none_is_refused(option: str, value: str) -> None:
 
 
 @settings(max_examples=100)
-@given(command=st.sampled_from(sorted(cli.commands)), name=st.text(string.ascii_lowercase, min_size=1, max_size=8))
+@given(command=st.sampled_from(COMMANDS), name=st.text(string.ascii_lowercase, min_size=1, max_size=8))
 def test_an_unknown_option_is_refused(command: str, name: str) -> None:
     assert "No such option" in refused(command, f"--no-{name}")
 
 
 @settings(max_examples=40)
-@given(word=st.text(min_size=1, max_size=8).filter(lambda word: word not in cli.commands and word[0] != "-"))
+@given(word=st.text(min_size=1, max_size=8).filter(lambda word: word not in COMMANDS and word[0] != "-"))
 def test_an_unknown_command_is_refused(word: str) -> None:
     assert "There is no command" in refused(word)
 

@@ -201,6 +201,23 @@ def test_a_preset_on_files_is_untouched_at_first() -> None:
     assert draft.config().data.options == options | {"skip_bad": False}
 
 
+def test_losses_weights_and_metrics_of_outputs_are_typed_as_text(digits: Draft) -> None:
+    typed = {
+        "model": "mine.py:build",
+        "loss": "price=mae, team=sparse_categorical_crossentropy",
+        "loss_weights": "team=0.2",
+        "metrics": "team=accuracy, price=mse",
+        "checkpoint.monitor": "auto",
+    }
+    for key, text in typed.items():
+        digits.set(_spec(digits, key), text)
+    config = digits.config()
+    assert config.losses == {"price": "mean_absolute_error", "team": "sparse_categorical_crossentropy"}
+    assert config.loss_weights == {"team": 0.2}
+    assert config.metrics == ("team=accuracy", "price=mean_squared_error")
+    assert to_text(config.loss_weights) == "team=0.2"
+
+
 def test_reset_goes_back_to_the_preset(digits: Draft) -> None:
     digits.set(_spec(digits, "epochs"), "3")
     assert digits.is_edited

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.tui.live_fakes import FakeEngine
-from tpu_console.engine.runs.events import EpochEnded, Noticed
+from tpu_console.engine.runs.events import EpochEnded, Noticed, Progress
 from tpu_console.engine.runs.follower import RunFollower, Snapshot
 from tpu_console.engine.runs.state import reduce
 from tpu_console.engine.runs.timing import pace
@@ -54,6 +54,8 @@ def test_a_run_that_ended_says_how_and_that_it_overfits(engine: FakeEngine) -> N
     for epoch in range(5, 13):
         logs = {"loss": 0.5 / epoch, "val_loss": float(epoch)}
         state = reduce(state, EpochEnded(epoch, epoch * 20, 20, 1.0, 0.2, 0, 0, 1, 1, 0.1, logs), 0.0)
+    assert "The model is overfitting" in shown(engine, replace(snapshot, state=state))["text/plain"]
+    state = reduce(state, Progress(13, 4, 244, 1.3, {"loss": 0.1}), 0.0)
     assert "The model is overfitting" in shown(engine, replace(snapshot, state=state))["text/plain"]
 
 

@@ -58,7 +58,7 @@ async def test_curves_results_and_differences_are_shown(size: tuple[int, int]) -
         screen = await shown(pilot)
         await until(pilot, lambda: "A 0.800  B 0.900" in screen_text(pilot))
         assert [chart.title for chart in screen.grid.on_page][:2] == ["val_accuracy", "loss"]
-        assert "B★" in screen_text(pilot)
+        await until(pilot, lambda: "B★" in screen_text(pilot))
         if size[0] < 150:
             await pilot.press("p")
         await until(pilot, lambda: "batch_size" in screen_text(pilot))

@@ -134,7 +134,8 @@ async def test_the_hosts_figures_are_sparklines(tmp_path: Path, size: tuple[int,
         await pilot.press("6")
         await shows(pilot, "waits    38%", "cpu", "memory   26.0/188.0 GiB", "disk", "MB/s", "of 100%")
         await shows(pilot, "input-bound (38% waiting for data). Cache the decoded examples in memory")
-        assert len(re.findall("[▁▂▃▄▅▆▇█]{20,}", screen_text(pilot))) >= 4, "the last row of each has no gap"
+        # The last row of each has no gap.
+        await until(pilot, lambda: len(re.findall("[▁▂▃▄▅▆▇█]{20,}", screen_text(pilot))) >= 4)
 
 
 async def test_it_has_the_loss_charts_axis(tmp_path: Path) -> None:

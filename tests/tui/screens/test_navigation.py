@@ -12,6 +12,7 @@ from tests.made_verdicts import telling
 from tests.tui.class_reports import even_report
 from tests.tui.live_fakes import FakeEngine, screen_text, until
 from tests.tui.made_runs import made_run
+from tests.tui.made_sweeps import made_sweep
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.machine.environment import look_around
 from tpu_console.presets import find_preset
@@ -26,6 +27,7 @@ from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.screens.sweep import SweepScreen
 from tpu_console.tui.widgets.rows_pane import RowsPane
 from tpu_console.tui.widgets.run_table import RunTable
 
@@ -50,6 +52,7 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "runs": RunsScreen,
         "live": lambda: LiveScreen(engine.run),
         "compare": lambda: CompareScreen([run], "", "braille"),
+        "sweep": lambda: SweepScreen(made_sweep()),
         "doctor": lambda: DoctorScreen(lambda: look_around(machine)),
         "preflight": lambda: PreflightScreen(config, "digits-cnn", telling([])),
         "classes": lambda: ReportScreen("a run", even_report(["a", "b"])),

@@ -206,7 +206,7 @@ async def test_runs_are_sorted_and_filtered_and_the_cursor_stays_on_its_run() ->
         assert app.labels() == ["two", "three", "one"]
         assert app.table.chosen.endswith("three")
         await pilot.press("slash", *"0.0", "enter")
-        assert "No run matches." in screen_text(pilot)
+        await until(pilot, lambda: "No run matches." in screen_text(pilot))
         await pilot.press("escape")
         await pilot.press("slash", *"O", "backspace", *"One")
         assert app.labels() == ["one"]
@@ -220,25 +220,25 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
     async with app.run_test(size=(200, 50)) as pilot:
         await until(pilot, app.is_read)
         await pilot.press("t", *"a b", "enter", "e", *"best", "enter", "w", *"hm", "enter")
-        assert read_annotations(run) == Annotations("best", ("a", "b"), "hm")
+        assert read_annotations(run.path) == Annotations("best", ("a", "b"), "hm")
         assert app.cells()[0][0] == "best"
         assert "a b" in app.cells()[0]
-        assert "#a · #b · hm" in screen_text(pilot)
+        await until(pilot, lambda: "#a · #b · hm" in screen_text(pilot))
         await pilot.press("a")
-        assert read_annotations(run).archived
+        assert read_annotations(run.path).archived
         assert app.cells() == []
         await pilot.press("A", "a")
-        assert not read_annotations(run).archived
+        assert not read_annotations(run.path).archived
 
 
 async def test_selected_runs_get_a_tag_and_keep_theirs() -> None:
     runs = [made_run(), made_run()]
-    write_annotations(runs[0], Annotations(tags=("old",)))
+    write_annotations(runs[0].path, Annotations(tags=("old",)))
     app = Host()
     async with app.run_test(size=(120, 40)) as pilot:
         await until(pilot, app.is_read)
         await pilot.press("space", "space", "t", *"new", "enter")
-        assert [read_annotations(run).tags for run in runs] == [("old", "new"), ("new",)]
+        assert [read_annotations(run.path).tags for run in runs] == [("old", "new"), ("new",)]
 
 
 async def test_selected_runs_are_compared_and_one_alone_with_those_of_its_preset() -> None:
@@ -288,7 +288,7 @@ async def test_a_run_is_repeated_and_an_interrupted_one_resumed() -> None:
 
 async def test_hostile_annotations_are_harmless() -> None:
     run = made_run()
-    write_annotations(run, Annotations(HOSTILE, (HOSTILE,), HOSTILE))
+    write_annotations(run.path, Annotations(HOSTILE, (HOSTILE,), HOSTILE))
     run.annotations.write_text(json.dumps({"title": HOSTILE, "tags": [HOSTILE], "note": HOSTILE}))
     app = Host()
     async with app.run_test(size=(200, 50)) as pilot:

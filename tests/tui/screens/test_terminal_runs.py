@@ -98,16 +98,16 @@ def rows_are_true(terminal: Terminal, run: RunDirectory) -> bool:
     return bool(rows) and rows == {epoch: tuple(f"{written[epoch][name]:.4f}" for name in names) for epoch in rows}
 
 
-def start_long_run(terminal: Terminal) -> None:
-    """Choose many epochs in the form, and start."""
+def start_run(terminal: Terminal, epochs: int = 2000) -> None:
+    """Choose a number of epochs in the form, and start."""
     terminal.wait_for("Device")
     terminal.wait_for("GPU:")
     terminal.press("enter")
     terminal.wait_for("A built-in dataset")
     terminal.press("tab", "tab", "tab")
     terminal.wait_for("Passes over the training data.")
-    terminal.press("2000")
-    terminal.wait_for(lambda: "2,000 epochs × 89" in terminal.flat)
+    terminal.press(str(epochs))
+    terminal.wait_for(lambda: f"{epochs:,} epochs × 89" in terminal.flat)
     terminal.press("ctrl+r")
 
 
@@ -123,7 +123,7 @@ def assert_log_stays_off_the_screen(terminal: Terminal, run: RunDirectory) -> No
 def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: Path) -> None:
     console = open_terminal(environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
-    start_long_run(console)
+    start_run(console)
     console.wait_for("importing")
     console.wait_for(lambda: rows_shown(console))
     wait_for_true_rows(console, the_run(home))
@@ -137,9 +137,9 @@ def test_start_watch_detach_attach_twice_and_stop(open_terminal: Opener, home: P
     left_at = len(all_of(run, EpochEnded))
     for viewer in viewers:
         wait_for_epoch(viewer, max(left_at + 1, 12))  # more than fit, so that scrolling up leaves the newest
-        assert run.run_id in viewer.lines[0]
+        viewer.wait_for(lambda: run.run_id in viewer.lines[0])  # noqa: B023  called at once
     scroll_to_the_first_epochs(viewers[0])
-    assert {"1", "2", "3"} <= rows_shown(viewers[0]).keys()
+    viewers[0].wait_for(lambda: {"1", "2", "3"} <= rows_shown(viewers[0]).keys())
     wait_for_true_rows(viewers[0], run)
     stop_in_one_and_see_it_in_both(viewers, run)
     resume_with_one_key(open_terminal("attach"), run)
@@ -204,8 +204,7 @@ def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
 
 def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
-    console.wait_for("Device")
-    console.press("ctrl+r")
+    start_run(console, 30)
     console.wait_for(lambda: epoch_shown(console) >= 2)
     run = the_run(home)
     console.hang_up()
@@ -216,12 +215,11 @@ def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Op
     assert the(run, RunFinished).outcome == "completed"
 
     viewer = open_terminal("attach")
-    viewer.wait_for("Finished: 60 epochs")
+    viewer.wait_for_all("Finished: 30 epochs", "best: val_accuracy")
     viewer.wait_for_path(run.model)
-    assert "best: val_accuracy" in viewer.text
     viewer.press("d")
     assert viewer.wait() == 0
-    assert "Finished: 60 epochs" in viewer.flat
+    viewer.wait_for_all("Finished: 30 epochs")
 
 
 def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: Opener, home: Path) -> None:
@@ -239,11 +237,13 @@ def test_demo_shows_the_run_and_then_that_its_process_was_killed(open_terminal: 
 
 
 def assert_whole_crash_is_read(terminal: Terminal, run: RunDirectory) -> None:
-    terminal.wait_for("The training process ended without reporting an error.")
+    terminal.wait_for_all(
+        "crashed",
+        "The training process ended without reporting an error.",
+        "ran out of memory, or the machine restarted",
+        "what to do: To continue: tpu-console resume",
+    )
     terminal.wait_for_path(run.log)
-    assert "crashed" in terminal.lines[0]
-    assert "ran out of memory, or the machine restarted" in terminal.flat
-    assert "what to do: To continue: tpu-console resume" in terminal.flat
 
 
 def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Opener, home: Path) -> None:
@@ -254,11 +254,13 @@ def test_run_that_fails_shows_what_why_what_next_and_the_log(open_terminal: Open
     assert starter.wait() == 0
     run = the_run(home)
     viewer = open_terminal("attach")
-    viewer.wait_for("failed")
+    viewer.wait_for_all(
+        "failed",
+        "raised KeyError: 'the size of the images'",
+        f"why: File {model}, line 2",
+        "what to do: Fix the function",
+    )
     viewer.wait_for_path(run.log)
-    assert "raisedKeyError:'thesizeoftheimages'" in viewer.tight
-    assert f"why:File{model},line2".replace(" ", "") in viewer.tight
-    assert "what to do: Fix the function" in viewer.flat
     assert the(run, RunFailed).what
     viewer.press("d")
     assert viewer.wait() == 0
@@ -280,7 +282,7 @@ def test_demo_in_a_pipe_prints_plain_lines(home: Path) -> None:
 def test_in_process_run_shows_curves_asks_before_quitting_and_restores(open_terminal: Opener, home: Path) -> None:
     console = open_terminal("--in-process", environment=NOISY)
     console.wait_for("fashion-mnist-cnn")
-    start_long_run(console)
+    start_run(console)
     console.wait_for("inside this console")
     wait_for_epoch(console, 3)
     console.press("d")
@@ -307,7 +309,8 @@ def test_an_in_process_run_whose_console_is_ended_says_so(open_terminal: Opener,
     console = open_terminal("--in-process")
     console.wait_for("Device")
     console.press("ctrl+r")
-    console.wait_for(lambda: epoch_shown(console) >= 1)
+    # Once while it trains, once before: importing and compiling take most of this test.
+    console.wait_for(lambda: epoch_shown(console) >= 1 if is_hang_up else "importing" in console.text)
     run = the_run(home)
     if is_hang_up:
         console.hang_up()

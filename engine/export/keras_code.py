@@ -1,0 +1,152 @@
+"""Writes Keras objects as the code that makes them: layers, optimizers, losses, metrics, whole models."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from .code import Code, Group, call, listed, literal, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MODULES = {
+    "layers": keras.layers,
+    "keras.optimizers": keras.optimizers,
+    "keras.optimizers.schedules": keras.optimizers.schedules,
+    "keras.losses": keras.losses,
+    "keras.metrics": keras.metrics,
+    "keras.callbacks": keras.callbacks,
+    "keras.initializers": keras.initializers,
+    "keras.regularizers": keras.regularizers,
+    "keras.constraints": keras.constraints,
+}
+_SIDES = {"kernel_size", "pool_size", "strides", "dilation_rate", "size"}
+"""Arguments that may be one number if all sides are equal."""
+
+
+def object_code(thing: Any) -> Group:
+    """Return the call that makes a Keras object, with the arguments that differ from the defaults."""
+    made = type(thing)
+    named = _changed(made, thing.get_config())
+    first = [named.pop(name) for name in list(_required(made))[:2] if name in named]
+    return call(_public_name(made), *first, **named)
+
+
+def call_code(made: type, settings: dict[str, Any]) -> Code:
+    """Return the call that makes an object of a class that cannot describe itself, such as a callback."""
+    return call(_public_name(made), **{name: literal(value) for name, value in settings.items()})
+
+
+def _public_name(made: type) -> str:
+    for module, found in _MODULES.items():
+        if vars(found).get(made.__name__) is made:
+            return f"{module}.{made.__name__}"
+    raise ValueError(f"{made.__name__} is not a class of Keras")
+
+
+def _changed(made: type, config: dict[str, Any]) -> dict[str, Code]:
+    required = {name: config[name] for name in _required(made) if name in config}
+    usual = made(**required).get_config()
+    known = [*_parameters(made), "name", "dtype"]
+    changed = {}
+    for name in dict.fromkeys(known):
+        if name not in config or (name not in required and config[name] == usual.get(name)):
+            continue
+        if name == "name" and re.fullmatch(rf"{_snake(made.__name__)}(_\d+)?", str(config[name])):
+            continue
+        changed[name] = _argument(name, config[name])
+    return changed
+
+
+def _argument(name: str, value: Any) -> Code:
+    if isinstance(value, dict) and "class_name" in value:
+        thing = keras.saving.deserialize_keras_object(value)
+        if isinstance(thing, keras.DTypePolicy):
+            return literal(thing.name)
+        code = object_code(thing)
+        is_plain = isinstance(thing, keras.initializers.Initializer) and not code.items
+        return literal(_snake(type(thing).__name__)) if is_plain else code
+    if name in _SIDES and isinstance(value, list | tuple) and len(set(value)) == 1:
+        return literal(value[0])
+    return literal(tuple(value) if isinstance(value, list) and name != "values" else value)
+
+
+def _parameters(made: Any) -> dict[str, inspect.Parameter]:
+    named = inspect.signature(made).parameters.items()
+    return {name: one for name, one in named if one.kind is one.POSITIONAL_OR_KEYWORD}
+
+
+def _required(made: type) -> dict[str, inspect.Parameter]:
+    return {name: one for name, one in _parameters(made).items() if one.default is one.empty}
+
+
+def _snake(name: str) -> str:
+    return str(keras.src.utils.naming.to_snake_case(name))
+
+
+def sequential_code(model: Any, first: list[Any]) -> Code:
+    """Return a sequential model, with some layers before its own."""
+    return call("keras.Sequential", listed([_input(model.inputs[0]), *map(object_code, [*first, *model.layers])]))
+
+
+def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent: int = 0) -> Iterator[str]:
+    """Yield the lines that make a functional model, called `model`.
+
+    Args:
+        model: The model.
+        bases: Variables of models inside it that exist already, by the model's name.
+        first: Layers to apply to its input before its own.
+        indent: The indent of the lines.
+
+    Raises:
+        ValueError: It has a part that is not a layer of Keras.
+    """
+    config = model.get_config()
+    names: dict[str, str] = {}
+    for entry in config["layers"]:
+        layer = next(one for one in model.operations if one.name == entry["name"])
+        if isinstance(layer, keras.layers.InputLayer):
+            names[layer.name] = "inputs" if len(model.inputs) == 1 else layer.name
+            yield write(_input(layer.output), indent, f"{names[layer.name]} = ")
+            for change in map(object_code, first):
+                yield write(Group(change.opening, change.items, f")({names[layer.name]})"), indent, "x = ")
+                names[layer.name] = "x"
+            continue
+        if len(entry["inbound_nodes"]) != 1:
+            raise ValueError(f"{layer.name} is used more than once")
+        node = entry["inbound_nodes"][0]
+        arguments = [_tensors(value, names) for value in node["args"]]
+        given = {key: _tensors(value, names) for key, value in node["kwargs"].items() if value is not None}
+        names[layer.name] = "outputs" if layer.name == config["output_layers"][0] else "x"
+        made: Code
+        if layer.name in bases:
+            made = bases[layer.name]
+        elif isinstance(layer, keras.Layer):
+            made = object_code(layer)
+        else:
+            made = f"keras.ops.{_snake(type(layer).__name__)}"
+        if not isinstance(layer, keras.Layer):
+            given |= {key: literal(value) for key, value in vars(layer).items() if key == "axis"}
+        if isinstance(made, Group):
+            made = Group(made.opening, made.items, f"{made.closing}({', '.join(map(write, arguments))})")
+            yield write(made, indent, f"{names[layer.name]} = ")
+        else:
+            yield write(call(made, *arguments, **given), indent, f"{names[layer.name]} = ")
+    yield write(call("keras.Model", "inputs", "outputs"), indent, "model = ")
+
+
+def _tensors(value: Any, names: dict[str, str]) -> Code:
+    if isinstance(value, dict) and value.get("class_name") == "__keras_tensor__":
+        return names[value["config"]["keras_history"][0]]
+    if isinstance(value, list):
+        return listed([_tensors(inner, names) for inner in value])
+    return literal(value)
+
+
+def _input(tensor: Any) -> Code:
+    kind = {} if tensor.dtype == keras.config.floatx() else {"dtype": literal(tensor.dtype)}
+    return call("keras.Input", shape=literal(tuple(tensor.shape[1:])), **kind)

@@ -1,0 +1,125 @@
+"""The process that feeds experiment trackers: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAMES`.
+
+It follows the run's journal, and prints a sentence for each tracker that fails. It ends after the run's last event, or
+when its standard input ends because the process that trains is gone; a tracker that then needs too long is given up.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import one_line
+from ..runs.events import EpochEnded, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
+from ..runs.journal import JournalReader, decode
+from ..runs.run_directory import RunDirectory
+from .trackers import TRACKERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..runs.events import Event
+    from .trackers import Tracker
+
+_LOOK_S = 2.0
+_END_S = 600.0  # longest time for the last uploads
+_TOLD = "The run is not recorded by {name} from here on: {why}"
+
+
+def main(arguments: list[str]) -> None:
+    """Feed trackers until the run is over."""
+    place, project, names = arguments
+    notes = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    os.dup2(2, 1)  # what trackers print goes to the log of the run
+    run = RunDirectory(Path(place))
+    trackers = {name: TRACKERS[name](run, project) for name in json.loads(names)}
+    is_over = False
+    for event in _events(run):
+        if isinstance(event, RunFinished | RunFailed):
+            is_over = True
+            _give_up_later()
+        for name in [*trackers]:
+            try:
+                _pass_on(trackers[name], event)
+            except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
+                del trackers[name]
+                _say(notes, _TOLD.format(name=name, why=one_line(error, 300)))
+    if not is_over:
+        _give_up_later()
+        for tracker in trackers.values():
+            tracker.end(is_good=False, summary={})
+
+
+def _pass_on(tracker: Tracker, event: Event) -> None:
+    match event:
+        case RunStarted() | RunResumed():
+            tracker.begin(event.config)
+        case EpochEnded():
+            speeds = {"learning_rate": event.learning_rate, "examples_per_s": event.examples_per_s}
+            speeds |= {"step_ms": event.step_ms, "epoch_s": event.seconds}
+            given = {name: value for name, value in speeds.items() if value is not None}
+            tracker.log(event.epoch, {**event.logs, **given})
+        case RunFinished():
+            tracker.end(is_good=True, summary=_flat(event.summary))
+        case RunFailed():
+            tracker.end(is_good=False, summary={"error": event.what})
+        case _:
+            pass
+
+
+def _flat(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the best and final values of a summary, which are dictionaries, by one name each."""
+    flat = {name: value for name, value in summary.items() if isinstance(value, str | int | float)}
+    for part in ("best", "final"):
+        flat |= {f"{part}_{name}": value for name, value in (summary.get(part) or {}).items()}
+    return flat
+
+
+def _events(run: RunDirectory) -> Iterator[Event]:
+    """Yield the events of a run until its last one; of a resumed run, only those since."""
+    journal = JournalReader(run.journal)
+    known = list(_read(journal))
+    starts = [number for number, event in enumerate(known) if isinstance(event, RunStarted | RunResumed)]
+    yield from known[starts[-1] :] if starts else known
+    is_alive = True
+    while True:
+        for event in _read(journal):
+            yield event
+            if isinstance(event, RunFinished | RunFailed):
+                return
+        if not is_alive:
+            return
+        if select.select([sys.stdin], [], [], _LOOK_S)[0]:
+            is_alive = bool(sys.stdin.buffer.read1(1))  # type: ignore[union-attr]  # and then read what is left
+
+
+def _read(journal: JournalReader) -> Iterator[Event]:
+    while records := journal.read():
+        for record in records:
+            event = decode(record) if record.get("type") not in {"Progress", "HostSampled", "MemorySampled"} else None
+            if event is not None and not isinstance(event, Noticed):
+                yield event
+
+
+def _give_up_later() -> None:
+    """End this process and its children by force if the trackers do not end soon."""
+    timer = threading.Timer(_END_S, lambda: os.killpg(0, signal.SIGKILL))
+    timer.daemon = True
+    timer.start()
+
+
+def _say(notes: Any, text: str) -> None:
+    try:
+        notes.write(text.replace("\n", " ") + "\n")
+    except (OSError, ValueError):
+        print(text, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,26 @@
+"""Finds the files of presets, without what it takes to read them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tpu_console.engine.sanitize import printable
+from tpu_console.engine.storage.paths import user_presets_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BUILTIN = Path(__file__).parent
+
+
+def preset_files(extra: Sequence[Path] = ()) -> dict[str, Path]:
+    """Return the file of every preset by name; the user's folder replaces the package's, and `extra` both."""
+    folders = [BUILTIN, user_presets_folder()]
+    paths = [path for folder in folders for path in sorted(folder.glob("*.toml"))]
+    return {name_of(path): path for path in [*paths, *extra]}
+
+
+def name_of(path: Path) -> str:
+    """Return the name of the preset in a file."""
+    return printable(path.name.removesuffix(".toml"))

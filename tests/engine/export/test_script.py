@@ -1,0 +1,243 @@
+"""Runs as plain Keras: the script trains as the run did, reads well, and passes the linter."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import keras
+import nbformat
+import pytest
+
+from tests.helpers import all_of, run_forked, run_host, small_config
+from tests.images import write_image_folder
+from tpu_console.engine.config.reading import load_config
+from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.export.code import literal, write
+from tpu_console.engine.export.export import export_run
+from tpu_console.engine.export.keras_code import object_code
+from tpu_console.engine.export.script import Script, script_of
+from tpu_console.engine.messages import Reporter
+from tpu_console.engine.runs.events import AcceleratorReady, DataReady, EpochEnded, FitStarted, Replica
+from tpu_console.engine.runs.state import RunState
+from tpu_console.presets.catalog import find_preset
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.config.run_config import RunConfig
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+_SHOW_LOSSES = "\nimport json\nprint()\nprint(json.dumps(history.history['loss']))"
+
+_MINE = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+def data(n=200):
+    x = np.random.default_rng(1).normal(size=(n, 4)).astype("float32")
+    examples = tf.data.Dataset.from_tensor_slices((x, (x.sum(axis=1) > 0).astype("int32")))
+    return examples.take(160), examples.skip(160)
+
+def build(shape, classes, units=4):
+    hidden = keras.layers.Dense(units, activation="relu")
+    return keras.Sequential([keras.Input(shape), hidden, keras.layers.Dense(classes)])
+
+def doubled(y_true, y_pred, times=1):
+    return times * keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+"""
+
+
+def exported(run: RunDirectory, folder: Path, form: str = "script") -> Path:
+    out = folder / f"exported.{form}"
+    with (folder / "messages").open("w") as messages:
+        export_run(Reporter(messages), str(run.path), str(out), form)
+    return out
+
+
+def assert_linted(path: Path) -> None:
+    ruff = [sys.executable, "-m", "ruff"]
+    check = [*ruff, "check", "--isolated", "--select", "E,F,I,W,B,UP", "--ignore", "B905,E501", "--line-length", "88"]
+    for command in (check, [*ruff, "format", "--isolated", "--diff"]):
+        done = subprocess.run([*command, str(path)], cwd=path.parent, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def assert_same_losses(run: RunDirectory, script: Path, epochs: int) -> None:
+    backend = load_config(run.config).backend.replace("auto", "tensorflow")
+    text = script.read_text().replace(f"EPOCHS = {load_config(run.config).epochs}", f"EPOCHS = {epochs}")
+    assert "tpu_console" not in text
+    said = run_forked(text + _SHOW_LOSSES, cwd=script.parent, env={"KERAS_BACKEND": backend})
+    losses = [epoch.logs["loss"] for epoch in all_of(run, EpochEnded)]
+    assert json.loads(said.splitlines()[-1]) == pytest.approx(losses[:epochs], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_the_script_of_the_digits_preset_trains_as_the_run_did(digits: RunDirectory, tmp_path: Path) -> None:
+    script = exported(digits, tmp_path)
+    assert_linted(script)
+    assert_same_losses(digits, script, 1)
+
+
+@pytest.mark.slow
+def test_the_script_of_own_code_on_two_replicas_trains_as_the_run_did(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.py"
+    mine.write_text(_MINE)
+    config = small_config(
+        dataset=f"{mine}:data",
+        model=f"{mine}:build",
+        model_options={"units": 8},
+        loss=f"{mine}:doubled(times=2)",
+        batch_size=16,
+        epochs=2,
+        accelerator="sim:2",
+        backend="jax",
+    )
+    run = run_host(config, tmp_path / "runs")
+    script = exported(run, tmp_path)
+    assert "return doubled(y_true, y_pred, times=2)" in script.read_text()
+    assert_linted(script)
+    assert_same_losses(run, script, 2)
+
+
+@pytest.mark.slow
+def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> None:
+    path = write_image_folder(tmp_path / "flowers", per_class=12)
+    config = small_config(
+        dataset="image-folder",
+        data={"options": {"path": str(path), "image_size": [16, 16]}},
+        model_options={"hidden": [16]},
+        batch_size=8,
+        accelerator="sim:2",
+        class_weight="balanced",
+        label_smoothing=0.1,
+        optimizer={"name": "adamw", "schedule": "cosine", "warmup_epochs": 1, "scale_with_replicas": True},
+    )
+    run = run_host(config, tmp_path / "runs")
+    script = exported(run, tmp_path)
+    assert_linted(script)
+    assert_same_losses(run, script, 1)
+
+
+@pytest.mark.slow
+def test_the_script_of_texts_trains_as_the_run_did(tmp_path: Path) -> None:
+    kinds = {"pos": "good", "neg": "Bad"}
+    rows = [f"{word} film; it's <br />{word} — {n % 7},{kind}" for n in range(40) for kind, word in kinds.items()]
+    (tmp_path / "reviews.csv").write_text("text,label\n" + "\n".join(rows))
+    config = small_config(
+        dataset="text-csv",
+        data={"options": {"path": str(tmp_path / "reviews.csv"), "vocabulary": 12, "length": 8}},
+        model="text",
+        model_options={"width": 4, "filters": [4], "kernel_size": 3, "stride": 1, "hidden": 4},
+        batch_size=8,
+        metrics=["accuracy", "f1_score"],
+    )
+    run = run_host(config, tmp_path / "runs")
+    script = exported(run, tmp_path)
+    assert_linted(script)
+    assert_same_losses(run, script, 1)
+
+
+def known(config: RunConfig, replicas: int = 1, **changes: Any) -> RunState:
+    """What a run of a configuration would have written before its first step."""
+    shapes = {"cifar10": (32, 32, 3), "fashion-mnist": (28, 28, 1), "mnist": (28, 28, 1), "text-csv": (500,)}
+    size = config.data.options.get("image_size", [8, 8])
+    name = changes.pop("accelerator", "cpu")
+    devices = tuple(Replica(number, f"cpu:{number}", "CPU", "here") for number in range(replicas))
+    return RunState(
+        accelerator=AcceleratorReady(name, "asked for", "", devices, {}, changes.pop("backend", "tensorflow")),
+        data=DataReady(1000, 200, shapes.get(config.dataset, (*size, 3)), 4, **changes),
+        fit=FitStarted(config.epochs, 30, 32, 32, 1, monitor="val_accuracy"),
+    )
+
+
+def script(config: RunConfig, replicas: int = 1, **changes: Any) -> Script:
+    record = {
+        "words": ["", "[UNK]", "film"],
+        "class_names": ["neg", "pos"],
+        "classes": ["healthy", "rust"],
+        "label_columns": ["healthy", "rust"],
+        "id_column": "image_id",
+        "suffix": ".jpg",
+    }
+    return script_of(config, known(config, replicas, **changes), record, "20261122-120000-a")
+
+
+@pytest.mark.parametrize(
+    "preset",
+    [
+        "cifar10-cnn",
+        "cifar10-vgg-augmented",
+        "fashion-mnist-cnn",
+        "imdb-text",
+        "mnist-mlp",
+        "plant-pathology-augmented",
+        "plant-pathology-efficientnet",
+    ],
+)
+def test_the_script_of_a_preset_passes_the_linter(preset: str, tmp_path: Path) -> None:
+    path = tmp_path / "exported.py"
+    path.write_text(script(find_preset(preset).config).text)
+    assert_linted(path)
+
+
+@pytest.mark.parametrize("preset", ["movielens-recommender", "nmt-transformer"])
+def test_what_cannot_be_written_plainly_is_refused_with_its_setting(preset: str) -> None:
+    with pytest.raises(ConsoleError, match=r"dataset=\S+ cannot be written in a few plain lines"):
+        script(find_preset(preset).config)
+
+
+def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
+    config = small_config(precision="mixed_bfloat16")
+    assert "Strategy" not in script(config).text
+    assert 'keras.config.set_dtype_policy("mixed_bfloat16")' in script(config).text
+    assert 'layers.Dense(10, activation="softmax", dtype="float32")' in script(config).text.replace(
+        "Dense(4", "Dense(10"
+    )
+    assert "tf.distribute.TPUStrategy(resolver)" in script(config, 8, accelerator="tpu").text
+    assert "tf.distribute.MirroredStrategy()  # all GPUs" in script(config, 2, accelerator="gpu").text
+    assert "with strategy.scope():" in script(config, 2, accelerator="gpu").text
+    on_jax = script(config, 8, accelerator="tpu", backend="jax").text
+    assert 'os.environ["KERAS_BACKEND"] = "jax"' in on_jax
+    assert "keras.distribution.DataParallel(" in on_jax
+    assert "BATCH_SIZE = 32 * 8" in on_jax
+
+
+def test_what_differs_from_the_run_is_said_at_the_top() -> None:
+    config = small_config(augmentation={"flip": "horizontal", "mixup": 0.2}, loss="categorical_crossentropy")
+    written = script(config)
+    assert [mark.partition(" ")[0] for mark in written.marks] == ["augmentation.mixup", "Images"]
+    assert "What differs from the run:\n- augmentation.mixup is not done here" in written.text
+
+
+def test_the_notebook_holds_the_code_of_the_script() -> None:
+    written = script(find_preset("cifar10-cnn").config)
+    notebook = nbformat.reads(written.notebook, 4)
+    nbformat.validate(notebook)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    lines = [line for line in written.text.partition('"""\n')[2].splitlines() if line and not line.startswith("# ")]
+    assert [line for line in code.splitlines() if line and not line.startswith("# ")] == lines
+
+
+def test_a_run_that_has_not_begun_to_train_is_refused() -> None:
+    with pytest.raises(ConsoleError, match="has not begun to train"):
+        script_of(small_config(), RunState(), {}, "a")
+
+
+def test_only_arguments_that_differ_from_the_defaults_are_written() -> None:
+    layer = keras.layers.Dense(8, activation="relu", kernel_initializer="he_normal", name="dense_3")
+    assert write(object_code(layer)) == 'layers.Dense(8, activation="relu", kernel_initializer="he_normal")'
+    assert write(object_code(keras.optimizers.SGD(0.1, momentum=0.9))) == (
+        "keras.optimizers.SGD(learning_rate=0.1, momentum=0.9)"
+    )
+    metric = keras.metrics.AUC(curve="PR", name="area")
+    assert write(object_code(metric)) == 'keras.metrics.AUC(curve="PR", name="area")'
+
+
+def test_a_text_from_a_configuration_cannot_leave_its_quotes() -> None:
+    hostile = 'a"); import os; os.system("x\n'
+    assert eval(write(literal(hostile))) == hostile
+    assert "\n" not in write(literal(hostile))

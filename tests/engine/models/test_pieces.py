@@ -1,0 +1,93 @@
+"""Custom schedules, custom objects and weights of a file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.errors import ConfigError, UserCodeError
+from tpu_console.engine.models.build import load_start
+from tpu_console.engine.models.compile import make_optimizer
+from tpu_console.engine.models.pieces import custom_objects
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MINE = """
+import keras
+
+class Ramp(keras.optimizers.schedules.LearningRateSchedule):
+    def __init__(self, learning_rate, steps, start=0.0):
+        self.learning_rate, self.steps, self.start = learning_rate, steps, start
+
+    def __call__(self, step):
+        done = keras.ops.cast(step, "float32") / self.steps
+        return self.start + (self.learning_rate - self.start) * done
+
+def halved(learning_rate):
+    return learning_rate / 2
+
+def wrong():
+    return "fast"
+
+class Twice(keras.layers.Layer):
+    def call(self, x):
+        return 2 * x
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(MINE, encoding="utf-8")
+
+
+def rates(schedule: str, steps: tuple[int, ...]) -> list[float]:
+    config = small_config(epochs=2, optimizer={"schedule": schedule, "learning_rate": 1.0})
+    made = make_optimizer(config, 1, 10)
+    rate = made._learning_rate  # a variable, or the schedule itself
+    return [float(rate(step) if callable(rate) else rate) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("mine.py:Ramp", [0.0, 0.5, 1.0]),
+        ("mine.py:Ramp(start=0.5, learning_rate=2.5)", [0.5, 1.5, 2.5]),
+        ("mine.py:halved", [0.5, 0.5, 0.5]),
+        ("inverse_time_decay(decay_rate=1, decay_steps=10)", [1.0, 0.5, 1 / 3]),
+        ("cosine_decay_restarts(first_decay_steps=10)", [1.0, 1.0, 0.5]),
+    ],
+)
+def test_a_schedule_of_keras_or_the_user_gets_the_peak_and_the_steps(schedule: str, expected: list[float]) -> None:
+    assert rates(schedule, (0, 10, 20)) == pytest.approx(expected)
+
+
+def test_what_is_no_schedule_is_refused() -> None:
+    with pytest.raises(UserCodeError, match="made a str, not a keras LearningRateSchedule"):
+        rates("mine.py:wrong", (0,))
+    with pytest.raises(ConfigError, match=r"InverseTimeDecay cannot be made with .*speed"):
+        rates("inverse_time_decay(speed=1)", (0,))
+
+
+def test_custom_objects_let_a_model_function_load_a_saved_model(tmp_path: Path) -> None:
+    objects = custom_objects(small_config(custom_objects="mine.py:Twice"))
+    keras.Sequential([keras.Input((3,)), objects["Twice"]()]).save(tmp_path / "saved.keras")
+    with keras.saving.CustomObjectScope(objects):
+        loaded: Any = keras.saving.load_model(tmp_path / "saved.keras")
+    assert loaded(np.ones((1, 3), "float32")).numpy().tolist() == [[2.0, 2.0, 2.0]]
+
+
+@pytest.mark.parametrize("name", ["start.keras", "start.weights.h5"])
+def test_a_model_starts_with_the_weights_of_either_kind_of_file(name: str, tmp_path: Path) -> None:
+    def model() -> Any:
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+
+    first, second = model(), model()
+    (first.save if name.endswith(".keras") else first.save_weights)(tmp_path / name)
+    load_start(second, small_config(weights=name))
+    np.testing.assert_array_equal(first.get_weights()[0], second.get_weights()[0])

@@ -1,0 +1,138 @@
+"""Experiment trackers record a run through its journal, in their own process; their failures are notices."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import LIMIT_S, run_host, small_config, wait_until
+from tpu_console.engine.export.wandb_files import read_wandb
+from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
+from tpu_console.engine.runs.journal import JournalReader, JournalWriter
+from tpu_console.engine.runs.recorder import Recorder
+from tpu_console.engine.runs.run_directory import create_run
+from tpu_console.engine.sinks.start import start_sinks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tpu_console.engine.runs.events import Event
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+CONFIG = {"dataset": "digits", "optimizer": {"name": "adam"}}
+STARTED = RunStarted("small", "host", 1, "here", CONFIG)
+FINISHED = RunFinished("completed", "all epochs are done", {"outcome": "completed", "best": {"loss": 0.5}})
+
+
+def ended(epoch: int) -> EpochEnded:
+    return EpochEnded(epoch, epoch, 1, 0.0, 1.0, 0.0, 0.0, 2.0, 30.0, 0.01, {"loss": 1 / epoch, "val_loss": 2 / epoch})
+
+
+def write(folder: Path, *events: Event) -> RunDirectory:
+    run = create_run("small", folder)
+    journal = JournalWriter(run.journal)
+    for event in events:
+        journal.write(event)
+    journal.close()
+    return run
+
+
+def feed(run: RunDirectory, name: str, **environment: str) -> str:
+    """Feed a tracker with a whole run, as after the end of the process that trained it; return what it reported."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), "pets", json.dumps([name])],
+        env=os.environ | {"WANDB_SILENT": "true"} | environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=2 * LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def file_of(recorded: Path) -> Path:
+    (file,) = recorded.glob("offline-run-*/run-*.wandb")
+    return file
+
+
+def values_of(recorded: Path) -> bytes:
+    return file_of(recorded).read_bytes()
+
+
+@pytest.mark.slow
+def test_wandb_records_a_run_offline(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    run = write(tmp_path, STARTED, ended(1), ended(2), FINISHED)
+    assert feed(run, "wandb", WANDB_MODE="offline") == ""
+    content = values_of(run.path / "wandb")
+    for text in (b"val_loss", b"learning_rate", b"best_loss", b"optimizer", b"pets", run.run_id.encode()):
+        assert text in content, text
+    imported = read_wandb(file_of(run.path / "wandb"))
+    assert [(point.step, point.logs["val_loss"]) for point in imported.epochs] == [(1, 2.0), (2, 1.0)]
+    assert (imported.name, imported.config["optimizer"]) == (run.run_id, {"name": "adam"})
+    (tmp_path / "run-cut.wandb").write_bytes(content[: content.rindex(b"val_loss")])
+    assert len(read_wandb(tmp_path / "run-cut.wandb").epochs) == 1
+
+
+@pytest.mark.slow
+def test_a_resumed_run_records_what_follows_and_a_failed_one_its_error(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    failed = RunFailed("The disk is full.", "", "", "console.log")
+    resumed = RunResumed(1, 0, 1, 0.0, 1, "here", CONFIG)
+    run = write(tmp_path, STARTED, ended(5), resumed, ended(2), failed)
+    assert feed(run, "wandb", WANDB_MODE="offline") == ""
+    content = values_of(run.path / "wandb")
+    assert b"The disk is full." in content
+    assert b"0.2" not in content  # the loss of epoch 5
+
+
+@pytest.mark.slow
+def test_a_tracker_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    run = write(tmp_path, STARTED, ended(1), FINISHED)
+    said = feed(run, "wandb", WANDB_MODE="online", WANDB_API_KEY="", WANDB_CONFIG_DIR=str(tmp_path), HOME=str(tmp_path))
+    assert said.startswith("The run is not recorded by wandb from here on: ")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_mlflow_records_a_run_in_files(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="MLflow's pandas does not go with ours: test it on its own")
+    run = write(tmp_path, STARTED, ended(1), ended(2), FINISHED)
+    store = f"file://{tmp_path}/mlruns"
+    assert feed(run, "mlflow", MLFLOW_TRACKING_URI=store) == ""
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    client = mlflow.MlflowClient(store)
+    (found,) = client.search_runs([client.get_experiment_by_name("pets").experiment_id])
+    assert found.info.status == "FINISHED"
+    assert found.data.params["optimizer.name"] == "adam"
+    assert [one.value for one in client.get_metric_history(found.info.run_id, "loss")] == [1.0, 0.5]
+
+
+@pytest.mark.skipif(find_spec("mlflow") is not None, reason="MLflow is installed")
+def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path) -> None:
+    run = create_run("small", tmp_path)
+    journal = JournalWriter(run.journal)
+    start_sinks(Recorder(run, journal), small_config(sinks=["mlflow"]))
+    journal.close()
+    (record,) = JournalReader(run.journal).read()
+    assert record["type"] == Noticed.__name__
+    assert "not recorded by mlflow, which is not installed. To install it: " in record["message"]
+
+
+@pytest.mark.slow
+def test_a_real_run_is_recorded_and_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = run_host(small_config(sinks=["wandb"], project="pets"), tmp_path)
+    assert b'"RunFinished"' in run.journal.read_bytes()
+    wait_until(lambda: list(run.path.glob("wandb/offline-run-*/run-*.wandb")), "the files of wandb", 2 * LIMIT_S)
+    wait_until(lambda: b"best_val_accuracy" in values_of(run.path / "wandb"), "the summary", 2 * LIMIT_S)

@@ -1,0 +1,106 @@
+"""The keys of a sweep, their values and the combinations: pure rules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.errors import ConfigError
+from tpu_console.engine.sweeps.axes import (
+    LR_FIND,
+    Axis,
+    cells_of,
+    combination,
+    is_tpu,
+    parse_axes,
+    parse_baseline,
+)
+
+
+def axis(text: str) -> Axis:
+    (found,) = parse_axes([text])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "values"),
+    [
+        ("batch_size=32,128", "batch_size", (32, 128)),
+        ("batch_size = 32, 32 ,128", "batch_size", (32, 128)),
+        ("accelerator=cpu,sim:8,V3-8", "accelerator", ("cpu", "sim:8", "v3-8")),
+        ("learning_rate=1e-3,0.01", "optimizer.learning_rate", (1e-3, 0.01)),
+        ("hidden=[8],[16, 16]", "model_options.hidden", ([8], [16, 16])),
+        ("model_options.units=4", "model_options.units", (4,)),
+        ("batch_size=8..32:4", "batch_size", (8, 16, 24, 32)),
+        ("learning_rate=1e-4..1e-1:log:4", "optimizer.learning_rate", (1e-4, 1e-3, 1e-2, 1e-1)),
+    ],
+)
+def test_values_are_toml_lists_or_ranges(text: str, key: str, values: tuple[Any, ...]) -> None:
+    found = axis(text)
+    assert (found.key, found.values) == (key, values)
+
+
+def test_a_range_without_a_number_of_values_is_for_a_search() -> None:
+    found = axis("learning_rate=1e-4..1e-1:log")
+    assert (found.values, found.low, found.high, found.is_log, found.is_whole) == ((), 1e-4, 0.1, True, False)
+    assert axis("batch_size=8..64").is_whole
+    with pytest.raises(ConfigError, match="a range needs --search"):
+        cells_of(small_config(), [found])
+
+
+@pytest.mark.parametrize(
+    ("texts", "sentence"),
+    [
+        ([], "--over: is missing"),
+        (["batchsize=3"], "batchsize: unknown key; did you mean 'batch_size'?"),
+        (["name=a,b"], "name: unknown key"),
+        (["batch_size"], "batch_size: is not KEY=VALUE,VALUE"),
+        (["batch_size=3", "batch_size=4"], "batch_size is given twice"),
+        (["accelerator=cpuu"], "'cpuu' is neither an accelerator nor a TPU"),
+        (["accelerator=v3-9"], "There is no TPU 'v3-9'; did you mean 'v3-8'?"),
+        (["learning_rate=0..1:log:3"], "is not a range"),
+        (["seed=1..300:201"], "is not a range"),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(texts: list[str], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence.replace("?", r"\?")):
+        parse_axes(texts)
+
+
+def test_every_combination_comes_once_before_any_is_repeated_with_another_seed() -> None:
+    axes = parse_axes(["accelerator=cpu,v5e-8", "batch_size=16,32"])
+    cells = cells_of(small_config(seed=5), axes, 2)
+    assert [cell.number for cell in cells] == [1, 2, 3, 4, 5, 6]
+    assert [cell.values for cell in cells[:4]] == [("cpu", 16), ("cpu", 32), ("v5e-8", 16), ("v5e-8", 32)]
+    assert [cell.tpu for cell in cells] == ["", "", "v5e-8", "v5e-8", "", ""]
+    assert [(cell.repeat, cell.config.seed) for cell in cells if cell.config] == [(1, 5)] * 4 + [(2, 6)] * 2
+    assert combination(axes, cells[0].values) == "accelerator=cpu batch_size=16"
+    assert not is_tpu(axes[1], 16)
+
+
+def test_values_that_do_not_fit_together_are_refused_and_wrong_ones_are_an_error() -> None:
+    axes = parse_axes(["backend=tensorflow,jax", "accelerator=cpu,tpu:host"])
+    cells = cells_of(small_config(), axes)
+    assert [bool(cell.refused) for cell in cells] == [False, False, False, True]
+    assert "only TensorFlow can use a TPU on another machine" in cells[3].refused
+    with pytest.raises(ConfigError, match="batch_size: input should be a valid integer"):
+        cells_of(small_config(), parse_axes(["batch_size=abc,32", "epochs=1,2"]))
+    with pytest.raises(ConfigError, match="300 runs are too many for a sweep; 200 are the most"):
+        cells_of(small_config(), parse_axes(["seed=1..150:150", "epochs=1,2"]))
+
+
+def test_finding_a_learning_rate_tries_eleven() -> None:
+    values = [cell.values[0] for cell in cells_of(small_config(), parse_axes([LR_FIND]))]
+    assert (len(values), values[0], values[-1]) == (11, 1e-5, 1.0)
+
+
+def test_the_baseline_names_values_of_the_sweep() -> None:
+    axes = parse_axes(["accelerator=cpu,sim:2", "batch_size=16,32"])
+    assert parse_baseline("", axes) == {"accelerator": "cpu"}
+    assert parse_baseline("batch_size=32,accelerator=sim:2", axes) == {"batch_size": 32, "accelerator": "sim:2"}
+    with pytest.raises(ConfigError, match="batch_size=64 is not in the table; batch_size has: 16, 32"):
+        parse_baseline("batch_size=64", axes)
+    with pytest.raises(ConfigError, match="seed is not a key of this sweep; it has: accelerator, batch_size"):
+        parse_baseline("seed=1", axes)

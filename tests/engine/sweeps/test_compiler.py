@@ -1,0 +1,32 @@
+"""TPU columns: what the TPU compiler says about a combination, without a TPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.helpers import small_config
+from tpu_console.engine.preflight.result import Outcome, Verdict
+from tpu_console.engine.sweeps.driver import drive
+from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.tui.following.sweep import SweepReader
+from tpu_console.tui.following.sweep_tables import as_csv, as_text
+
+pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
+pytestmark = pytest.mark.slow
+
+
+def test_a_tpu_is_a_column_of_bounds() -> None:
+    sweep = create_sweep(Definition(config=small_config(), over=("accelerator=v5e-8", "batch_size=32")))
+    drive(sweep)
+    verdict = sweep.verdicts()[1]
+    assert isinstance(verdict, Verdict)
+    assert (verdict.tpu, verdict.replica_batch, verdict.outcome) == ("v5e-8", 32, Outcome.FITS)
+    view = SweepReader(sweep).read()
+    assert verdict.bound is not None
+    limited = f"bound by {verdict.bound.limited_by}"
+    assert (view.counts(), view.is_complete, sweep.runs()) == ({limited: 1}, True, {})
+    text = "\n".join(as_text(view, 200))
+    assert "v5e-8" in text
+    assert "≤ " in text
+    assert "It is a bound, not measured" in text
+    assert f",{limited}," in as_csv(view)

@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tpu_console.engine.storage.paths import cache_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def fill(name: str, size: int) -> Path:
+    path = cache_folder() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(size))
+    return path
+
+
+def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
+    kept = [fill("states/a.state", 2000), fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
+    foreign = fill("notes.txt", 10)
+    code, out, _ = call("cache", "--json")
+    assert code == 0
+    assert {part["name"]: (part["files"], part["bytes"]) for part in json.loads(out)} == {
+        "states": (1, 2000),
+        "compiled": (2, 1500),
+        "runs.json": (0, 0),
+    }
+    _, out, _ = call("cache")
+    assert "2.0 kB" in out
+    assert "programs compiled by JAX" in out
+    code, out, _ = call("cache", "--clear")
+    assert (code, "Cleared" in out) == (0, True)
+    assert not any(path.exists() for path in kept)
+    assert foreign.exists()

@@ -1,0 +1,49 @@
+"""`tpu-console export` as a person calls it: a real run, real processes, real files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.helpers import run_host, small_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+    Call = Callable[..., tuple[int, str, str]]
+
+pytestmark = [pytest.mark.usefixtures("forked_jobs"), pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    return run_host(small_config(augmentation={"flip": "horizontal"}), tmp_path_factory.mktemp("runs"))
+
+
+def test_a_script_is_named_like_the_run_and_replaced_only_when_forced(
+    call: Call, digits: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["export", str(digits.path), "--script"]
+    code, out, _ = call(*command)
+    assert code == 0
+    assert "small.py" in out
+    assert "Images are changed at random in the same ways" in out
+    written = (tmp_path / "small.py").read_text()
+    assert "import keras" in written
+    code, _, err = call(*command)
+    assert code == 1
+    assert "small.py exists already" in err
+    code, out, _ = call(*command, "-")
+    assert (code, out) == (0, written)
+
+
+def test_exactly_one_form_is_chosen(call: Call, digits: RunDirectory) -> None:
+    for options in ([], ["--script", "--notebook"]):
+        code, _, err = call("export", str(digits.path), *options)
+        assert code == 2
+        assert "Choose one of --script, --notebook, --savedmodel, --tflite and --onnx." in err

@@ -1,0 +1,123 @@
+"""`tpu-console sweep` and `tpu-console sweeps` in this process; the runs are made, not trained."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.tui.made_runs import made_run
+from tests.tui.made_sweeps import made_sweep
+from tpu_console.engine.sweeps.axes import cells_of, parse_axes
+from tpu_console.engine.sweeps.folder import list_sweeps
+
+if TYPE_CHECKING:
+    from tpu_console.engine.sweeps.folder import Sweep
+
+SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
+
+
+@pytest.fixture
+def drivers(monkeypatch: pytest.MonkeyPatch) -> list[Sweep]:
+    """Sweeps whose driver was started; it makes a run of every cell that has none, and ends."""
+    started: list[Sweep] = []
+
+    def start(sweep: Sweep) -> subprocess.Popen[bytes]:
+        started.append(sweep)
+        definition, noted = sweep.read(), sweep.runs()
+        cells = [] if definition.search else cells_of(definition.config, parse_axes(definition.over), definition.repeat)
+        for cell in cells:
+            if cell.number not in noted and cell.config is not None and cell.config.batch_size < 1000:
+                sweep.note(cell.number, made_run(speed=1000.0 * cell.number, batch_size=cell.config.batch_size))
+        return subprocess.Popen([sys.executable, "-S", "-c", ""])
+
+    monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_driver", start)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["digits-cnn"], "--over: is missing; for example --over batch_size=32,128"),
+        ([], "PRESET: is missing"),
+        (["nonsense", "--over", "batch_size=16"], "nonsense"),
+        (["digits-cnn", "--over", "batchsize=16"], "batchsize: unknown key; did you mean 'batch_size'?"),
+        (["digits-cnn", "--over", "batch_size=x,16"], "batch_size: input should be a valid integer"),
+        (["digits-cnn", "--over", "seed=1..150:150", "--over", "epochs=1,2"], "300 runs are too many"),
+        (["digits-cnn", "--over", "batch_size=16,32", "--baseline", "batch_size=64"], "is not in the table"),
+        (["digits-cnn", "--over", "batch_size=9999"], "no combination can be trained: A global batch of 9,999"),
+        (["digits-cnn", "--over", "batch_size=16", "--prune"], "--prune: is for a search"),
+        (["digits-cnn", "--over", "batch_size=16,32", "--search", "tpe", "--repeat", "2"], "takes neither --repeat"),
+        (["digits-cnn", "--over", "batch_size=16,32", "--search", "tpe", "--study", "x"], "--study: needs --storage"),
+        (["--resume", "nonsense"], "There is no sweep"),
+        (["digits-cnn", "--resume", "x"], "--resume: takes no preset"),
+    ],
+)
+def test_what_cannot_be_swept_is_one_sentence_and_leaves_nothing(
+    call: Any, drivers: list[Sweep], args: list[str], sentence: str
+) -> None:
+    code, out, err = call("sweep", *args)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("Error:") == 1
+    assert (list_sweeps(), drivers) == ([], [])
+
+
+def test_the_plan_comes_first_then_each_run_then_the_results(call: Any, drivers: list[Sweep]) -> None:
+    code, out, err = call("sweep", "digits-cnn", "--over", "batch_size=16,32,2048", "--epochs", "2")
+    assert (code, err) == (0, "")
+    assert out.index("runs         2, of 3 batch_size") < out.index("refused      batch_size=2048: A global batch")
+    assert out.index("time         unknown; no run like 2 of them") < out.index("sweep        ")
+    assert out.index("1/3    batch_size=16  finished  val_accuracy 0.9000") < out.index("batch_size  state")
+    assert "The fastest measured is" in out.replace("; the", "; The")
+    assert drivers[0].read().config.epochs == 2
+
+
+def test_a_form_has_standard_output_for_itself_and_resuming_trains_what_is_missing(
+    call: Any, drivers: list[Sweep]
+) -> None:
+    sweep = made_sweep(["batch_size=16,32"], {1: 1000.0})
+    assert [*sweep.runs()] == [1]
+    code, out, err = call("sweep", "--resume", sweep.name, "--csv")
+    assert (code, drivers, [*sweep.runs()]) == (0, [sweep], [1, 2])
+    assert out.splitlines()[0].startswith("batch_size,state,seconds,")
+    assert len(out.splitlines()) == 3
+    assert "2/2    batch_size=32  finished" in err
+
+
+def test_a_detached_sweep_returns_at_once_and_a_search_says_what_it_improves(call: Any, drivers: list[Sweep]) -> None:
+    pytest.importorskip("optuna", reason="the extra [search] is not installed")
+    args = ("--search", "tpe", "--over", "learning_rate=1e-4..1e-1:log", "--trials", "4", "--prune", "--detach")
+    code, out, _ = call("sweep", "digits-cnn", *args)
+    assert code == 0
+    assert "4 at most, chosen by Optuna (tpe)" in out
+    assert "improves     val_accuracy" in out
+    definition = drivers[0].read()
+    assert (definition.search, definition.trials, definition.prune) == ("tpe", 4, True)
+
+
+def test_finding_a_learning_rate_is_a_sweep_of_short_runs(call: Any, drivers: list[Sweep]) -> None:
+    assert call("sweep", "digits-cnn", "--lr-find", "--detach")[0] == 0
+    config = drivers[0].read().config
+    assert (config.epochs, config.optimizer.schedule) == (1, "constant")
+    assert len(drivers[0].runs()) == 11
+
+
+def test_sweeps_are_listed_printed_and_stopped(call: Any) -> None:
+    assert "There is no sweep yet." in call("sweeps")[1]
+    sweep = made_sweep(["accelerator=cpu,sim:8", "batch_size=16,32"], SPEEDS)
+    code, out, _ = call("sweeps")
+    assert code == 0
+    assert out.splitlines()[1].split()[:4] == [sweep.name, "complete", "4", "finished"]
+    assert "█" in call("sweeps", sweep.name)[1]
+    assert call("sweeps", "--markdown")[1].startswith("| accelerator | batch_size |")
+    assert call("sweeps", sweep.name, "--svg")[1].startswith("<svg")
+    assert call("sweeps", sweep.name, "--stop")[0] == 1
+    lock = sweep.lock()
+    assert "Asked" in call("sweeps", sweep.name, "--stop")[1]
+    assert sweep.requested("stop-run")
+    os.close(lock)
+    assert "no sweep named 'other'" in call("sweeps", "other")[2]

@@ -1,0 +1,136 @@
+"""The results of a sweep: speed-ups with their spread, tables, bars, and the conclusion."""
+
+from __future__ import annotations
+
+import csv
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.tui.made_runs import made_run
+from tests.tui.made_sweeps import made_sweep
+from tpu_console.engine.runs.events import RunFinished
+from tpu_console.tui.following.sweep import (
+    Spread,
+    SweepReader,
+    SweepView,
+    conclusion,
+    ratio,
+    speed_text,
+    spread_of,
+    state_of,
+)
+from tpu_console.tui.following.sweep_tables import as_csv, as_markdown, as_svg, as_text
+
+SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
+
+
+def seen(**options: object) -> SweepView:
+    return SweepReader(made_sweep(**{"speeds": SPEEDS, **options})).read()  # type: ignore[arg-type]
+
+
+def test_a_speed_up_is_as_uncertain_as_both_of_its_figures() -> None:
+    one, other = spread_of([300.0, 310.0, 290.0]), spread_of([100.0, 120.0])
+    assert one == Spread(300.0, 290.0, 310.0)
+    assert other is not None
+    found = ratio(one, other)
+    assert found is not None
+    assert (round(found.mid, 2), round(found.low, 2), round(found.high, 2)) == (2.73, 2.42, 3.1)
+    assert found.is_certain
+    assert not Spread(1.1, 0.9, 1.2).is_certain
+    assert (spread_of([]), ratio(None, other), ratio(one, Spread(0, 0, 0))) == (None, None, None)
+    assert (speed_text(found), speed_text(Spread(2, 2, 2)), speed_text(None)) == ("2.73× (2.42–3.10)", "2.00×", "")
+
+
+def test_each_row_is_compared_with_the_baseline_that_has_its_other_values() -> None:
+    rows = seen().rows()
+    assert [row.speed_up.mid if row.speed_up else None for row in rows] == pytest.approx(
+        [1.0, 1.0, 3.0, 2.5, 441_379 / 1000, None]
+    )
+    only = seen(baseline="accelerator=sim:8,batch_size=32").rows()
+    assert [row.speed_up.mid for row in only[:4] if row.speed_up] == [0.2, 0.4, 0.6, 1.0]
+
+
+def test_repeated_runs_are_one_row_with_their_spread() -> None:
+    view = seen(over=["batch_size=16,32"], repeat=2, speeds={1: 1000.0, 2: 1900.0, 3: 1100.0, 4: 2300.0})
+    rows = view.rows()
+    assert [len(row.runs) for row in rows] == [2, 2]
+    assert rows[1].speed_up == Spread(2.0, 1900 / 1100, 2.3)
+    assert "1,050 ±5%" in "\n".join(as_text(view, None))
+    assert "2.00× (1.73–2.30) batch_size=16" in conclusion(view)
+    unsure = seen(over=["batch_size=16,32"], repeat=2, speeds={1: 1000.0, 2: 900.0, 3: 1100.0, 4: 1300.0})
+    assert "no more than batch_size=16 within the spread (1.05× (0.82–1.30))" in conclusion(unsure)
+
+
+def test_the_conclusion_is_one_sentence_and_a_bound_is_called_one() -> None:
+    assert conclusion(seen(scores={2: 0.95})) == (
+        "The best val_accuracy is 0.9500, with accelerator=cpu batch_size=32; the fastest measured is "
+        "accelerator=sim:8 batch_size=32: 5,000 examples/s, 2.50× accelerator=cpu with the same batch_size; "
+        "accelerator=v5e-8 batch_size=16 can reach 441,379 at most, 441× accelerator=cpu with the same batch_size "
+        "(a bound, not measured)."
+    )
+    assert conclusion(seen(over=["batch_size=16,32"], speeds={})) == ""
+
+
+def test_what_was_not_measured_is_marked_in_every_form() -> None:
+    view = seen(speeds={1: 1000.0, 3: 3000.0})
+    text = "\n".join(as_text(view, None))
+    for part in (
+        "v5e-8",
+        "≤ 441,379",
+        "≥ 22.3 s",
+        "bound by memory",
+        "0.31 GiB of 15.75 GiB",
+        "does not fit",
+        "≤ 441×",
+        "waiting",
+        "not measured",
+    ):
+        assert part in text
+    assert "░" not in text  # one bar shows nothing
+    assert "░" in "\n".join(as_text(seen(over=["accelerator=cpu,v5e-8,v3-8", "batch_size=16,64"]), None))
+    rows = list(csv.DictReader(as_csv(view).splitlines()))
+    assert [row["is_bound"] for row in rows] == ["0", "0", "0", "0", "1", "1"]
+    assert rows[0]["speed_up"] == "1.0"
+    assert (rows[1]["examples_per_s"], rows[1]["state"]) == ("", "waiting")
+    markdown = as_markdown(view)
+    assert markdown[1].startswith("| --- | --- | --- | ---: |")
+    assert "| v5e-8 | 16 | bound by memory |" in "\n".join(markdown)
+    picture = ElementTree.fromstring(as_svg(view))
+    assert picture.tag.endswith("svg")
+
+
+def test_no_line_is_wider_than_the_terminal() -> None:
+    table = [line for line in as_text(seen(), 80) if "The best" not in line and "≤ and ≥" not in line]
+    assert max(len(line) for line in table) <= 80
+
+
+def test_a_sweep_knows_what_is_left() -> None:
+    view = seen(over=["batch_size=16,32,9999"], speeds={1: 1000.0})
+    assert view.counts() == {"finished": 1, "refused": 1, "waiting": 1}
+    assert "larger than the 1,437 training examples" in view.cells[2].remark
+    assert (view.is_complete, state_of(view)) == (False, "stopped")
+    lock = view.sweep.lock()
+    assert state_of(SweepReader(view.sweep).read()) == "running"
+    tpu = made_sweep(["accelerator=v5e-8,v3-8"])
+    (tpu.path / "verdicts" / "0001").unlink()
+    tpu.compiling.touch()
+    assert SweepReader(tpu).read().counts() == {"bound by memory": 1, "waiting": 1}
+    assert tpu.lock()
+    assert SweepReader(tpu).read().counts() == {"bound by memory": 1, "compiling": 1}
+    view.sweep.request("stop")
+    assert state_of(SweepReader(view.sweep).read()) == "stopping"
+    assert lock
+    assert seen(over=["batch_size=16,9999"], speeds={1: 1000.0}).is_complete
+
+
+def test_a_search_lists_its_trials_and_compares_nothing() -> None:
+    sweep = made_sweep(["batch_size=16..64"], search="tpe", trials=3, metric="val_accuracy")
+    for number, (batch, end) in enumerate([(16, None), (48, None), (20, "pruned by the search")]):
+        ended = RunFinished("stopped", end, {}) if end else RunFinished("completed", "", {})
+        sweep.note(number, made_run([{"val_accuracy": batch / 100}], batch_size=batch, end=ended))
+    view = SweepReader(sweep).read()
+    assert [cell.cell.values for cell in view.cells] == [(16,), (48,), (20,)]
+    assert view.is_complete
+    assert conclusion(view) == "The best val_accuracy is 0.4800, with batch_size=48; 1 of 3 were pruned."
+    assert "speed-up" not in "\n".join(as_text(view, None))

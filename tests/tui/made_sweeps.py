@@ -1,0 +1,49 @@
+"""Writes sweeps with finished runs in a moment, for tests of their tables and their screen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tests.made_verdicts import FITS, TOO_LARGE
+from tests.tui.made_runs import made_run
+from tpu_console.engine.sweeps.axes import cells_of, parse_axes
+from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.presets.catalog import find_preset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tpu_console.engine.sweeps.folder import Sweep
+
+
+def made_sweep(
+    over: Sequence[str] = ("accelerator=cpu,sim:8,v5e-8", "batch_size=16,32"),
+    speeds: Mapping[int, float] | None = None,
+    scores: Mapping[int, float] | None = None,
+    **options: Any,
+) -> Sweep:
+    """Write a sweep of digits.
+
+    Args:
+        over: What it changes.
+        speeds: Examples per second by number of the cell; cells without one have not been trained.
+        scores: The best accuracy by number of the cell, 0.9 by default.
+        **options: More of its definition.
+    """
+    definition = Definition(config=find_preset("digits-cnn").config, over=tuple(over), **options)
+    sweep = create_sweep(definition)
+    cells = [] if definition.search else cells_of(definition.config, parse_axes(over), definition.repeat)
+    for cell in cells:
+        if cell.tpu:
+            verdict = TOO_LARGE if cell.values[-1] == 32 else replace(FITS, tpu=cell.tpu)
+            sweep.write_verdict(cell.number, json.dumps(verdict.as_dict()))
+        elif cell.number in (speeds or {}) and cell.config is not None:
+            best = (scores or {}).get(cell.number, 0.9)
+            replicas = cell.config.requested.simulated or 1
+            changes = cell.config.model_dump(include={"batch_size", "accelerator", "seed"})
+            logs = [{"val_accuracy": best / 2}, {"val_accuracy": best}]
+            run = made_run(logs, speed=(speeds or {})[cell.number], replicas=replicas, **changes)
+            sweep.note(cell.number, run)
+    return sweep

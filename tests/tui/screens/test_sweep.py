@@ -1,0 +1,139 @@
+"""The screen of a sweep."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from textual.widgets import Static
+
+from tests.tui.live_fakes import FakeEngine, screen_text, until
+from tests.tui.made_runs import made_run
+from tests.tui.made_sweeps import made_sweep
+from tpu_console.tui.app import ConsoleApp
+from tpu_console.tui.screens.dialogs import Question
+from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.sweep import SweepScreen, SweepTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from textual.pilot import Pilot
+
+    from tpu_console.engine.sweeps.folder import Sweep
+
+SIZES = [(80, 24), (120, 40), (200, 50)]
+SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0}
+
+
+def told(pilot: Pilot[Any], part: str) -> Callable[[], bool]:
+    return lambda: any(part in one.message for one in pilot.app._notifications)
+
+
+async def shown(pilot: Pilot[Any]) -> SweepScreen:
+    await until(pilot, lambda: isinstance(pilot.app.screen, SweepScreen))
+    screen = pilot.app.screen
+    assert isinstance(screen, SweepScreen)
+    await until(pilot, lambda: screen.query_one(SweepTable).row_count > 0)
+    return screen
+
+
+def has(pilot: Pilot[Any], *parts: str) -> Callable[[], bool]:
+    return lambda: all(part in screen_text(pilot) for part in parts)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_combinations_results_and_the_conclusion_are_shown(size: tuple[int, int]) -> None:
+    async with ConsoleApp(sweep=made_sweep(speeds=SPEEDS)).run_test(size=size) as pilot:
+        screen = await shown(pilot)
+        await until(pilot, has(pilot, "stopped", "5 of 6 done", "sim:8", "v5e-8", "3.00×", "waiting", "does not fit"))
+        await until(pilot, has(pilot, "The best val_accuracy is 0.9000"))
+        assert screen.query_one(SweepTable).row_count == 6
+        results = str(screen.query_one("#results Static", Static).content)
+        assert "█" in results
+        assert "examples/s" in results
+
+
+async def test_enter_opens_the_run_and_escape_comes_back() -> None:
+    sweep = made_sweep(speeds=SPEEDS)
+    async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
+        await shown(pilot)
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: isinstance(pilot.app.screen, LiveScreen))
+        assert isinstance(live := pilot.app.screen, LiveScreen)
+        assert live.run_directory == sweep.runs()[2]
+        await pilot.press("escape")
+        screen = await shown(pilot)
+        await pilot.press("escape")  # it is the first screen
+        assert pilot.app.screen is screen
+        await pilot.press("down", "down", "enter")
+        await until(pilot, told(pilot, "This run has not started yet."))
+
+
+async def test_a_running_run_is_seen_to_grow() -> None:
+    sweep = made_sweep(speeds={1: 1000.0})
+    engine = FakeEngine(sweep.path.parent.parent / "runs")
+    engine.begin()
+    engine.train(1)
+    sweep.note(2, engine.run)
+    async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
+        await shown(pilot)
+        await until(pilot, has(pilot, "running", "1/10"))
+        engine.train(2)
+        await until(pilot, has(pilot, "2/10"))
+
+
+async def asked(pilot: Pilot[Any], key: str) -> None:
+    await pilot.press(key)
+    await until(pilot, lambda: isinstance(pilot.app.screen, Question))
+    await pilot.press("y")
+    await shown(pilot)
+
+
+async def test_k_stops_the_sweep_after_its_run_and_again_with_it() -> None:
+    sweep = made_sweep(speeds=SPEEDS)
+    lock = sweep.lock()
+    async with ConsoleApp(sweep=sweep).run_test(size=(80, 24)) as pilot:
+        await shown(pilot)
+        await until(pilot, has(pilot, "running"))
+        await asked(pilot, "k")
+        await until(pilot, lambda: sweep.requested("stop"))
+        assert not sweep.requested("stop-run")
+        await until(pilot, has(pilot, "stopping"))
+        await asked(pilot, "k")
+        await until(pilot, lambda: sweep.requested("stop-run"))
+        os.close(lock)
+        await until(pilot, has(pilot, "stopped"))
+        await pilot.press("k")
+        await until(pilot, told(pilot, "The sweep is not running."))
+
+
+async def test_r_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stopped_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sweep = made_sweep(speeds={1: 1000.0})
+    sweep.note(2, made_run(end=None))
+    lock = sweep.lock()
+    started: list[Sweep] = []
+
+    class Process:
+        def poll(self) -> int:
+            return 0
+
+    def start(sweep: Sweep) -> Process:
+        started.append(sweep)
+        return Process()
+
+    monkeypatch.setattr("tpu_console.engine.sweeps.folder.start_driver", start)
+    async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
+        await shown(pilot)
+        await until(pilot, has(pilot, "crashed", "running"))
+        await pilot.press("r")
+        await until(pilot, told(pilot, "Only a run that stopped or failed is tried again"))
+        await pilot.press("down", "r")
+        await until(pilot, lambda: sweep.requested("retry-0002"))
+        os.close(lock)
+        await until(pilot, has(pilot, "stopped"))
+        await pilot.press("r")
+        await until(pilot, lambda: started == [sweep])

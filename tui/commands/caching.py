@@ -1,0 +1,44 @@
+"""`tpu-console cache`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ..terminal.output import say, width_of_output
+from .options import examples, json_option
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console cache", "tpu-console cache --clear", done="listed, or cleared", failed="not all cleared"
+    )
+)
+@click.option("--clear", is_flag=True, help="Remove all of it.")
+@json_option("Print a JSON array.")
+def cache(clear: bool, as_json: bool) -> int:
+    """List what is kept to be faster the next time, or clear it.
+
+    Everything in it is computed again when it is needed. Each part has a limit and stays below it by itself.
+    """
+    from tpu_console.engine.storage.caches import CACHES, cache_files, clear_cache
+    from tpu_console.engine.storage.paths import cache_folder, user_path
+
+    from ..text.numbers import size
+    from ..text.tables import Column, table
+
+    parts, rows = [], []
+    for name, holds in CACHES.items():
+        sizes = [file.stat().st_size for file in cache_files(name)]
+        parts.append({"name": name, "holds": holds, "files": len(sizes), "bytes": sum(sizes)})
+        rows.append([name, str(len(sizes)), size(sum(sizes)), holds])
+        if clear:
+            clear_cache(name)
+    if as_json:
+        say([json.dumps(parts)])
+        return 0
+    columns = [Column("cache", 3), Column("files", 1, right=True), Column("size", 2, right=True), Column("holds", 0)]
+    verb = "Cleared" if clear else "Kept in"
+    say([*table(columns, rows, width_of_output()), f"{verb} {user_path(cache_folder())}"])
+    return 0

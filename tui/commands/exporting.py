@@ -1,0 +1,138 @@
+"""`tpu-console export`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpu_console.engine.errors import UntrustedCodeError
+
+from ..terminal.output import complain, say
+from .options import examples, run_argument
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_STANDARD_OUTPUT = "-"
+_ENDINGS = {"script": ".py", "notebook": ".ipynb"}
+
+
+@click.command(
+    epilog=examples(
+        "tpu-console export digits-cnn --script",
+        "tpu-console export 20261120 --notebook train.ipynb",
+        "tpu-console export 20261120 --tflite digits.tflite",
+        done="it was written",
+        failed="nothing was written",
+    )
+)
+@run_argument
+@click.option("--script", is_flag=False, flag_value="", metavar="[FILE]", help="Write plain Keras. [default: NAME.py]")
+@click.option(
+    "--notebook", is_flag=False, flag_value="", metavar="[FILE]", help="The same as a notebook. [default: NAME.ipynb]"
+)
+@click.option("--savedmodel", metavar="DIR", help="Convert the model to a SavedModel of TensorFlow.")
+@click.option("--tflite", metavar="FILE", help="Convert the model to TFLite.")
+@click.option("--onnx", metavar="FILE", help="Convert the model to ONNX.")
+@click.option(
+    "--checkpoint",
+    type=click.Choice(["last", "best"]),
+    default="last",
+    show_default=True,
+    help="The last model, or the one of the best epoch.",
+)
+@click.option("--force", is_flag=True, help="Replace what is there.")
+@click.option("--trust", is_flag=True, help="Allow code in the model to run, even if the run is not yours.")
+def export(name: str | None, checkpoint: str, force: bool, trust: bool, **forms: str | None) -> int:
+    """Write RUN as code, or its model in another format.
+
+    Without RUN, the newest run is used. For code, FILE may be - for standard output.
+
+    --script and --notebook write plain Keras that trains the same way without tpu-console: the same data, model,
+    devices and optimizer, and the same examples in the same order.
+
+    --savedmodel, --tflite and --onnx convert the trained model. Both models are then compared on the validation data.
+    """
+    chosen = {form: file for form, file in forms.items() if file is not None}
+    if len(chosen) != 1:
+        raise click.UsageError("Choose one of --script, --notebook, --savedmodel, --tflite and --onnx.")
+    ((form, file),) = chosen.items()
+    options = {"run": name, "form": form, "force": force}
+    if form not in _ENDINGS:
+        return _convert({**options, "checkpoint": checkpoint, "trust": trust, "out": _absolute(file)})
+    if file != _STANDARD_OUTPUT:
+        return _export({**options, "out": _absolute(file or f"{_default_name(name)}{_ENDINGS[form]}")})
+    with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
+        path = Path(folder) / "exported"
+        _export({**options, "out": str(path)}, is_shown=False)
+        say(path.read_text(encoding="utf-8").splitlines())
+    return 0
+
+
+def _absolute(file: str) -> str:
+    return os.path.abspath(Path(file).expanduser())  # noqa: PTH100  without following links
+
+
+def _default_name(name: str | None) -> str:
+    """Return the run's name without its time, such as ``digits-cnn``."""
+    from tpu_console.engine.runs.run_directory import find_run
+
+    run_id = find_run(name).run_id
+    return run_id[16:] if run_id[:8].isdecimal() and len(run_id) > 16 else run_id
+
+
+def _export(options: Mapping[str, Any], *, is_shown: bool = True) -> int:
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..jobs.command_job import run_job
+    from ..text.tables import labelled
+
+    result = run_job("export", options)
+    lines = [labelled("run", result["run"])]
+    if is_shown:
+        lines.append(labelled(str(options["form"]), user_path(Path(result["out"]))))
+    (say if is_shown else complain)([*lines, *(labelled("differs", mark) for mark in result["marks"])])
+    return 0
+
+
+def _convert(options: Mapping[str, Any]) -> int:
+    from ..jobs.command_job import run_job
+
+    try:
+        result = run_job("convert", options)
+    except UntrustedCodeError as error:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        complain([error.what])
+        if not click.confirm("Allow it to run?", err=True):
+            complain(["Nothing was written."])
+            return 1
+        result = run_job("convert", {**options, "trust": True})
+    say(_summary(result, str(options["form"])))
+    return 0
+
+
+def _summary(result: Mapping[str, Any], form: str) -> list[str]:
+    """Say what was written, and how it compares with the model of the run."""
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..text.numbers import metric, plural, size
+    from ..text.tables import labelled
+
+    lines = [
+        labelled("run", result["run"]),
+        labelled("model", user_path(Path(result["model"]))),
+        labelled(form, f"{user_path(Path(result['out']))}, {size(result['bytes'])}"),
+    ]
+    if not result["examples"]:
+        return [*lines, labelled("compared", "not: the run has no validation data")]
+    checked = f"on {plural(result['examples'], 'validation example')}, by {result['by']}"
+    if "accuracy" in result:
+        both = f"{metric(result['converted_accuracy'])}, before {metric(result['accuracy'])}"
+        lines.append(labelled("accuracy", f"{both}; {checked}"))
+    return [*lines, labelled("outputs", f"differ by {result['difference']:.2g} at most; {checked}")]

@@ -1,0 +1,39 @@
+"""`tpu-console import`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from ..terminal.output import complain, say
+from .options import examples
+
+
+@click.command(
+    "import",
+    epilog=examples(
+        "tpu-console import logs/",
+        "tpu-console import training.csv other.csv",
+        done="everything was imported, now or before",
+        failed="a file could not be imported",
+    ),
+)
+@click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True)
+def import_(places: tuple[str, ...]) -> int:
+    """Import what other tools recorded as runs.
+
+    Event files of TensorBoard, files of Keras's CSVLogger and offline runs of W&B become finished runs, which `runs`,
+    `show`, `compare` and `attach` show like others. Folders are searched. What was imported before is not imported
+    again.
+    """
+    from ..jobs.command_job import run_job
+    from ..text.tables import labelled
+
+    paths = [os.path.abspath(os.path.expanduser(place)) for place in places]  # noqa: PTH100, PTH111  as text
+    result = run_job("import", {"places": paths}, "Runs that were imported are kept.")
+    for run in result["runs"]:
+        known = "imported before as " if run["is_known"] else ""
+        say([labelled("run", f"{known}{run['run']}, from {run['source']}")])
+    complain(f"Error: {text}" for text in result["errors"])
+    return 1 if result["errors"] else 0

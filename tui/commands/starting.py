@@ -1,0 +1,112 @@
+"""What `run`, `resume` and `mirror` share: starting a run that is to be watched or left alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..terminal.output import complain, say
+from ..text.tables import labelled
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Sequence
+
+    from tpu_console.engine.process.resume import Resumption
+    from tpu_console.engine.runs.run_directory import RunDirectory
+
+_LIFE_S = 15.0
+
+
+def detached(run: RunDirectory, process: subprocess.Popen[bytes], *, as_json: bool, resumed: int = 0) -> int:
+    """Wait until a run has started, then print how to attach to it.
+
+    Args:
+        run: The run.
+        process: Its process.
+        as_json: Print JSON.
+        resumed: How often the run has been resumed, now included.
+    """
+    from tpu_console.engine.runs.follower import LogTail
+    from tpu_console.engine.runs.liveness import Liveness
+
+    from ..following.follow import FAILED, wait_for_life
+    from ..text.run_lines import crashed_lines
+
+    life = wait_for_life(run, _LIFE_S, resumed=resumed)
+    if life is Liveness.DEAD:
+        complain(crashed_lines(run, LogTail(run).read()))
+        return FAILED
+    if as_json:
+        say([json.dumps({"run": run.run_id, "path": str(run.path), "pid": process.pid})])
+        return 0
+    started = "Resumed" if resumed else "Started"
+    started += "" if life is Liveness.ALIVE else "; waiting for the first heartbeat:"
+    say(
+        [
+            f"{started} {run.run_id}",
+            labelled("watch", f"tpu-console attach {run.run_id}"),
+            labelled("stop", f"tpu-console stop {run.run_id}"),
+        ]
+    )
+    return 0
+
+
+def fetched(place: str, label: str = "", *, as_json: bool) -> RunDirectory | None:
+    """Copy a run from its mirror, unless it is here.
+
+    Args:
+        place: The run's folder at the mirror, or the mirror if there is a label.
+        label: Chooses the newest run with it; the result is None if there is none.
+        as_json: Print nothing.
+    """
+    from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.storage.paths import user_path
+
+    from ..jobs.command_job import run_job
+
+    found = run_job("fetch", {"place": place, "label": label}, "Nothing was copied.")
+    if "run" not in found:
+        return None
+    run = RunDirectory(Path(found["run"]))
+    if not as_json:
+        say([labelled("mirror", found["place"]), labelled("here", user_path(run.path))])
+    return run
+
+
+def resume_or_watch(run: RunDirectory, changes: Sequence[tuple[str, Any]] = (), *, detach: bool, as_json: bool) -> int:
+    """Resume a run; watch it if it is training, and say so if it has finished.
+
+    Args:
+        run: The run.
+        changes: Settings to change, by dotted key.
+        detach: Return once it trains.
+        as_json: Print its events as JSON.
+    """
+    from tpu_console.engine.process.launch import RunningError
+    from tpu_console.engine.process.resume import FinishedError, prepare_resumption
+
+    from ..following.follow import FINISHED, follow
+
+    try:
+        prepared = prepare_resumption(run, changes)
+    except RunningError:
+        return FINISHED if detach else follow(run, as_json=as_json)
+    except FinishedError as finished:
+        say([] if as_json else [finished.what])
+        return FINISHED
+    return start_resumption(prepared, detach=detach, as_json=as_json)
+
+
+def start_resumption(prepared: Resumption, *, detach: bool, as_json: bool) -> int:
+    """Say what changes, and resume a run; watch it, or return once it trains."""
+    from ..following.follow import follow
+
+    if not as_json:
+        say([labelled("changed" if not number else "", change) for number, change in enumerate(prepared.changes)])
+    process = prepared.start()
+    times = prepared.earlier + 1
+    if detach:
+        return detached(prepared.run, process, as_json=as_json, resumed=times)
+    return follow(prepared.run, as_json=as_json, process=process, resumed=times)
