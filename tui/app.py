@@ -6,10 +6,11 @@ import asyncio
 import gc
 import signal
 import threading
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from textual.app import App, SystemCommand
+from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 
 from .jobs.prewarm import Prewarmer
@@ -144,6 +145,15 @@ class ConsoleApp(App[int]):
         A terminal that shrinks and grows back quickly loses what was outside; Textual sees only the final size.
         """
         self.refresh()
+
+    def clear_selection(self) -> None:
+        """Clear the selection, if there is a screen.
+
+        From Python 3.12 on, Textual starts tasks eagerly: an input of the first screen clears it before the screen is
+        there.
+        """
+        with suppress(ScreenStackError):
+            super().clear_selection()
 
     def on_mount(self) -> None:
         """Check the started runs once per second."""
