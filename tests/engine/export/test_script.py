@@ -194,9 +194,7 @@ def test_each_accelerator_is_set_up_as_in_the_docs_of_keras() -> None:
     config = small_config(precision="mixed_bfloat16")
     assert "Strategy" not in script(config).text
     assert 'keras.config.set_dtype_policy("mixed_bfloat16")' in script(config).text
-    assert 'layers.Dense(10, activation="softmax", dtype="float32")' in script(config).text.replace(
-        "Dense(4", "Dense(10"
-    )
+    assert 'layers.Dense(4, activation="softmax", dtype="float32")' in script(config).text
     assert "tf.distribute.TPUStrategy(resolver)" in script(config, 8, accelerator="tpu").text
     assert "tf.distribute.MirroredStrategy()  # all GPUs" in script(config, 2, accelerator="gpu").text
     assert "with strategy.scope():" in script(config, 2, accelerator="gpu").text
