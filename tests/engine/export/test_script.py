@@ -111,7 +111,6 @@ def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> 
         data={"options": {"path": str(path), "image_size": [16, 16]}},
         model_options={"hidden": [16]},
         batch_size=8,
-        accelerator="sim:2",
         class_weight="balanced",
         label_smoothing=0.1,
         optimizer={"name": "adamw", "schedule": "cosine", "warmup_epochs": 1, "scale_with_replicas": True},
