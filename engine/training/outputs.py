@@ -191,12 +191,6 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
         self._recorder.notice(f"TensorBoard files are no longer written. {why}")
 
     def _write(self, epoch: int, logs: Mapping[str, float]) -> None:
-        if self._settings:
-            from tensorboard.plugins.hparams import api
-
-            with tf.summary.create_file_writer(str(self._folder)).as_default():
-                api.hparams(dict(self._settings), trial_id=self._recorder.run.run_id)
-            self._settings = {}
         for name, value in logs.items():
             part, tag = ("validation", name[4:]) if name.startswith("val_") else ("train", name)
             if part not in self._writers:
@@ -205,6 +199,12 @@ class EpochSummaries(keras.callbacks.Callback):  # type: ignore[misc]  # Keras i
                 tf.summary.scalar(f"epoch_{tag}", value)
         for writer in self._writers.values():
             writer.flush()
+        if self._settings:
+            from tensorboard.plugins.hparams import api
+
+            with tf.summary.create_file_writer(str(self._folder)).as_default():
+                api.hparams(dict(self._settings), trial_id=self._recorder.run.run_id)
+            self._settings = {}
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """Close the files; another `fit` of the run opens new ones."""
