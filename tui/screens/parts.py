@@ -21,7 +21,6 @@ class KeysFooter(Footer):
         # Not assigned: a footer that changes after it was composed is composed again.
         self.set_reactive(Footer.compact, not self._is_roomy)
         self.set_reactive(Footer.show_command_palette, self._is_roomy)
-        self._composed: object = None
 
     @property
     def _is_roomy(self) -> bool:
@@ -33,18 +32,6 @@ class KeysFooter(Footer):
             self.compact = not self._is_roomy
             self.show_command_palette = self._is_roomy
             self.refresh(recompose=True)
-
-    async def recompose(self) -> None:
-        """Compose again only if other keys are to be shown; Textual asks for it at every change of the focus."""
-        keys = [
-            (entry.node, entry.binding, entry.enabled)
-            for entry in self.screen.active_bindings.values()
-            if entry.binding.show
-        ]
-        wanted = (keys, self.compact, self.show_command_palette)
-        if wanted != self._composed:
-            self._composed = wanted
-            await super().recompose()
 
 
 class Title(Static):

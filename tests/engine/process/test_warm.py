@@ -36,15 +36,18 @@ time.sleep(600)
 """
 IMPORTED = """
 import os
-from jax._src import xla_bridge
-from tensorflow.python.eager import context
 from tpu_console.engine.process import warm
 
-before = dict(os.environ)
-warm._import({"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+ours = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+before = [os.environ.get(name) for name in ours]
+warm._import(ours)
 import keras, sys
+from jax._src import xla_bridge
+from tensorflow.python.eager import context
+
 print(keras.backend.backend(), xla_bridge.backends_are_initialized(), context.context()._initialized)
-print(os.environ == before, all(f"tpu_console.engine.{name}" in sys.modules for name in warm._NEEDED))
+print([os.environ.get(name) for name in ours] == before)
+print(all(f"tpu_console.engine.{name}" in sys.modules for name in warm._NEEDED))
 """
 
 
