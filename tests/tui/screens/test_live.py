@@ -167,6 +167,8 @@ async def test_a_chart_is_whole_in_the_smallest_terminals(engine: FakeEngine, si
         await shows(pilot, "└", " ep ", "Cursor")
         chart = live(pilot).grid.on_page[0].region
         assert chart.bottom < size[1]
+        await pilot.press("escape", "3")
+        await until(pilot, lambda: live(pilot).query_one(EpochTable).is_on_screen)
 
 
 async def test_stop_asks_first_and_then_writes_the_request(engine: FakeEngine) -> None:
