@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.catalog import DATASETS, is_user_reference
 from ..config.data_options import ImageCsvOptions, ImageFolderOptions, TextCsvOptions
+from ..data.images.check import check_image
+from ..data.images.decode import Decoding
 from ..data.places import is_image_name, is_remote, locate
 from ..data.sources.image_csv import image_folder
 from ..data.vocabulary import PLAIN
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..config.run_config import RunConfig
+    from ..data.images.check import ImageFacts
     from .imports import Imports
 
-_SHRUNK_FROM = 2  # how many times larger an image is that is smoothed while it is resized
+_SMOOTHED_ABOVE = 2  # how many times larger an image is that is smoothed while it is resized
 
 
 @dataclass(slots=True)
@@ -198,10 +201,16 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
     return code
 
 
-def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, size: tuple[int, int] | None) -> DataCode:
+def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, first: ImageFacts | None) -> DataCode:
     target = options.image_size
-    shrunk = size is not None and any(side > _SHRUNK_FROM * wanted for side, wanted in zip(size, target, strict=True))
+    ratio = 1
+    size = target if first is None else (first.height, first.width)
+    if first is not None and first.decoder == "jpeg":
+        ratio = Decoding(target, options.resize).ratio(*size)
+        size = (-(-size[0] // ratio), -(-size[1] // ratio))
+    shrunk = any(side > _SMOOTHED_ABOVE * wanted for side, wanted in zip(size, target, strict=True))
     smooth = ", antialias=True" if shrunk else ""
+    smaller = f", ratio={ratio})" if ratio > 1 else ")  # or PNG, GIF"
     resize = {
         "stretch": [f"    image = tf.image.resize(image, {target}{smooth})"],
         "pad": [f"    image = tf.image.resize_with_pad(image, {target[0]}, {target[1]}{smooth})"],
@@ -217,7 +226,7 @@ def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, siz
         "",
         "def read_image(file, label):",
         '    """Read an image as 8-bit RGB, which takes little memory in the cache."""',
-        "    image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3)  # or PNG, GIF",
+        f"    image = tf.io.decode_jpeg(tf.io.read_file(file), channels=3{smaller}",
         *resize[options.resize],
         "    return tf.cast(tf.round(image), tf.uint8), label",
         "",
@@ -226,23 +235,17 @@ def _images(lines: list[str], options: ImageFolderOptions | ImageCsvOptions, siz
         "train = train.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()",
         "validation = validation.map(read_image, num_parallel_calls=tf.data.AUTOTUNE).cache()",
     ]
-    marks = ["The run decoded its large photos at a reduced size, so pixels differ slightly."] if shrunk else []
+    marks = ["The run chose for each photo at which size to decode it; here all are treated like the first."]
+    marks = marks if ratio > 1 or shrunk else []
     return DataCode(lines, top=255.0, marks=marks)
 
 
-def _first_below(folder: str) -> tuple[int, int] | None:
-    """Return height and width of an image in a folder; None if there is none that can be read."""
-    from PIL import Image
-
+def _first_below(folder: str) -> ImageFacts | None:
+    """Return what is known about an image in a folder; None if there is none that can be read."""
     if is_remote(folder):
         return None
-    for path in filter(lambda path: is_image_name(path.name), Path(folder).rglob("*")):
-        try:
-            with Image.open(path) as image:
-                return image.height, image.width
-        except OSError:
-            continue
-    return None
+    facts = (check_image(str(path)) for path in Path(folder).rglob("*") if is_image_name(path.name))
+    return next((fact for fact in facts if not fact.problem), None)
 
 
 def _texts(config: RunConfig, held_out: int, record: dict[str, Any], imports: Imports) -> DataCode:

@@ -152,8 +152,6 @@ class _Writer:
             '    print(f"{name}: {values[-1]:.4f}")',
         ]
         self._mark_steering()
-        if self._by_strategy and self._replicas > 1:
-            self.marks.append("On several replicas of TensorFlow, the first losses may differ a little.")
         sections = [
             Section("Set-up", head),
             Section("Data", [*data.lines, *inputs]),

@@ -103,7 +103,6 @@ def test_the_script_of_own_code_on_two_replicas_trains_as_the_run_did(tmp_path: 
     assert_same_losses(run, script, 2)
 
 
-@pytest.mark.xfail(reason="the loss differs by 0.3%, for a reason that is not found yet")
 @pytest.mark.slow
 def test_the_script_of_an_image_folder_trains_as_the_run_did(tmp_path: Path) -> None:
     path = write_image_folder(tmp_path / "flowers", per_class=12)
