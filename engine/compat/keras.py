@@ -64,3 +64,13 @@ def file_utils() -> Any:
     from keras.src.utils import file_utils
 
     return file_utils
+
+
+def automatic_name(class_name: str) -> str:
+    """Return the name that Keras gives to an object of a class by itself, such as ``mean_squared_error``.
+
+    Private: `keras.src.utils.naming.to_snake_case`. Without it, exported code would repeat names that say nothing.
+    """
+    from keras.src.utils.naming import to_snake_case
+
+    return str(to_snake_case(class_name))

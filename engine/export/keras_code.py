@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from ..compat.keras import automatic_name
 from .code import Code, Group, call, listed, literal, write
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def _changed(made: type, config: dict[str, Any]) -> dict[str, Code]:
     for name in dict.fromkeys(known):
         if name not in config or (name not in required and config[name] == usual.get(name)):
             continue
-        if name == "name" and re.fullmatch(rf"{_snake(made.__name__)}(_\d+)?", str(config[name])):
+        if name == "name" and re.fullmatch(rf"{automatic_name(made.__name__)}(_\d+)?", str(config[name])):
             continue
         changed[name] = _argument(name, config[name])
     return changed
@@ -69,7 +70,7 @@ def _argument(name: str, value: Any) -> Code:
             return literal(thing.name)
         code = object_code(thing)
         is_plain = isinstance(thing, keras.initializers.Initializer) and not code.items
-        return literal(_snake(type(thing).__name__)) if is_plain else code
+        return literal(automatic_name(type(thing).__name__)) if is_plain else code
     if name in _SIDES and isinstance(value, list | tuple) and len(set(value)) == 1:
         return literal(value[0])
     return literal(tuple(value) if isinstance(value, list) and name != "values" else value)
@@ -82,10 +83,6 @@ def _parameters(made: Any) -> dict[str, inspect.Parameter]:
 
 def _required(made: type) -> dict[str, inspect.Parameter]:
     return {name: one for name, one in _parameters(made).items() if one.default is one.empty}
-
-
-def _snake(name: str) -> str:
-    return str(keras.src.utils.naming.to_snake_case(name))
 
 
 def sequential_code(model: Any, first: list[Any]) -> Code:
@@ -128,7 +125,7 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
         elif isinstance(layer, keras.Layer):
             made = object_code(layer)
         else:
-            made = f"keras.ops.{_snake(type(layer).__name__)}"
+            made = f"keras.ops.{automatic_name(type(layer).__name__)}"
         if not isinstance(layer, keras.Layer):
             given |= {key: literal(value) for key, value in vars(layer).items() if key == "axis"}
         if isinstance(made, Group):

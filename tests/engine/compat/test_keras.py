@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tpu_console.engine.compat.keras import (
     attention_projection,
+    automatic_name,
     build_from_shapes,
     file_utils,
     rename_weight,
@@ -97,3 +98,10 @@ def test_keras_s_own_models_download_weights_through_the_private_module(monkeypa
     monkeypatch.setattr(file_utils(), "get_file", fetched)
     with pytest.raises(InterruptedError):
         keras.applications.MobileNet(input_shape=(128, 128, 3), alpha=0.25, include_top=False)
+
+
+def test_automatic_name_is_what_keras_calls_a_metric_by_itself() -> None:
+    for made in (keras.metrics.MeanSquaredError, keras.metrics.AUC, keras.metrics.TopKCategoricalAccuracy):
+        assert (
+            automatic_name(made.__name__) == keras.metrics.deserialize({"class_name": made.__name__, "config": {}}).name
+        )
