@@ -117,7 +117,7 @@ def test_a_rate_in_images_from_an_older_journal_is_one_in_examples(event: Event)
 
 def test_closed_sets_of_words_are_written_as_before() -> None:
     written = [encode(RunStarted("a", source, 1, "b"), 1.0) for source in RunSource]
-    assert [orjson.loads(line)["source"] for line in written] == ["host", "in-process", "notebook"]
+    assert [orjson.loads(line)["source"] for line in written] == ["host", "in-process", "notebook", "imported"]
     written = [encode(RunFinished(outcome, "", {}), 1.0) for outcome in RunOutcome]
     assert [orjson.loads(line)["outcome"] for line in written] == ["completed", "early", "stopped"]
     written = [encode(InputMeasured(1, 1, 1.0, 1, 0.0, 1.0, limit), 1.0) for limit in Bottleneck]
