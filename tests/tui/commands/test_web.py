@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import WSServerHandshakeError
 from aiohttp.test_utils import TestClient, TestServer
-from selenium.webdriver import Keys
+from selenium.webdriver import ActionChains, Keys
 
 from tests.browser import chromium, needs_chromium
 from tests.helpers import LIMIT_S, ROOT, wait_until
@@ -142,9 +142,12 @@ def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.
         body = browser.find_element("css selector", "body")
         assert "-first-byte" in body.get_attribute("class")
         assert not [entry for entry in browser.get_log("browser") if "Content Security Policy" in entry["message"]]
-        browser.find_element("css selector", ".xterm-helper-textarea").send_keys(Keys.CONTROL + "q")
+        browser.execute_script("document.querySelector('.xterm-helper-textarea').focus()")  # too small for a click
+        ActionChains(browser).key_down(Keys.CONTROL).send_keys("q").key_up(Keys.CONTROL).perform()
         wait_until(lambda: "-closed" in body.get_attribute("class"), "the end of the console")
-        browser.find_element("link text", "Open it again").click()
+        again = browser.find_element("link text", "Open it again")
+        wait_until(again.is_displayed, "the link")
+        again.click()
         wait_until(lambda: "digits-cnn" in browser.execute_script("return window.seen"), "the setup screen again")
         served.terminate()  # with the page open
         assert served.wait(LIMIT_S) == 0
