@@ -10,7 +10,7 @@ HELP = Binding("f1,question_mark", "app.help", "Help", tooltip="Explain keys and
 QUIT = Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit; runs keep training.", priority=True)
 BACK = Binding("escape,b", "dismiss", "Back", tooltip="Go back.")
 
-_ROOMY = 112  # columns from which the footer has room for gaps and for the key of the palette
+_ROOMY = 130  # columns; 120 are too few for the keys of the live screen with wide gaps
 
 
 class KeysFooter(Footer):
