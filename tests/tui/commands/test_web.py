@@ -135,7 +135,8 @@ def test_a_browser_draws_the_setup_screen_and_opens_it_again(served: subprocess.
     address = served.stdout.readline().strip()
     with chromium() as browser:
         browser.get(f"http://{urlsplit(address).netloc}/")
-        assert "Open the address that tpu-console web printed." in browser.page_source
+        refusal = "Open the address that tpu-console web printed."
+        wait_until(lambda: refusal in browser.page_source, "the refusal")
         browser.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _RECORDED})
         browser.get(address)
         wait_until(lambda: "digits-cnn" in browser.execute_script("return window.seen"), "the setup screen")
