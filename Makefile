@@ -35,7 +35,7 @@ demo: $(READY)
 	@$(BIN)/tpu-console attach
 
 test: $(READY)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder --reruns 1
 
 check: $(READY)
 	@$(BIN)/ruff format --check .

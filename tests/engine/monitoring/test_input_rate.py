@@ -180,8 +180,10 @@ def test_a_heavy_model_on_a_small_dataset_is_limited_by_the_accelerator(tmp_path
     assert not [event for event in all_of(run, Alerted) if "limits the run" in event.message]
     # Compiling is in no span, and neither is validating.
     spans = sum(event.span_s for event in told)
-    timed = sum(epoch.seconds - epoch.compile_s - epoch.validation_s for epoch in all_of(run, EpochEnded))
-    assert spans < timed + 0.2
+    ended = all_of(run, EpochEnded)
+    left_out = sum(epoch.compile_s + epoch.validation_s for epoch in ended)
+    assert left_out > 0
+    assert spans < sum(epoch.seconds for epoch in ended) - left_out / 2
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ class Viewer:
     def __init__(self, run: RunDirectory, **options: Any) -> None:
         self.run = run
         self.clock = 1000.0
-        self.now = run.path.stat().st_mtime
+        self.now = float(int(run.path.stat().st_mtime))  # file times keep whole seconds exactly
         self.watch = HeartbeatWatch(run, lambda: self.clock, lambda: self.now, **options)
 
     def look(self, after_s: float = 0.0) -> tuple[Liveness, int]:

@@ -130,7 +130,7 @@ async def test_r_retries_a_failed_run_of_a_running_sweep_and_goes_on_with_a_stop
         await shown(pilot)
         await until(pilot, has(pilot, "crashed", "running"))
         await pilot.press("r")
-        await until(pilot, told(pilot, "Only a run that stopped or failed is tried again"))
+        await until(pilot, told(pilot, "Only runs that stopped or failed can be tried again"))
         await pilot.press("down", "r")
         await until(pilot, lambda: sweep.requested("retry-0002"))
         os.close(lock)
