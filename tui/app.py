@@ -413,15 +413,22 @@ class OpeningConsoleApp(ConsoleApp):
         """Return what is drawn at once, before the modules of the first screen are loaded."""
         from .screens.opening import OpeningForm, OpeningRun
 
-        runs = self._first_compared or (self._first_run,)
-        names = [run.run_id for run in runs if run is not None]
+        names = self._first_names
         return OpeningRun(*names) if names else OpeningForm(self._preset_files, self.size)
+
+    @property
+    def _first_names(self) -> list[str]:
+        """What the first screen shows, by name; nothing for the form."""
+        if self._first_sweep is not None:
+            return [self._first_sweep.name]
+        runs = self._first_compared or (self._first_run,)
+        return [run.run_id for run in runs if run is not None]
 
     async def on_opening_screen_drawn(self, message: OpeningScreen.Drawn) -> None:
         """Load and show the first screen; the keys that were pressed meanwhile go to it."""
         self._early = message.keys
         await self.switch_mode(_FIRST_MODE)
-        if self._first_run is not None or self._first_compared:
+        if self._first_names:
             self.call_after_refresh(self.on_setup_screen_filled)
         gc.enable()
         self.call_after_refresh(gc.freeze)

@@ -219,7 +219,7 @@ def _compared(leg: Leg, state: RunState, reference: Trained | None) -> CheckResu
             share = abs(here - there) / there
             worst = max(worst, share if math.isfinite(share) else math.inf)
             evidence.append(f"epoch {mine.epoch} {name} {here:.5f}, CPU {there:.5f}")
-    text = f"They differ from the CPU's by at most {worst:.2%} ({allowed:.1%} is allowed)."
+    text = f"They differ from the CPU's by up to {worst:.2%} ({allowed:.1%} is allowed)."
     problem = f"{text} Do not trust what is trained here; report it with this file." if worst > allowed else ""
     if state.fit is not None and state.fit.global_batch != leg.global_batch:
         problem = f"Not comparable: a step had {state.fit.global_batch} examples, and {leg.global_batch} on the CPU."

@@ -272,7 +272,7 @@ class _Writer:
             "",
             "",
             "def augment(images, labels):",
-            '    """Change images at random, in every epoch anew."""',
+            '    """Change images at random, differently in each epoch."""',
             "    for layer in augmentation:",
             "        images = layer(images, training=True)",
             "    return images, labels",

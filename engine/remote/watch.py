@@ -157,7 +157,7 @@ class _Copy:
         return self._looked_at
 
     def now(self) -> float:
-        """Return the Unix time on the clock of the other machine, as far as its heartbeat shows it."""
+        """Return the Unix time on the other machine, estimated from its heartbeat."""
         return time.time() + self._ahead_s
 
     def silent_s(self) -> int | None:

@@ -1,4 +1,4 @@
-"""The folder of a sweep: what it is, and the names of its runs. How far it is, the folders of its runs say.
+"""The folder of a sweep: what it is, and the names of its runs. The folders of its runs say how far it is.
 
 ==================  =========================================================================
 ``sweep.toml``      the configuration and the options of `tpu-console sweep`; never changes

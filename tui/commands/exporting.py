@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpu_console.engine.errors import UntrustedCodeError
-
 from ..terminal.output import complain, say
 from .options import examples, run_argument
+from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,18 +99,9 @@ def _export(options: Mapping[str, Any], *, is_shown: bool = True) -> int:
 
 
 def _convert(options: Mapping[str, Any]) -> int:
-    from ..jobs.command_job import run_job
-
-    try:
-        result = run_job("convert", options)
-    except UntrustedCodeError as error:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise
-        complain([error.what])
-        if not click.confirm("Allow it to run?", err=True):
-            complain(["Nothing was written."])
-            return 1
-        result = run_job("convert", {**options, "trust": True})
+    result = run_job_with_model("convert", options)
+    if result is None:
+        return 1
     say(_summary(result, str(options["form"])))
     return 0
 

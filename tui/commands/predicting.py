@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpu_console.engine.errors import ConsoleError, UntrustedCodeError
+from tpu_console.engine.errors import ConsoleError
 
 from ..terminal.output import complain, say
 from .options import examples, run_argument
+from .trusting import run_job_with_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -84,28 +84,20 @@ def predict(
         return _predict(options, Path(out).expanduser())
     with tempfile.TemporaryDirectory(prefix="tpu-console-") as folder:
         path = Path(folder) / "predictions.csv"
-        code = _predict(options, path, is_shown=False)
+        if code := _predict(options, path, is_shown=False):
+            return code
         if path.with_suffix(".npz").exists():
             raise ConsoleError("Predicted images do not fit into a table.", remedy="Name a file with --out.")
         with path.open(encoding="utf-8") as file:
             say(line.rstrip("\n") for line in file)
-        return code
+    return 0
 
 
 def _predict(options: Mapping[str, Any], out: Path, *, is_shown: bool = True) -> int:
-    from ..jobs.command_job import run_job
-
     options = {**options, "out": os.path.abspath(out)}  # noqa: PTH100  the same, as text
-    try:
-        result = run_job("predict", options)
-    except UntrustedCodeError as error:
-        if not (sys.stdin.isatty() and sys.stderr.isatty()):
-            raise
-        complain([error.what])
-        if not click.confirm("Allow it to run?", err=True):
-            complain(["Nothing was written."])
-            return 1
-        result = run_job("predict", {**options, "trust": True})
+    result = run_job_with_model("predict", options)
+    if result is None:
+        return 1
     (say if is_shown else complain)(_summary(result, is_shown=is_shown))
     return 0
 

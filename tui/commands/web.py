@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 )
 @click.option("--host", default="127.0.0.1", metavar="ADDR", help="Listen on ADDR. [default: 127.0.0.1, this machine]")
 @click.option(
-    "--allow-host", "names", metavar="NAME", multiple=True, help="Answer as NAME, such as a proxy's name, too."
+    "--allow-host",
+    "names",
+    metavar="NAME",
+    multiple=True,
+    help="Also answer requests for NAME, such as a proxy's name.",
 )
 @preset_file_option
 @screen_options

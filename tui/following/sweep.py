@@ -1,4 +1,4 @@
-"""Reads a sweep: its combinations with their runs and verdicts, its speed-ups, and what they come to."""
+"""Reads a sweep: its combinations with their runs and verdicts, its speed-ups, and its conclusion."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ class SweepReader:
 
 
 def conclusion(view: SweepView) -> str:
-    """Say in one sentence what the sweep comes to; empty if there is no result yet."""
+    """Say in one sentence what the sweep shows; empty if there is no result yet."""
     rows = view.rows()
     parts = [*_best_part(view, rows), *([] if view.definition.search else _speed_parts(view, rows))]
     if pruned := view.counts().get(PRUNED):
@@ -307,13 +307,15 @@ def conclusion(view: SweepView) -> str:
 
 
 def _best_part(view: SweepView, rows: Sequence[Row]) -> list[str]:
-    """Name the combination with the best metric; several equal ones are not told apart by chance."""
+    """Name the combination with the best metric, and say how many others look the same."""
     scored = [(row, row.best) for row in rows if row.best is not None]
     if not scored or len(scored) < len(rows) == 1:
         return []
     sign = 1 if lower_is_better(view.metric) else -1
     row, best = min(scored, key=lambda pair: sign * pair[1].mid)
-    return [f"the best {view.metric} is {metric(best.mid)}, with {view.named(row)}"]
+    others = sum(metric(other.mid) == metric(best.mid) for _, other in scored) - 1
+    also = f" and {others} other {'combination' if others == 1 else 'combinations'}" if others else ""
+    return [f"the best {view.metric} is {metric(best.mid)}, with {view.named(row)}{also}"]
 
 
 def _speed_parts(view: SweepView, rows: Sequence[Row]) -> list[str]:

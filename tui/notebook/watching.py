@@ -81,7 +81,7 @@ def watch_beside_training(run: RunDirectory) -> Callable[[], None]:
 def _need_notebook() -> None:
     if kernel() is None:
         remedy = "In a terminal: tpu-console attach"
-        raise ConsoleError("Curves can be drawn in a notebook's cell only, and this is none.", remedy=remedy)
+        raise ConsoleError("Curves can only be drawn in a notebook's cell, and this is not one.", remedy=remedy)
     need_matplotlib()
 
 

@@ -252,7 +252,7 @@ class ChartedScreen(Screen[None]):
         """Show everything again; return whether a part was zoomed."""
 
     def action_back(self) -> None:
-        """Leave the innermost of what was entered, at last this screen."""
+        """Leave what was entered last; if nothing was, this screen."""
         if self.has_class("-filtering"):
             self.leave_filter(clears=True)
         elif self.cursor is not None:

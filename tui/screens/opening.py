@@ -84,7 +84,7 @@ class OpeningScreen(Screen[None]):
 
 
 class OpeningRun(OpeningScreen):
-    """The first picture of a run, or of several that are compared.
+    """The first picture of a run, of several that are compared, or of a sweep.
 
     Args:
         names: Their names.

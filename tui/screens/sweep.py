@@ -1,4 +1,4 @@
-"""The screen of a sweep: its runs with what has become of them, bars, and the conclusion."""
+"""The screen of a sweep: its runs and their states, bars, and the conclusion."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class SweepScreen(Screen[None]):
     def action_stop(self) -> None:
         """Ask, then stop the sweep after its run; if that was asked for, the run too."""
         if self._view is None or not self._view.is_driven:
-            self.notify("The sweep is not running. r goes on with it.")
+            self.notify("The sweep is not running. Press r to go on with it.")
             return
         if self._sweep.is_stopping:
             what, question = (
@@ -227,7 +227,7 @@ class SweepScreen(Screen[None]):
                 "stop",
                 Question(
                     "Stop the sweep after its current run?",
-                    "To stop that run too, press k again. r goes on with the sweep later.",
+                    "To stop that run too, press k again. Press r to go on with the sweep later.",
                     yes="Stop",
                     no="Go on",
                 ),
@@ -246,7 +246,7 @@ class SweepScreen(Screen[None]):
             return
         try:
             if view.is_driven and (view.definition.search or cell.status not in LEFT):
-                self._say("Only a run that stopped or failed is tried again, and not those of a search.")
+                self._say("Only runs that stopped or failed can be tried again, except those of a search.")
             elif view.is_driven:
                 self._sweep.request(f"retry-{cell.cell.number:04}")
                 self._say(f"Run {cell.cell.number} is tried again.")

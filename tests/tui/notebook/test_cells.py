@@ -140,7 +140,7 @@ def test_an_interrupt_detaches_from_a_run_and_a_cell_that_does_not_block_goes_on
 
 
 def test_outside_a_notebook_training_goes_on_without_a_display() -> None:
-    with pytest.warns(UserWarning, match="Curves can be drawn in a notebook"), Run("plain", display=True) as run:
+    with pytest.warns(UserWarning, match="Curves can only be drawn in a notebook"), Run("plain", display=True) as run:
         run.log(1, loss=0.5)
     assert len(list_runs()) == 1
 

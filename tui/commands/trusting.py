@@ -1,0 +1,35 @@
+"""What `predict` and `export` share: a job that loads a model, which may hold somebody else's code."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tpu_console.engine.errors import UntrustedCodeError
+
+from ..terminal.output import complain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def run_job_with_model(name: str, options: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Run a job; on a terminal, ask whether code in its model may run. Return None if it may not.
+
+    Raises:
+        UntrustedCodeError: There is code, and nobody to ask.
+    """
+    from ..jobs.command_job import run_job
+
+    try:
+        return run_job(name, options)
+    except UntrustedCodeError as error:
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise
+        complain([error.what])
+        if not click.confirm("Allow it to run?", err=True):
+            complain(["Nothing was written."])
+            return None
+        return run_job(name, {**options, "trust": True})
