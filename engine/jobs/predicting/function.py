@@ -89,9 +89,10 @@ def _described(
     if values.ndim == 1:
         values = values[:, None]
     is_only, loss = not name, trained.config.losses.get(name, "")
-    is_binary = values.shape[1] == 1 and loss.startswith("binary_crossentropy")
-    is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
-    if is_binary or (is_share and values.shape[1] > 1):
+    if (known := trained.record.get("class_outputs")) is None:  # a run of an earlier version
+        is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
+        known = [name] if (is_share if values.shape[1] > 1 else loss.startswith("binary_crossentropy")) else []
+    if name in known:
         classes = max(values.shape[1], 2)
         names = trained.class_names(classes) if is_only else tuple(map(str, range(classes)))
         return ["label", "probability"], [chosen(probabilities(row), names) for row in values]

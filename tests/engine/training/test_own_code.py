@@ -24,7 +24,8 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.stop_token import StopToken
-from tpu_console.engine.training.train import _check_model, train_and_report
+from tpu_console.engine.training.checked_model import check_model
+from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
