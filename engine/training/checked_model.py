@@ -55,9 +55,13 @@ def check_model(
     activation = logits_activation(model, config, outputs, own_losses(config), labels)
     by_output = activation if isinstance(activation, dict) else {"": activation}
     if logits := {name: function for name, function in by_output.items() if function}:
-        recorder.notice(_logits_notice(config, logits))
+        recorder.notice(_logits_notice(config, logits, is_compiled=is_compiled(model)))
     classes = class_outputs(model, config, outputs, activation, labels)
-    record = {"activation": activation, "class_outputs": [output.name for output in classes]}
+    record = {
+        "activation": activation,
+        "class_outputs": [output.name for output in classes],
+        "class_count": data.examples.signature.classes,
+    }
     write_whole(recorder.run.inputs, json.dumps({**data.examples.record, **record}))
     return config, activation, classes
 
@@ -76,11 +80,12 @@ def _first_batch(data: Pipeline, *, is_real: bool) -> tuple[Any, Any]:
     return None, tf.nest.map_structure(lambda one: np.zeros([8, *one.shape[1:]], one.dtype.as_numpy_dtype), spec[1])
 
 
-def _logits_notice(config: RunConfig, logits: dict[str, str]) -> str:
+def _logits_notice(config: RunConfig, logits: dict[str, str], *, is_compiled: bool) -> str:
     names = f" for {', '.join(logits)}" if "" not in logits else ""
     functions = " and the ".join(sorted({*logits.values()}))
+    applied = f"the class report and `predict` apply the {functions}."
+    if is_compiled:
+        return f"The model gives logits{names}, by its loss: {applied}"
     computed = "the loss is computed with from_logits=True, and " if config.takes_probabilities else ""
-    return (
-        f"The model gives logits{names}, not probabilities: {computed}the class report and `predict` apply the "
-        f"{functions}. To change that, set outputs=probabilities."
-    )
+    change = "To change that, set outputs=probabilities."
+    return f"The model gives logits{names}, not probabilities: {computed}{applied} {change}"

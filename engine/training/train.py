@@ -21,7 +21,7 @@ from ..config.budget import budget_seconds
 from ..config.catalog import is_user_reference
 from ..config.run_config import compared_values, journal_values
 from ..config.user_code import references_of
-from ..errors import DataError, DiskFullError
+from ..errors import DataError, DiskFullError, UserCodeError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
 from ..machine.sources import this_machine
@@ -424,11 +424,17 @@ def _callbacks(
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: bool) -> Any:
     from ..input.augmentation.placement import with_augmentation
+    from ..data.examples import label_of
     from ..input.pipeline import largest_pixel
     from ..models import build as models
+    from ..models.label_checks import refuse_texts
 
     _enter(recorder, Phase.BUILDING, config.model)
-    model = models.build_model(config, data.examples.signature, recorder.run.hub)
+    try:
+        model = models.build_model(config, data.examples.signature, recorder.run.hub)
+    except UserCodeError:
+        refuse_texts(label_of(data.train))  # which have no number of classes
+        raise
     if is_new:
         models.load_start(model, config)
     if data.placement.in_model:

@@ -62,9 +62,9 @@ def _is_arrays(returned: Any) -> bool:
 
 def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
     """Return the model's outputs by name."""
-    model, parts = trained.load_model(), list[Any]()
-    done = 0
+    model, parts, done = None, list[Any](), 0
     for batch in inputs:
+        model = model or trained.load_model(batch)
         with inputs_fit():
             found = model(prepared(model, batch), training=False)
         flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
