@@ -56,7 +56,7 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
             raise UserCodeError(
                 f"{reference} cannot load the preset '{preset}' of KerasHub.",
                 why="There is no such folder." if is_missing else one_line(error, 200),
-                remedy="Name the folder of a preset, which works without a network, or a handle: those of Kaggle may need "
+                remedy="Name the folder of a preset, which needs no network, or a handle: those of Kaggle may need "
                 "KAGGLE_USERNAME and KAGGLE_KEY, those of Hugging Face (hf://…) HF_TOKEN.",
             ) from error
         raise UserCodeError(

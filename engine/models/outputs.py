@@ -67,7 +67,7 @@ def logits_activation(
         model: The model, compiled or not.
         config: The configuration, whose losses decide what the outputs mean.
         outputs: What `outputs_by_name` returned.
-        own: The user's own losses by output. They are tried on made-up outputs, because nothing else says what they take.
+        own: The user's own losses by output. They are tried on made-up outputs: nothing else says what they take.
         labels: A batch of labels to try them with.
     """
     names = [*outputs] or [""]
@@ -108,7 +108,7 @@ class ClassOutput:
 def class_outputs(
     model: Any, config: RunConfig, outputs: Mapping[str, Any], activation: Activation, labels: Any
 ) -> tuple[ClassOutput, ...]:
-    """Return the outputs of a custom model that say which class an example is of, by their losses and a batch of labels.
+    """Return the outputs of a custom model that say which class an example is of, by their losses and some labels.
 
     Several labels of an example at a time, numbers and classes of pixels are none.
     """
@@ -231,7 +231,8 @@ def _taken_by(loss: Any, labels: Any, shape: tuple[int | None, ...]) -> str:
         return ""
 
     index = values if values.ndim == len(shape) - 1 else values[..., 0] if values.shape[-1] == 1 else None
-    labels = keras.ops.convert_to_tensor(values[:, None] if units == 1 and values.ndim == 1 else values)  # as Keras does
+    # Keras, too, gives a column to a label for each example.
+    labels = keras.ops.convert_to_tensor(values[:, None] if units == 1 and values.ndim == 1 else values)
 
     def tried(outputs: Any) -> float:
         given = keras.ops.convert_to_tensor(outputs.astype("float32"))

@@ -18,7 +18,6 @@ from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
-from ..config.catalog import is_user_reference
 from ..config.run_config import compared_values, journal_values
 from ..config.user_code import references_of
 from ..errors import DataError, DiskFullError, UserCodeError
@@ -423,8 +422,8 @@ def _callbacks(
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: bool) -> Any:
-    from ..input.augmentation.placement import with_augmentation
     from ..data.examples import label_of
+    from ..input.augmentation.placement import with_augmentation
     from ..input.pipeline import largest_pixel
     from ..models import build as models
     from ..models.label_checks import refuse_texts

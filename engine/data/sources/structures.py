@@ -96,7 +96,8 @@ def _of_dataset(dataset: Any, name: str) -> Unbatched:
 def _sized(dataset: Any) -> Any:
     """Return a dataset that does not state its examples' sizes with those of the first ones, if these are all alike."""
     stated = tf.nest.flatten(dataset.element_spec)
-    if any(not isinstance(spec, tf.TensorSpec) for spec in stated) or all(spec.shape.is_fully_defined() for spec in stated):
+    is_plain = all(isinstance(spec, tf.TensorSpec) for spec in stated)
+    if not is_plain or all(spec.shape.is_fully_defined() for spec in stated):
         return dataset
     seen = {tuple(tuple(part.shape) for part in tf.nest.flatten(one)) for one in dataset.take(_LOOKED_AT)}
     if len(seen) != 1:

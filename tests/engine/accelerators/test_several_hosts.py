@@ -132,7 +132,7 @@ def loss(y_true, y_pred):
 
 @pytest.fixture(scope="module")
 def ended(start: Start, tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
-    """A run of one process with two replicas, and the two of a run on two hosts, of a custom model that gives logits."""
+    """A run of one process with two replicas, and the two of a run on two hosts; their custom model gives logits."""
     file = tmp_path_factory.mktemp("mine") / "mine.py"
     file.write_text(_MINE, encoding="utf-8")
     mine = {"model": f"{file}:build", "model_options": {}, "loss": f"{file}:loss"}

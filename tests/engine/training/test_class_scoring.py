@@ -125,7 +125,7 @@ def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: typ
     given = {"kind": [0, 1, 1], "price": [0.5, 1.5, 2.5], "side": [0, 1, 1]}
     arrays = {name: np.array(values) for name, values in given.items()}
     labels = arrays if form is dict else tuple(arrays.values())
-    pairs = tf.data.Dataset.from_tensor_slices((np.float32([ONE, TWO, THREE]), labels))
+    pairs = tf.data.Dataset.from_tensor_slices((np.array([ONE, TWO, THREE], np.float32), labels))
     outputs = (ClassOutput("kind", 0, 3), ClassOutput("side", 2, 1, "sigmoid"))
     data = Examples(pairs, pairs, 3, 3, Signature(Task.OWN, {"x": Input((3,))}))
     model.compile(loss="mse")
