@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import gc
 import sys
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,7 +64,7 @@ _COMMANDS = {
 
 
 def _refuse_repeated(command: click.Command) -> None:
-    """Make it an error to give an option twice that has one value; click would use the last one."""
+    """Make it an error to give an option, or a key of ``--set``, two values; the last one would be used."""
     parse = command.make_parser
 
     def make_parser(ctx: click.Context) -> Any:
@@ -72,10 +73,12 @@ def _refuse_repeated(command: click.Command) -> None:
 
         def checked(args: list[str]) -> Any:
             values, rest, given = parse_args(args)
-            for option in dict.fromkeys(given):
-                is_single = isinstance(option, click.Option) and not (option.multiple or option.is_flag)
-                if is_single and given.count(option) > 1:
-                    ctx.fail(f"{option.opts[0]} is given {given.count(option)} times; it has one value.")
+            single = [one for one in given if isinstance(one, click.Option) and not (one.multiple or one.is_flag)]
+            named = [option.opts[0] for option in single]
+            named += [f"--set {text.partition('=')[0].strip()}" for text in values.get("assignments") or ()]
+            for name, count in Counter(named).items():
+                if count > 1:
+                    ctx.fail(f"{name} is given {count} times; it has one value.")
             return values, rest, given
 
         parser.parse_args = checked  # type: ignore[method-assign]

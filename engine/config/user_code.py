@@ -19,6 +19,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from contextlib import suppress
@@ -33,7 +34,7 @@ from .catalog import is_user_reference
 from .pieces import split_output
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from .run_config import RunConfig
@@ -50,11 +51,49 @@ def call_user_function(reference: str, *arguments: object, **options: object) ->
     try:
         return function(*arguments, **options)
     except (Exception, SystemExit) as error:
+        if preset := _hub_preset(error):
+            is_missing = preset[:1] in "./~" and not Path(preset).expanduser().exists()
+            raise UserCodeError(
+                f"{reference} cannot load the preset '{preset}' of KerasHub.",
+                why="There is no such folder." if is_missing else one_line(error, 200),
+                remedy="Name the folder of a preset, which needs no network, or a handle: those of Kaggle may need "
+                "KAGGLE_USERNAME and KAGGLE_KEY, those of Hugging Face (hf://…) HF_TOKEN.",
+            ) from error
         raise UserCodeError(
             f"{reference} raised {type(error).__name__}: {one_line(error)}",
             why=_where(error, function),
             remedy="Fix the function or its options in the configuration, then start again.",
         ) from error
+
+
+def call_model_function(reference: str, shapes: object, classes: int, options: Mapping[str, Any]) -> Any:
+    """Call the user's model function, one that takes neither shapes nor classes with its options alone.
+
+    Raises:
+        UserCodeError: It cannot be found, or it raised; the error shows the line of the user's file.
+    """
+    arguments: tuple[object, ...] = (shapes, classes)
+    with suppress(ValueError):  # a function without a signature
+        signature = inspect.signature(find_user_code(reference))
+        if not _takes(signature, *arguments, **options) and _takes(signature, **options):
+            arguments = ()
+    return call_user_function(reference, *arguments, **options)
+
+
+def _takes(signature: inspect.Signature, *arguments: object, **options: object) -> bool:
+    try:
+        signature.bind(*arguments, **options)
+    except TypeError:
+        return False
+    return True
+
+
+def _hub_preset(error: BaseException) -> str:
+    """Return the preset that KerasHub was loading when it failed; empty if it was loading none."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_hub = [frame for frame in frames if "keras_hub" in Path(frame.f_code.co_filename).parts]
+    given = (frame.f_locals.get("preset") for frame in of_hub)
+    return next((preset for preset in given if isinstance(preset, str)), "")
 
 
 def source_file(reference: str) -> Path | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from ..config.user_code import call_user_function
+from ..config.user_code import call_model_function
 from ..data.places import locate
 from ..errors import ConsoleError, DataError, UserCodeError, one_line
 from ..runs.events import ModelBuilt
@@ -47,7 +47,7 @@ def build_model(config: RunConfig, signature: Signature, saved_model: Path | Non
         build = getattr(import_module(f"..{module}", __name__), function)
         return build(config, signature, saved_model) if config.model == "hub" else build(config, signature)
     shapes = signature.shape if signature.structure is None else signature.structure
-    model = call_user_function(config.model, shapes, signature.classes, **config.model_options)
+    model = call_model_function(config.model, shapes, signature.classes, config.model_options)
     if not isinstance(model, keras.Model):
         raise UserCodeError(
             f"{config.model} returned a {type(model).__name__}, not a keras.Model.",

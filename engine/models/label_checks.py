@@ -37,6 +37,7 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
         return
     if not outputs or labels is None:
         return
+    refuse_texts(labels)
     losses = {name: config.losses.get(name, config.losses.get("")) for name in outputs}
     trained = {name: loss for name, loss in losses.items() if loss}
     given = _by_name(labels, [*outputs], {*trained})
@@ -47,6 +48,15 @@ def check_labels(config: RunConfig, model: Any, outputs: Mapping[str, Any], labe
             if name:
                 remedy = f"{remedy} A loss for each output is written loss={name}=mean_squared_error, …"
             raise DataError(f"Output {name}: {what}" if name else what, remedy=remedy)
+
+
+def refuse_texts(labels: Any) -> None:
+    """Raise `DataError` if labels, or their specification, are texts."""
+    if getattr(getattr(labels, "dtype", None), "name", "") == "string":
+        raise DataError(
+            "Labels are texts, which no loss takes.",
+            remedy="Number them in the dataset function: numpy.unique(labels, return_inverse=True)[1].",
+        )
 
 
 def _by_name(labels: Any, outputs: list[str], trained: set[str]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -15,7 +16,7 @@ from ..data.function_record import note_outputs
 from ..errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from ..config.run_config import RunConfig
 
@@ -57,27 +58,77 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
     return dict(zip(names, outputs.values() if isinstance(outputs, dict) else flat, strict=True))
 
 
-def logits_activation(model: Any, config: RunConfig, outputs: Mapping[str, Any]) -> Activation:
+def logits_activation(
+    model: Any, config: RunConfig, outputs: Mapping[str, Any], own: Mapping[str, Any] | None = None, labels: Any = None
+) -> Activation:
     """Return the activation that makes probabilities of a model's logits, for each output on its own.
 
     Args:
         model: The model, compiled or not.
         config: The configuration, whose losses decide what the outputs mean.
         outputs: What `outputs_by_name` returned.
+        own: The user's own losses by output. They are tried on made-up outputs: nothing else says what they take.
+        labels: A batch of labels to try them with.
     """
+    names = [*outputs] or [""]
     if getattr(model, "compiled", False):  # by the user's function, with losses that say it
-        found = {name: _of_compiled(loss) for name, loss in _compiled_losses(model).items()}
+        losses = _compiled_losses(model)
+        found = {
+            name: _of_compiled(loss) or _of_own(config, loss, _of_name(labels, losses, name), outputs.get(name))
+            for name, loss in losses.items()
+        }
     else:
-        found = {name: _of_output(config, name, output) for name, output in (outputs or {"": None}).items()}
+        own = own or {}
+        found = {
+            name: _of_own(config, own.get(name, own.get("")), _of_name(labels, names, name), outputs.get(name))
+            if is_user_reference(parse_piece(config.losses.get(name, config.losses.get("", ""))).name)
+            else _of_output(config, name, outputs.get(name))
+            for name in names
+        }
         if is_user_reference(config.model) and config.takes_probabilities:
             logits = [name for name, activation in found.items() if activation]
             note_outputs(config, f"logits {', '.join(logits)}".strip() if logits else "probabilities")
-    return found if len(found) > 1 else next(iter(found.values()))
+    return found if max(len(found), len(outputs)) > 1 else next(iter(found.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassOutput:
+    """An output that says which class an example is of."""
+
+    name: str = ""  # empty if it is the only output
+    place: int = 0  # among the outputs
+    values: int = 0  # per example; 0 if unknown
+    activation: str = ""  # what makes probabilities of it
+
+    def label_of(self, labels: Any) -> Any:
+        """Return its part of the labels, or of their specification; None if it has none."""
+        return _of_name(labels, {self.name: None}, self.name, self.place)
+
+
+def class_outputs(
+    model: Any, config: RunConfig, outputs: Mapping[str, Any], activation: Activation, labels: Any
+) -> tuple[ClassOutput, ...]:
+    """Return the outputs of a custom model that say which class an example is of, by their losses and some labels.
+
+    Several labels of an example at a time, numbers and classes of pixels are none.
+    """
+    is_compiled = getattr(model, "compiled", False)
+    losses = _compiled_losses(model) if is_compiled else config.losses
+    names, found = [*outputs] or [""], []
+    for place, name in enumerate(names):
+        loss, output = losses.get(name, losses.get("")), outputs.get(name)
+        made = activation_of(activation, name)
+        if loss is None or not _is_class(_kind_of(loss), output, made, _of_name(labels, names, name)):
+            continue
+        found.append(ClassOutput(name, place, int(output.shape[-1] or 0) if output is not None else 0, made))
+    return tuple(found)
 
 
 def are_unknown(config: RunConfig, outputs: Mapping[str, Any]) -> bool:
     """Return whether nobody knows if a model gives logits: its last layer does not say it, and it was not tried."""
-    if config.outputs != "auto" or not config.takes_probabilities or not is_user_reference(config.model):
+    losses = [parse_piece(loss).name for loss in config.losses.values()]
+    takes = config.takes_probabilities or any(map(is_user_reference, losses))
+    if config.outputs != "auto" or not takes or not is_user_reference(config.model):
         return False
     return not outputs or not all(isinstance(one, np.ndarray) or _last_activation(one) for one in outputs.values())
 
@@ -97,6 +148,53 @@ def apply_activation(activation: str, outputs: Any) -> Any:
     return getattr(keras.ops, activation)(keras.ops.cast(outputs, "float32")) if activation else outputs
 
 
+def _of_name(labels: Any, names: Iterable[str], name: str, place: int | None = None) -> Any:
+    """Return the part of a structure of labels that belongs to an output; None if there is none."""
+    if isinstance(labels, dict):
+        return labels.get(name, next(iter(labels.values())) if len(labels) == 1 else None)
+    if isinstance(labels, tuple | list):
+        place = [*names].index(name) if place is None else place
+        return labels[place] if place < len(labels) else None
+    return labels
+
+
+def _kind_of(loss: Any) -> str:
+    """Return what a loss compares outputs by: ``softmax``, ``sigmoid``, ``own`` for the user's loss, or nothing."""
+    if isinstance(loss, str) and is_user_reference(parse_piece(loss).name):
+        return "own"
+    if isinstance(loss, str) and not (known := probabilities_by(loss)):
+        try:
+            loss = keras.losses.get(parse_piece(loss).name)  # such as "bce" in a model that the user compiled
+        except ValueError:
+            return ""
+    elif isinstance(loss, str):
+        return known
+    function = getattr(loss, "fn", loss)
+    if not getattr(function, "__module__", type(function).__module__).startswith("keras."):
+        return "own"
+    return probabilities_by(getattr(function, "__name__", ""))
+
+
+def _is_class(kind: str, output: Any, activation: str, labels: Any) -> bool:
+    """Return whether an output says which class an example is of, by its loss and a batch of labels."""
+    if not kind or labels is None or not hasattr(labels, "shape"):
+        return False
+    values, units = np.asarray(labels), 0 if output is None else int(output.shape[-1] or 0)
+    if values.dtype.kind not in "biuf" or values.ndim not in {1, 2} or (output is not None and len(output.shape) != 2):
+        return False
+    is_row = values.ndim == 2 and values.shape[1] > 1
+    is_whole = bool((values == np.round(values)).all())
+    if kind == "own" and not activation:
+        activation = _last_activation(output) if not isinstance(output, np.ndarray) else ""
+        is_share = isinstance(output, np.ndarray) and units > 1 and _are_probabilities(output, "softmax")
+        if activation not in {"softmax", "sigmoid"} and not is_share:
+            return False
+    if is_row:
+        return "sigmoid" not in {kind, activation} and values.shape[1] == (units or values.shape[1])
+    is_single = units == 1 or "sigmoid" in {kind, activation}
+    return is_whole and units < 2 and values.max() < 2 if is_single else is_whole and values.max() < (units or np.inf)
+
+
 def _compiled_losses(model: Any) -> dict[str, Any]:
     losses = getattr(model, "loss", None)
     if isinstance(losses, list | tuple):
@@ -108,6 +206,49 @@ def _of_compiled(loss: Any) -> str:
     settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else {}
     is_binary = type(loss).__name__.startswith("Binary")
     return ("sigmoid" if is_binary else "softmax") if settings.get("from_logits") else ""
+
+
+def _of_own(config: RunConfig, loss: Any, labels: Any, output: Any) -> str:
+    """Return the activation that makes probabilities of an output of which the user's own loss takes logits."""
+    if output is None or config.outputs == "probabilities" or not callable(loss) or _kind_of(loss) != "own":
+        return ""
+    if config.outputs == "logits":
+        return "sigmoid" if output.shape[-1] == 1 else "softmax"
+    activation = _taken_by(loss, labels, tuple(output.shape)) if hasattr(labels, "shape") else ""
+    if isinstance(output, np.ndarray):
+        return "" if activation and _are_probabilities(output, activation) else activation
+    return activation if _last_activation(output) == "linear" else ""
+
+
+def _taken_by(loss: Any, labels: Any, shape: tuple[int | None, ...]) -> str:
+    """Return the activation that a loss applies to its outputs, by trying it; empty for none.
+
+    A softmax does not change if all its logits grow alike, and is best at the label's class. A sigmoid is content far
+    on the right side of 0 and is ever less so on the wrong one, where a loss that takes probabilities stops or fails.
+    """
+    values, units = np.asarray(labels)[:_PROBED], int(shape[-1] or 0)
+    if values.dtype.kind not in "biuf" or not units or not (values == np.round(values)).all() or values.min() < 0:
+        return ""
+
+    index = values if values.ndim == len(shape) - 1 else values[..., 0] if values.shape[-1] == 1 else None
+    # Keras, too, gives a column to a label for each example.
+    labels = keras.ops.convert_to_tensor(values[:, None] if units == 1 and values.ndim == 1 else values)
+
+    def tried(outputs: Any) -> float:
+        given = keras.ops.convert_to_tensor(outputs.astype("float32"))
+        return float(np.mean(keras.ops.convert_to_numpy(loss(labels, given))))
+
+    try:
+        if units == 1 and index is not None and index.max() <= 1:
+            side = (2.0 * index - 1)[..., None] * 30
+            is_sigmoid = abs(tried(side)) < 1e-3 and tried(-side) > 1.5 * tried(-side / 2) > 1
+            return "sigmoid" if is_sigmoid else ""
+        hot = np.eye(units)[index.astype(int)] if index is not None else values.astype(float)
+        noise = np.random.default_rng(0).normal(size=hot.shape)
+        is_softmax = np.isclose(tried(noise), tried(noise + 3), rtol=1e-3)
+        return "softmax" if is_softmax and tried(5 * hot) < tried(5 * np.roll(hot, 1, -1)) else ""
+    except Exception:  # noqa: BLE001  the user's code, called with made-up outputs
+        return ""
 
 
 def _of_output(config: RunConfig, name: str, output: Any) -> str:

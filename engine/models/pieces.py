@@ -34,8 +34,17 @@ def make_loss(config: RunConfig, activation: Activation) -> Any:
     return losses.get("", losses)
 
 
+def own_losses(config: RunConfig) -> dict[str, Any]:
+    """Return the user's own losses of a configuration, by output."""
+    pieces = {name: parse_piece(text) for name, text in config.losses.items()}
+    return {name: _of_own(piece, keras.losses.Loss) for name, piece in pieces.items() if piece.is_own}
+
+
 def make_metrics(config: RunConfig, activation: Activation) -> Any:
-    """Return a configuration's metrics, or those of each output; `activation` makes probabilities for them."""
+    """Return a configuration's metrics, or those of each output.
+
+    `activation` makes probabilities for Keras's metrics; the user's own get the outputs as they are.
+    """
     made: dict[str, list[Any]] = {}
     for output, text in map(split_output, config.metrics):
         made.setdefault(output, []).append(_metric(parse_piece(text), activation_of(activation, output)))
@@ -119,6 +128,8 @@ def _metric(piece: Piece, activation: str) -> Any:
     if not isinstance(metric, keras.metrics.Metric):
         metric = keras.metrics.MeanMetricWrapper(metric)
     metric.name = piece.label
+    if piece.is_own or piece.options.get("from_logits"):
+        activation = ""
     if activation or piece.name in BY_CLASS:
         metric.update_state = partial(_update, metric.update_state, activation, piece.name in BY_CLASS)
     return metric

@@ -94,6 +94,8 @@ class ClassReport:
         mistakes: The most frequent mistakes, the most frequent first.
         matrix: Counts; one row per class of the examples, one column per predicted class.
         pictures: Some examples that were predicted as another class, from ``mistakes.json``.
+        output: The name of the output that was scored, if the model has several.
+        others: The reports of its other outputs.
     """
 
     examples: int
@@ -105,19 +107,28 @@ class ClassReport:
     mistakes: tuple[Mistake, ...]
     matrix: tuple[tuple[int, ...], ...]
     pictures: tuple[Picture, ...] = ()
+    output: str = ""
+    others: tuple[ClassReport, ...] = ()
+
+    @property
+    def of_outputs(self) -> tuple[ClassReport, ...]:
+        """The reports of all outputs, this one first."""
+        return (replace(self, others=()), *self.others)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, without the pictures."""
-        values = asdict(replace(self, pictures=()))
-        del values["pictures"]
-        return values
+        values = asdict(replace(self, pictures=(), others=()))
+        del values["pictures"], values["others"]
+        if not self.output:
+            del values["output"]
+        return {**values, "others": [one.as_dict() for one in self.others]} if self.others else values
 
     def brief(self) -> dict[str, Any]:
         """Return plain values for a summary, without single classes if there are very many."""
         values = self.as_dict()
         if len(self.classes) > LARGEST_SUMMARY:
             del values["matrix"], values["classes"]
-        return values
+        return {**values, "others": [one.brief() for one in self.others]} if self.others else values
 
 
 def read_report(run: RunDirectory) -> ClassReport | None:
@@ -133,10 +144,11 @@ def read_report(run: RunDirectory) -> ClassReport | None:
         return None
     except (OSError, ValueError) as error:
         raise ConsoleError(f"{path.name} of {run.run_id} is damaged or cannot be read.") from error
-    if not report.classes or {len(report.classes)} != {len(report.matrix), *map(len, report.matrix)}:
-        raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
-    if not _is_possible(report):
-        raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
+    for one in report.of_outputs:
+        if not one.classes or {len(one.classes)} != {len(one.matrix), *map(len, one.matrix)}:
+            raise ConsoleError(f"{path.name} of {run.run_id} is damaged: its matrix does not fit its classes.")
+        if not _is_possible(one):
+            raise ConsoleError(f"{path.name} of {run.run_id} is damaged: it has impossible numbers.")
     return replace(report, pictures=_read_pictures(run))
 
 

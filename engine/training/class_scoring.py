@@ -8,27 +8,26 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from ..data.examples import Task, label_of
+from ..data.examples import Task
 from ..errors import one_line
-from ..models.outputs import activation_of, apply_activation
+from ..models.outputs import ClassOutput, apply_activation
 from ..runs.class_report import ClassReport, ClassScore, Mistake
 from ..runs.events import Phase
 from ..storage.files import write_whole
-from .mistake_pictures import mistake_pictures
+from .mistake_pictures import batch_size, mistake_pictures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from ..config.run_config import RunConfig
     from ..data.examples import Examples
-    from ..models.outputs import Activation
     from ..runs.recorder import Recorder
 
 MOST_EXAMPLES = 200_000
@@ -37,7 +36,6 @@ MOST_EXAMPLES = 200_000
 _LONGEST_AFTER_STOP_S = 5.0
 _LONGEST_BEFORE_PICTURES_S = 20.0  # pictures need about as long again: the model is compiled to predict
 _MOST_MISTAKES = 10
-_CLASS_LOSSES = ("sparse_categorical_crossentropy", "categorical_crossentropy", "binary_crossentropy")
 
 
 def report_classes(
@@ -45,8 +43,7 @@ def report_classes(
     model: Any,
     validation: Any,
     examples: Examples,
-    config: RunConfig,
-    activations: Activation = "",
+    outputs: Sequence[ClassOutput] | None = None,
 ) -> ClassReport | None:
     """Score every class with the saved model, and write the result to the run's ``report.json``.
 
@@ -57,22 +54,25 @@ def report_classes(
         model: The model, in the scope of its strategy.
         validation: Batches of (inputs, labels), or None.
         examples: Where they come from.
-        config: The configuration.
-        activations: What makes probabilities of the model's outputs.
+        outputs: The outputs that are classes; None for the only output of a built-in model, if the labels are classes.
 
     Returns:
-        The report; None if the labels are not classes, without validation data, or if it was given up.
+        The report of the first such output, with those of the others; None if there is none, without validation data,
+        or if it was given up.
     """
-    if validation is None or not _has_classes(examples, config, validation) or _is_in_a_hurry(recorder):
+    if outputs is None:
+        outputs = (ClassOutput(),) if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES} else ()
+    if validation is None or not outputs or _is_in_a_hurry(recorder):
         return None
     recorder.enter(Phase.VALIDATING, "scores per class")
-    began_at, activation = time.monotonic(), activation_of(activations, "")
+    began_at = time.monotonic()
     try:
-        report = _evaluated(recorder, model, validation, examples, activation)
+        report = _evaluated(recorder, model, validation, examples, outputs)
         if report is not None:
             write_whole(recorder.run.report, json.dumps(report.as_dict()) + "\n")
-            if recorder.team is None and time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S:
-                _save_pictures(recorder, model, validation, examples, report, activation)
+            is_quick = time.monotonic() - began_at < _LONGEST_BEFORE_PICTURES_S
+            if recorder.team is None and is_quick and not report.output:
+                _save_pictures(recorder, model, validation, examples, report, outputs[0].activation)
     except Exception as error:  # noqa: BLE001  a trained and saved run must not fail because of its report
         recorder.notice(f"Scores per class could not be computed: {one_line(error, 200)}")
         return None
@@ -93,15 +93,6 @@ def _save_pictures(
         recorder.notice(f"Pictures of mistakes could not be saved: {one_line(error, 200)}")
 
 
-def _has_classes(examples: Examples, config: RunConfig, validation: Any) -> bool:
-    """Return whether a label is one class: a number, or a probability per class."""
-    if examples.signature.task in {Task.CLASSES, Task.PROBABILITIES}:
-        return True
-    label = label_of(validation)
-    is_class = label is not None and label.shape.rank in {1, 2}
-    return examples.signature.task is Task.OWN and config.loss_name in _CLASS_LOSSES and is_class
-
-
 def _is_in_a_hurry(recorder: Recorder) -> bool:
     """Return whether someone waits for the run to stop, such as a user or a machine that is about to be preempted."""
     if recorder.stop_token.reason is None:
@@ -117,40 +108,54 @@ def _is_in_a_hurry(recorder: Recorder) -> bool:
 
 
 def _evaluated(
-    recorder: Recorder, model: Any, validation: Any, examples: Examples, activation: str
+    recorder: Recorder, model: Any, validation: Any, examples: Examples, outputs: Sequence[ClassOutput]
 ) -> ClassReport | None:
-    classes = _count_classes(model, validation.element_spec[1].shape, examples.signature.classes)
-    if classes is None:
+    counted = {}
+    for output in outputs:
+        label = output.label_of(validation.element_spec[1])
+        classes = _count_classes(model, output, label, examples.signature.classes)
+        if classes is not None:
+            counted[output.name] = Confusion(classes, output.activation)
+    if not counted:
         return None
-    confusion = Confusion(classes, activation)
-    model.compile(loss=_no_loss, metrics=[confusion], jit_compile=model.jit_compile)
+    names = getattr(model, "output_names", None) or ()
+    losses: Any = {**dict.fromkeys(names), **dict.fromkeys(counted, _no_loss)}
+    metrics: Any = {name: [confusion] for name, confusion in counted.items()}
+    model.compile(loss=losses.get("", losses), metrics=metrics.get("", metrics), jit_compile=model.jit_compile)
     seen, most = _limited(validation, examples.validation_count)
     watch = _Watch(recorder)
     model.evaluate(seen, verbose=0, callbacks=[watch])
     if watch.gave_up:
         return None
+    first, *others = [_report_of(name, confusion, examples, most) for name, confusion in counted.items()]
+    return replace(first, others=tuple(others))
+
+
+def _report_of(output: str, confusion: Confusion, examples: Examples, most: int | None) -> ClassReport:
     counts = confusion.counts()
-    names = examples.class_names if len(examples.class_names) == classes else [str(n) for n in range(classes)]
+    names = examples.class_names if len(examples.class_names) == len(counts) else [str(n) for n in range(len(counts))]
     is_partial = most is not None and int(counts.sum()) >= most
-    return report_on(counts[:, :-1], names, not_numbers=counts[:, -1], is_partial=is_partial)
+    report = report_on(counts[:, :-1], names, not_numbers=counts[:, -1], is_partial=is_partial)
+    return replace(report, output=output)
 
 
-def _count_classes(model: Any, label_shape: Any, known: int) -> int | None:
+def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> int | None:
     """Return the number of classes; None if labels and outputs are not one class per example.
 
     Args:
         model: The model.
-        label_shape: Of a batch of labels.
+        output: One of its outputs.
+        label: The specification of its labels.
         known: Classes by the dataset; 0 if unknown.
     """
     try:
-        shape = model.output_shape
+        shape = (None, output.values) if output.values else model.output_shape
     except (AttributeError, ValueError):
         shape = (None, known)  # a subclassed model does not say
-    if not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
+    if label is None or not (isinstance(shape, tuple) and len(shape) == 2 and isinstance(shape[1], int)):
         return None
     classes = 2 if shape[1] == 1 else shape[1]  # a single output is the probability of the second of two classes
-    is_one_class = label_shape.rank == 1 or label_shape[1] in {1, classes}
+    is_one_class = label.shape.rank == 1 or label.shape[1] in {1, classes}
     return classes if classes > 1 and is_one_class else None
 
 
@@ -158,7 +163,7 @@ def _limited(validation: Any, count: int | None) -> tuple[Any, int | None]:
     """Return at most as many batches as are scored, and the number of examples in them if that limits them."""
     if count is not None and count <= MOST_EXAMPLES:
         return validation, None
-    batch = int(next(iter(validation))[1].shape[0])
+    batch = batch_size(validation)
     batches = -(-MOST_EXAMPLES // batch)
     return validation.take(batches), batches * batch
 

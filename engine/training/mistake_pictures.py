@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
 from ..data.small_pictures import small_picture
 from ..models.outputs import apply_activation
@@ -37,7 +38,7 @@ def mistake_pictures(
     if len(shape) != 3 or shape[-1] not in {1, 3}:
         return []
     images, labels = _first(validation)
-    given = model.predict(images, batch_size=_batch_size(validation), verbose=0)
+    given = model.predict(images, batch_size=batch_size(validation), verbose=0)
     outputs = np.asarray(apply_activation(activation, given), np.float32)
     if outputs.shape[1] == 1:
         outputs = np.hstack([1 - outputs, outputs])
@@ -52,8 +53,9 @@ def mistake_pictures(
     ]
 
 
-def _batch_size(validation: Any) -> int:
-    return int(next(iter(validation))[1].shape[0])
+def batch_size(validation: Any) -> int:
+    """Return the number of examples in the first batch of (inputs, labels)."""
+    return int(tf.nest.flatten(next(iter(validation)))[0].shape[0])
 
 
 def _first(validation: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:

@@ -68,7 +68,7 @@ def _write_model(model: Any, path: Path) -> str:
         why = one_line(error, 200)
         return (
             f"Only the weights of the model are saved, in {weights.name}, because Keras cannot save its code: {why} "
-            "For the whole model, write get_config as in Keras's guide on saving."
+            "`predict` gives them to a new model of your function; for the whole model, write get_config."
         )
     return ""
 

@@ -18,10 +18,9 @@ from ..accelerators.hosts.membership import check_can_join, find_membership
 from ..accelerators.lean_import import hidden_beside
 from ..config.accelerator import parse_accelerator
 from ..config.budget import budget_seconds
-from ..config.catalog import is_user_reference
 from ..config.run_config import compared_values, journal_values
 from ..config.user_code import references_of
-from ..errors import DataError, DiskFullError
+from ..errors import DataError, DiskFullError, UserCodeError
 from ..machine.devices import detect_hardware
 from ..machine.install import install_line
 from ..machine.sources import this_machine
@@ -293,10 +292,11 @@ def _fit_and_save(
     saved: tuple[Header, Arrays] | None,
 ) -> RunFinished:
     from ..models.compile import is_compiled, own_optimizers, updates_metrics
+    from .checked_model import check_model
     from .class_scoring import report_classes
 
     model = _build(recorder, config, data, is_new=saved is None)
-    config, activation = _check_model(recorder, config, data, model)
+    config, activation, classes = check_model(recorder, config, data, model)
     has_labels = isinstance(data.train.element_spec, tuple) and len(data.train.element_spec) > 1
     if is_compiled(model) or not has_labels or not updates_metrics(model):
         # The metrics of the configuration are not measured; those of the model have other names.
@@ -308,10 +308,10 @@ def _fit_and_save(
     outcome, reason = _how_it_ended(recorder, stopping, is_whole=is_whole)
     if recorder.team is not None and not recorder.team.is_leader:
         # A pass that all hosts make together.
-        report_classes(recorder, model, data.validation, data.examples, config, activation)
+        report_classes(recorder, model, data.validation, data.examples, classes)
         return RunFinished(outcome, f"{reason}; host 0 has the run", {})
     _save_model(recorder, model)
-    scores = report_classes(recorder, model, data.validation, data.examples, config, activation)
+    scores = report_classes(recorder, model, data.validation, data.examples, classes)
     return _finish(recorder, stopwatch, outcome, reason, scores)
 
 
@@ -422,65 +422,24 @@ def _callbacks(
 
 
 def _build(recorder: Recorder, config: RunConfig, data: Pipeline, *, is_new: bool) -> Any:
+    from ..data.examples import label_of
     from ..input.augmentation.placement import with_augmentation
     from ..input.pipeline import largest_pixel
     from ..models import build as models
+    from ..models.label_checks import refuse_texts
 
     _enter(recorder, Phase.BUILDING, config.model)
-    model = models.build_model(config, data.examples.signature, recorder.run.hub)
+    try:
+        model = models.build_model(config, data.examples.signature, recorder.run.hub)
+    except UserCodeError:
+        refuse_texts(label_of(data.train))  # which have no number of classes
+        raise
     if is_new:
         models.load_start(model, config)
     if data.placement.in_model:
         model = with_augmentation(model, config.augmentation, largest_pixel(data.examples, config), config.seed)
     recorder.emit(models.model_built(model))
     return model
-
-
-def _check_model(recorder: Recorder, config: RunConfig, data: Pipeline, model: Any) -> tuple[RunConfig, Activation]:
-    """Check that a custom model, its labels and the loss fit.
-
-    Returns the configuration for the model's outputs, and what makes probabilities of its logits.
-    """
-    from ..models.compile import is_compiled
-    from ..models.label_checks import check_labels
-    from ..models.outputs import are_unknown, logits_activation, outputs_by_name
-    from ..models.several_outputs import for_outputs
-
-    if not (is_user_reference(config.model) or is_user_reference(config.dataset)):
-        return config, logits_activation(model, config, {})
-    inputs = labels = None
-    if recorder.team is None:  # one host alone cannot run a model spread over all hosts
-        batch = next(iter(data.calibration()))
-        inputs, labels = batch[:2] if isinstance(batch, tuple) and len(batch) > 1 else (batch, None)
-    if is_compiled(model):
-        recorder.notice(
-            f"{config.model} compiled its model: its own optimizer, loss and metrics are used, not the configuration's."
-        )
-        outputs = {}
-    else:
-        outputs = outputs_by_name(model, inputs)
-        config = for_outputs(config, tuple(outputs))
-        check_labels(config, model, outputs, labels)
-        if recorder.team is not None and are_unknown(config, outputs):
-            recorder.notice(
-                "Whether the model gives logits cannot be checked with several hosts; it is taken to give "
-                "probabilities. If it gives logits, set outputs=logits."
-            )
-    activation = logits_activation(model, config, outputs)
-    by_output = activation if isinstance(activation, dict) else {"": activation}
-    if logits := {name: function for name, function in by_output.items() if function}:
-        write_whole(recorder.run.inputs, json.dumps({**data.examples.record, "activation": activation}))
-        recorder.notice(_logits_notice(logits))
-    return config, activation
-
-
-def _logits_notice(logits: dict[str, str]) -> str:
-    names = f" for {', '.join(logits)}" if "" not in logits else ""
-    functions = " and the ".join(sorted({*logits.values()}))
-    return (
-        f"The model gives logits{names}, not probabilities: the loss is computed with from_logits=True, and the class "
-        f"report and `predict` apply the {functions}. To change that, set outputs=probabilities."
-    )
 
 
 def _compile(

@@ -262,10 +262,14 @@ def _classes(overview: Details) -> list[str]:
     width = width_of_output()
     room = None if width is None else width - 2
     blocks = [
-        [headline(report)],
-        score_lines(report, room),
-        matrix_lines(report, room),
-        [mistake_text(one) for one in report.mistakes[:_MISTAKES]],
+        block
+        for output in report.of_outputs
+        for block in (
+            [headline(output)],
+            score_lines(output, room),
+            matrix_lines(output, room),
+            [mistake_text(one) for one in output.mistakes[:_MISTAKES]],
+        )
     ]
     lines: list[str] = []
     for block in blocks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on
@@ -40,6 +41,7 @@ class ReportScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,b,c", "dismiss", "Back", tooltip="Go back."),
         Binding("p", "pane", "Pane", tooltip="Go to the next pane: matrix, classes, mistakes, pictures."),
+        Binding("o", "output", "Output", tooltip="Go to the next output of the model."),
         *(
             Binding(str(number), f"choose('{name}')", show=False, tooltip=f"Go to the {name}.")
             for number, name in enumerate(_PANES, 1)
@@ -97,6 +99,15 @@ class ReportScreen(Screen[None]):
         """Go to the next pane."""
         current = self.query_one(PaneTabs).current
         self.action_choose(self._panes[(self._panes.index(current) + 1) % len(self._panes)])
+
+    def action_output(self) -> None:
+        """Go to the next of several outputs."""
+        first, *others = self._report.of_outputs
+        self.app.switch_screen(ReportScreen(self._run_name, replace(others[0], others=(*others[1:], first))))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's signature
+        """Offer the next output if there are several."""
+        return action != "output" or bool(self._report.others)
 
     def action_choose(self, name: str) -> None:
         """Show a pane and enter it."""

@@ -52,8 +52,9 @@ def share(value: float | None) -> str:
 
 
 def headline(report: ClassReport) -> str:
-    """Say how many examples were scored and how many predictions were correct."""
-    first = "the first " if report.is_partial else ""
+    """Say how many examples were scored and how many predictions were correct, and of which of several outputs."""
+    first = f"{report.output}: " if report.output else ""
+    first += "the first " if report.is_partial else ""
     lost = f", {report.not_numbers:,} with NaN predictions" if report.not_numbers else ""
     examples = plural(report.examples, "validation example")
     return (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _TAKES = "Return (train, validation), each a tf.data.Dataset, a keras.utils.PyDataset, a generator function or (x, y)."
+
+
+_LOOKED_AT = 32  # examples whose sizes are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,8 @@ def unbatched(part: Any, name: str) -> Unbatched:
         UserCodeError: It is nothing that `fit` takes.
     """
     if isinstance(part, tf.data.Dataset):
-        return _of_dataset(part, name)
+        found = _of_dataset(part, name)
+        return replace(found, dataset=_sized(found.dataset))
     if _is_py_dataset(part):
         return _of_batches(lambda: (part[index] for index in range(len(part))), name)
     if inspect.isgenerator(part):
@@ -87,6 +91,24 @@ def _of_dataset(dataset: Any, name: str) -> Unbatched:
         count = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
     single = dataset.unbatch()
     return Unbatched(single if count is None else _counted(single, count), count, was_batched=True)
+
+
+def _sized(dataset: Any) -> Any:
+    """Return a dataset that does not state its examples' sizes with those of the first ones, if these are all alike."""
+    stated = tf.nest.flatten(dataset.element_spec)
+    is_plain = all(isinstance(spec, tf.TensorSpec) for spec in stated)
+    if not is_plain or all(spec.shape.is_fully_defined() for spec in stated):
+        return dataset
+    seen = {tuple(tuple(part.shape) for part in tf.nest.flatten(one)) for one in dataset.take(_LOOKED_AT)}
+    if len(seen) != 1:
+        return dataset
+    sizes = seen.pop()
+
+    def ensured(*element: Any) -> Any:
+        parts = map(tf.ensure_shape, tf.nest.flatten(element), sizes)
+        return tf.nest.pack_sequence_as(element, list(parts))
+
+    return dataset.map(ensured)
 
 
 def _is_batched(dataset: Any) -> bool:

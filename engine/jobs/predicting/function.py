@@ -62,9 +62,9 @@ def _is_arrays(returned: Any) -> bool:
 
 def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
     """Return the model's outputs by name."""
-    model, parts = trained.load_model(), list[Any]()
-    done = 0
+    model, parts, done = None, list[Any](), 0
     for batch in inputs:
+        model = model or trained.load_model(batch)
         with inputs_fit():
             found = model(prepared(model, batch), training=False)
         flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
@@ -89,9 +89,10 @@ def _described(
     if values.ndim == 1:
         values = values[:, None]
     is_only, loss = not name, trained.config.losses.get(name, "")
-    is_binary = values.shape[1] == 1 and loss.startswith("binary_crossentropy")
-    is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
-    if is_binary or (is_share and values.shape[1] > 1):
+    if (known := trained.record.get("class_outputs")) is None:  # a run of an earlier version
+        is_share = bool((values >= 0).all()) and np.allclose(values.sum(axis=1), 1, atol=_NOT_EXACT)
+        known = [name] if (is_share if values.shape[1] > 1 else loss.startswith("binary_crossentropy")) else []
+    if name in known:
         classes = max(values.shape[1], 2)
         names = trained.class_names(classes) if is_only else tuple(map(str, range(classes)))
         return ["label", "probability"], [chosen(probabilities(row), names) for row in values]

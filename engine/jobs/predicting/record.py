@@ -25,6 +25,7 @@ _Activation = Literal["", "sigmoid", "softmax"]
 class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore")
     activation: _Activation | dict[str, _Activation] = ""  # of each output by its name if there are several
+    class_outputs: list[str] | None = None  # the outputs that say which class an example is of
 
 
 class _Images(_Record):

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...config.catalog import is_user_reference
 from ...config.reading import load_config
+from ...config.user_code import call_model_function
 from ...errors import ConfigError, ConsoleError, DataError, UntrustedCodeError, UserCodeError, one_line
-from ...models.outputs import activation_of
+from ...models.outputs import activation_of, prepared
 from ...models.pieces import custom_objects
-from ...models.saved_code import find_code, has_graph, is_own, is_own_source, move_graphs, read_architecture
+from ...models.saved_code import (
+    Architecture,
+    find_code,
+    has_graph,
+    is_own,
+    is_own_source,
+    move_graphs,
+    read_architecture,
+)
 from ...runs.class_report import read_report
 from ...runs.run_directory import find_run, list_runs
 from ...storage.paths import user_path
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...config.run_config import RunConfig
-    from ...models.saved_code import Architecture
     from ...runs.run_directory import RunDirectory
 
 Checkpoint = Literal["last", "best"]
@@ -53,10 +61,16 @@ class TrainedRun:
         """What makes probabilities of an output; empty if it is probabilities."""
         return activation_of(self.record.get("activation", ""), output)
 
-    def load_model(self) -> Any:
-        """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing."""
+    def load_model(self, inputs: Any = None) -> Any:
+        """Load the model; raise `ConsoleError` if it is damaged, or needs code that is missing.
+
+        With a batch of inputs, a custom model that Keras cannot save or load whole is made by its function again.
+        """
         import keras
 
+        is_own = self.runs_code and is_user_reference(self.config.model) and inputs is not None
+        if is_own and self.model_path.suffix == ".h5":
+            return self._made_again(inputs)
         try:
             with keras.saving.CustomObjectScope(custom_objects(self.config) if self.runs_code else {}):
                 if self.config.model == "hub":
@@ -66,6 +80,8 @@ class TrainedRun:
         except UserCodeError:
             raise
         except Exception as error:
+            if is_own:
+                return self._made_again(inputs)
             own = is_user_reference(self.config.model)
             raise ConsoleError(
                 f"{user_path(self.model_path)} cannot be loaded.",
@@ -78,6 +94,24 @@ class TrainedRun:
             ) from error
         if not isinstance(model, keras.Model):
             raise ConsoleError(f"{user_path(self.model_path)} contains a {type(model).__name__}, not a model.")
+        return model
+
+    def _made_again(self, inputs: Any) -> Any:
+        """Make the model with its function and load the weights; raise `ConsoleError` if they do not fit."""
+        import tensorflow as tf
+
+        shapes = tf.nest.map_structure(lambda part: tuple(part.shape[1:]), inputs)
+        classes = self.record.get("class_count", 0)
+        model = call_model_function(self.config.model, shapes, classes, self.config.model_options)
+        try:
+            model(prepared(model, inputs), training=False)
+            model.load_weights(self.model_path)
+        except Exception as error:
+            raise ConsoleError(
+                f"{user_path(self.model_path)} cannot be loaded into a new model of {self.config.model}.",
+                why=one_line(error, 300),
+                remedy="Give the model a call() that takes these inputs, and leave its code as it was in training.",
+            ) from error
         return model
 
     def class_names(self, classes: int) -> tuple[str, ...]:
@@ -116,6 +150,9 @@ def open_trained(
     """
     run = find_run(name) if name else _newest_with_model(checkpoint)
     path = _model_of(run, checkpoint)
+    weights = path.with_suffix(".weights.h5")
+    if not path.exists() and weights.exists():
+        return _with_weights(run, weights, trust=trust, takes_function=takes_function)
     if not path.exists():
         other = run.checkpoints / "best.keras" if checkpoint == "last" else run.model
         use = "best" if checkpoint == "last" else "last"
@@ -145,13 +182,36 @@ def open_trained(
     return TrainedRun(run, config, record, architecture, runs_code=_may_run_code(architecture, config, trust=trust))
 
 
+def _with_weights(run: RunDirectory, weights: Path, *, trust: bool, takes_function: bool) -> TrainedRun:
+    """Return a run whose custom model Keras could not save whole, so that its function has to make it again."""
+    config = _config(run, weights)
+    if not takes_function:
+        raise ConsoleError(
+            f"Only the weights of {run.run_id} are saved, because Keras could not save the code of {config.model}.",
+            remedy="Name a function that returns the new inputs, as in --data mine.py:new_data.",
+        )
+    if not (trust or is_own_source(config.model)):
+        raise _untrusted(config.model)
+    record = read_record(run.inputs, config.dataset)
+    return TrainedRun(run, config, record, Architecture(weights, {}, has_pickled_weights=False), runs_code=True)
+
+
+def _untrusted(reference: str) -> UntrustedCodeError:
+    return UntrustedCodeError(
+        f"The run names the code {reference}, which none of your runs used from this folder.",
+        remedy="Predict in the folder in which the run started; or if you trust the run's author, add --trust.",
+    )
+
+
 def _model_of(run: RunDirectory, checkpoint: Checkpoint) -> Path:
     return run.model if checkpoint == "last" else run.checkpoints / "best.keras"
 
 
 def _newest_with_model(checkpoint: Checkpoint) -> RunDirectory:
     """Return the newest run with that model; without one, the newest run, whose lack of a model is then explained."""
-    return next((run for run in list_runs() if _model_of(run, checkpoint).is_file()), None) or find_run()
+    paths = ((run, _model_of(run, checkpoint)) for run in list_runs())
+    has_model = (run for run, path in paths if path.is_file() or path.with_suffix(".weights.h5").is_file())
+    return next(has_model, None) or find_run()
 
 
 def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool) -> bool:
@@ -164,10 +224,7 @@ def _may_run_code(architecture: Architecture, config: RunConfig, *, trust: bool)
         foreign = next((name for name in named if not is_own_source(name)), None)
         if foreign is None:
             return True
-        raise UntrustedCodeError(
-            f"The run names the code {foreign}, which none of your runs used from this folder.",
-            remedy="Predict in the folder in which the run started; or if you trust the run's author, add --trust.",
-        )
+        raise _untrusted(foreign)
     more = (
         f" {len(code) - 1} more layers have code, too."
         if len(code) > 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 from typing import TYPE_CHECKING, Any
@@ -14,12 +15,14 @@ from tests.helpers import LIMIT_S, Host, all_of, events_of, fork_resumed, small_
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.process.resume import prepare_resumption
 from tpu_console.engine.runs.checkpoint import newest_checkpoint
+from tpu_console.engine.runs.class_report import read_report
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
     FitStarted,
     HostLost,
     HostSampled,
+    Noticed,
     Progress,
     RunFailed,
     RunFinished,
@@ -112,10 +115,28 @@ def listening(host: Host) -> set[str]:
     return {f"{end.ip.removeprefix('::ffff:')}:{end.port}" for end in ends}
 
 
+_MINE = """
+import keras
+from keras import layers
+
+def build(shape, classes):
+    blocks = [part for filters in (8, 16) for part in
+              (layers.Conv2D(filters, 3, padding="same"), layers.MaxPooling2D(), layers.ReLU())]
+    hidden = layers.Dense(32, activation="relu")
+    return keras.Sequential([keras.Input(shape), *blocks, layers.Flatten(), hidden, layers.Dense(classes)])
+
+def loss(y_true, y_pred):
+    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+"""
+
+
 @pytest.fixture(scope="module")
-def ended(start: Start) -> list[RunDirectory]:
-    """A run of one process with two replicas, and the two of a run on two hosts."""
-    hosts = [*start(1, replicas=2), *start(2)]
+def ended(start: Start, tmp_path_factory: pytest.TempPathFactory) -> list[RunDirectory]:
+    """A run of one process with two replicas, and the two of a run on two hosts; their custom model gives logits."""
+    file = tmp_path_factory.mktemp("mine") / "mine.py"
+    file.write_text(_MINE, encoding="utf-8")
+    mine = {"model": f"{file}:build", "model_options": {}, "loss": f"{file}:loss"}
+    hosts = [*start(1, replicas=2, config=mine), *start(2, config=mine)]
     for host in hosts:
         assert host.wait() == 0, host.run.log.read_text(errors="replace")[-3000:]
     return [host.run for host in hosts]
@@ -145,6 +166,17 @@ def test_one_host_writes_the_run_and_the_other_refers_to_it(ended: list[RunDirec
     saved = [newest_checkpoint(run) for run in (first, second)]
     assert [found[1].step for found in saved if found] == [all_of(first, EpochEnded)[-1].step] * 2
     assert first.report.exists()
+
+
+def test_logits_are_recognised_on_every_host(ended: list[RunDirectory]) -> None:
+    for run in ended:
+        assert "The model gives logits" in " ".join(notice.message for notice in all_of(run, Noticed))
+        assert json.loads(run.inputs.read_text(encoding="utf-8"))["activation"] == "softmax"
+    report = read_report(ended[1])
+    assert report is not None
+    last = all_of(ended[1], EpochEnded)[-1].logs
+    assert report.accuracy == pytest.approx(last["val_accuracy"])
+    assert report.not_numbers == 0
 
 
 def test_hosts_resume_together(ended: list[RunDirectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tpu_console.engine.config.user_code import call_user_function, missing_import, reference_problem, source_file
+from tpu_console.engine.config.user_code import (
+    call_model_function,
+    call_user_function,
+    missing_import,
+    reference_problem,
+    source_file,
+)
 from tpu_console.engine.errors import UserCodeError
 
 if TYPE_CHECKING:
@@ -67,6 +73,21 @@ def test_a_function_that_raises_shows_its_line(folder: Path, name: str, line: st
     number = next(i for i, text in enumerate(MINE.splitlines(), 1) if line in text)
     assert error.why.startswith(f"File {folder}/mine.py, line {number}: {line}")
     assert error.remedy
+
+
+def test_a_model_function_may_take_options_alone(folder: Path) -> None:
+    (folder / "nets.py").write_text(
+        "def plain():\n    return 'plain'\ndef wide(units=8):\n    return units\ndef both(shape, classes, units=8):\n"
+        "    return shape, classes, units\n",
+        encoding="utf-8",
+    )
+    made = [
+        call_model_function(f"nets.py:{name}", (4,), 3, options)
+        for name, options in (("plain", {}), ("wide", {}), ("wide", {"units": 2}), ("both", {"units": 2}))
+    ]
+    assert made == ["plain", 8, 2, ((4,), 3, 2)]
+    with pytest.raises(UserCodeError, match="unexpected keyword argument 'depth'"):
+        call_model_function("nets.py:both", (4,), 3, {"depth": 2})
 
 
 def test_options_that_the_function_does_not_take_point_to_the_function(folder: Path) -> None:

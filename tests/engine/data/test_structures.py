@@ -88,6 +88,13 @@ def test_examples_of_unknown_length_are_no_batches() -> None:
     assert shapes_of(unbatched(part, "mine").dataset) == ((None, "int64"), (None, "int64"))
 
 
+def test_windows_of_a_time_series_get_the_size_that_their_dataset_does_not_state() -> None:
+    waves = np.arange(40.0)
+    found = unbatched(keras.utils.timeseries_dataset_from_array(waves[:-6, None], waves[6:], 6, batch_size=8), "mine")
+    assert [tuple(spec.shape) for spec in found.dataset.element_spec] == [(6, 1), ()]
+    assert found.count == len(list(found.dataset)) == 29
+
+
 def test_images_of_any_size_are_single_examples() -> None:
     spec = (tf.TensorSpec((None, None, 3)), tf.TensorSpec((), tf.int32))
     part = tf.data.Dataset.from_generator(lambda: iter(()), output_signature=spec)

@@ -14,7 +14,7 @@ from tpu_console.engine.data.examples import Input, Signature, Task
 from tpu_console.engine.errors import DataError
 from tpu_console.engine.models.compile import compile_model
 from tpu_console.engine.models.label_checks import check_labels
-from tpu_console.engine.models.outputs import are_unknown, logits_activation, outputs_by_name
+from tpu_console.engine.models.outputs import are_unknown, class_outputs, logits_activation, outputs_by_name
 from tpu_console.engine.models.several_outputs import for_outputs
 
 layers = keras.layers
@@ -75,6 +75,90 @@ def test_two_classes_need_the_sigmoid_and_a_key_overrides_what_was_found() -> No
     assert activation_of(sequential(layers.Dense(3)), config(outputs="probabilities")) == ""
     assert activation_of(sequential(layers.Dense(3, "softmax")), config(outputs="logits")) == "softmax"
     assert activation_of(sequential(layers.Dense(3)), config(loss="mean_squared_error")) == ""
+
+
+class OnLogits(keras.losses.Loss):  # type: ignore[misc]  # Keras is untyped
+    """A loss as people write it around one of Keras."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def call(self, y_true: Any, y_pred: Any) -> Any:
+        return self.function(y_true, y_pred, from_logits=True)
+
+
+def focal(y_true: Any, y_pred: Any) -> Any:
+    losses = keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
+    return (1 - keras.ops.exp(-losses)) ** 2 * losses
+
+
+def on_probabilities(y_true: Any, y_pred: Any) -> Any:
+    return keras.losses.sparse_categorical_crossentropy(y_true, y_pred)
+
+
+def centers(y_true: Any, y_pred: Any) -> Any:
+    return keras.ops.sum((y_pred - keras.ops.mean(y_pred, axis=0)) ** 2, axis=-1)
+
+
+def squares(y_true: Any, y_pred: Any) -> Any:
+    return (keras.ops.cast(y_true, "float32") - y_pred[..., 0]) ** 2
+
+
+def fails(y_true: Any, y_pred: Any) -> Any:
+    raise KeyError("a batch of 64")
+
+
+CLASSES, ROWS, SIDES = np.arange(64) % 3, np.eye(3)[np.arange(64) % 3], np.arange(64) % 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "last", "activation", "is_class"),
+    [
+        (OnLogits(keras.losses.sparse_categorical_crossentropy), CLASSES, layers.Dense(3), "softmax", True),
+        (OnLogits(keras.losses.categorical_crossentropy), ROWS, layers.Dense(3), "softmax", True),
+        (OnLogits(keras.losses.binary_crossentropy), SIDES, layers.Dense(1), "sigmoid", True),
+        (OnLogits(keras.losses.binary_crossentropy), SIDES[:, None], layers.Dense(1), "sigmoid", True),
+        (focal, CLASSES, layers.Dense(3), "softmax", True),
+        (focal, CLASSES, layers.Dense(3, "softmax"), "", True),  # as in Keras, where that trains badly
+        (on_probabilities, CLASSES, layers.Dense(3, "softmax"), "", True),
+        (on_probabilities, CLASSES, layers.Dense(3), "", False),
+        (keras.losses.BinaryCrossentropy().call, SIDES, layers.Dense(1), "", False),
+        (centers, CLASSES, layers.Dense(3), "", False),
+        (squares, SIDES, layers.Dense(1), "", False),
+        (fails, CLASSES, layers.Dense(3), "", False),
+    ],
+)
+def test_an_own_loss_is_tried_to_find_whether_it_takes_logits(
+    loss: Any, labels: Any, last: Any, activation: str, is_class: bool
+) -> None:
+    model, settings = sequential(last), config(loss="mine.py:loss")
+    outputs = outputs_by_name(model, X)
+    found = logits_activation(model, settings, outputs, {"": loss}, labels)
+    assert found == activation
+    classes = class_outputs(model, settings, outputs, found, labels)
+    assert [(one.activation, one.values) for one in classes] == [(activation, last.units)] * is_class
+    model.compile(loss=loss)
+    assert logits_activation(model, config(), outputs, {}, labels) == activation
+    assert class_outputs(model, config(), outputs, found, labels) == classes
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "units", "is_class"),
+    [
+        ("binary_crossentropy", SIDES, 1, True),
+        ("binary_crossentropy", np.linspace(0, 1, 64), 1, False),  # a share, such as a rating
+        ("binary_crossentropy", np.ones((64, 3)), 3, False),  # several labels at a time
+        ("categorical_crossentropy", ROWS, 3, True),
+        ("sparse_categorical_crossentropy", CLASSES.astype("float32"), 3, True),
+        ("mean_squared_error", CLASSES, 3, False),
+    ],
+)
+def test_classes_are_what_one_crossentropy_compares(loss: str, labels: Any, units: int, is_class: bool) -> None:
+    model = sequential(layers.Dense(units))
+    assert len(class_outputs(model, config(loss=loss), outputs_by_name(model), "", labels)) == is_class
+    model.compile(loss=loss)
+    assert len(class_outputs(model, config(), outputs_by_name(model), "", labels)) == is_class
 
 
 def test_logits_get_the_same_loss_and_metrics_as_their_probabilities() -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests.helpers import all_of, has, run_host, small_config, the
 from tpu_console.engine.data.examples import Examples, Input, Signature, Task
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.models.outputs import ClassOutput, class_outputs, outputs_by_name
 from tpu_console.engine.runs.class_report import ClassReport, read_report
 from tpu_console.engine.runs.events import Noticed, PhaseStarted, RunFinished
 from tpu_console.engine.runs.journal import JournalWriter
@@ -51,9 +52,10 @@ def examples(outputs: Any, labels: Any, *, task: Task = Task.CLASSES, classes: i
 
 
 def report_of(recorder: Recorder, given: Examples, model: Any = None, **config: Any) -> ClassReport | None:
-    settings = small_config(**config)
     model = model if model is not None else compiled(identity_model())
-    return report_classes(recorder, model, given.validation.batch(2), given, settings)
+    batches = given.validation.batch(2)
+    outputs = class_outputs(model, small_config(**config), outputs_by_name(model), "", next(iter(batches))[1])
+    return report_classes(recorder, model, batches, given, outputs if given.signature.task is Task.OWN else None)
 
 
 ONE, TWO, THREE = [0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]
@@ -114,10 +116,31 @@ def test_one_probability_tells_two_classes(recorder: Recorder) -> None:
     assert found.matrix == ((1, 1), (0, 1))
 
 
+@pytest.mark.parametrize("form", [dict, tuple])
+def test_every_output_that_is_classes_has_a_report(recorder: Recorder, form: type) -> None:
+    inputs = keras.Input((3,))
+    kind = keras.layers.Activation("linear", name="kind")(inputs)
+    price, side = (keras.layers.Dense(1, name=name)(inputs) for name in ("price", "side"))
+    model = keras.Model(inputs, {"kind": kind, "price": price, "side": side} if form is dict else [kind, price, side])
+    given = {"kind": [0, 1, 1], "price": [0.5, 1.5, 2.5], "side": [0, 1, 1]}
+    arrays = {name: np.array(values) for name, values in given.items()}
+    labels = arrays if form is dict else tuple(arrays.values())
+    pairs = tf.data.Dataset.from_tensor_slices((np.array([ONE, TWO, THREE], np.float32), labels))
+    outputs = (ClassOutput("kind", 0, 3), ClassOutput("side", 2, 1, "sigmoid"))
+    data = Examples(pairs, pairs, 3, 3, Signature(Task.OWN, {"x": Input((3,))}))
+    model.compile(loss="mse")
+    found = report_classes(recorder, model, pairs.batch(2), data, outputs)
+    assert found is not None
+    assert (found.output, found.matrix) == ("kind", ((1, 0, 0), (0, 1, 1), (0, 0, 0)))
+    assert [(one.output, one.examples, len(one.classes)) for one in found.others] == [("side", 3, 2)]
+    assert read_report(recorder.run) == found
+    assert [one["output"] for one in found.brief()["others"]] == ["side"]
+
+
 def test_weights_of_validation_examples_are_not_counts(recorder: Recorder) -> None:
     given = examples([ONE, TWO, THREE], [0, 1, 1])
     batches = given.validation.map(lambda x, y: (x, y, 5.0)).batch(2)
-    found = report_classes(recorder, compiled(identity_model()), batches, given, small_config())
+    found = report_classes(recorder, compiled(identity_model()), batches, given)
     assert found is not None
     assert found.matrix == ((1, 0, 0), (0, 1, 1), (0, 0, 0))
 
@@ -136,7 +159,7 @@ def test_an_own_regression_has_none(recorder: Recorder) -> None:
 
 def test_no_validation_data_no_report(recorder: Recorder) -> None:
     given = examples([ONE], [0])
-    assert report_classes(recorder, compiled(identity_model()), None, given, small_config()) is None
+    assert report_classes(recorder, compiled(identity_model()), None, given) is None
 
 
 @pytest.mark.parametrize("count", [7, None])
@@ -150,7 +173,7 @@ def test_only_so_much_is_looked_at(recorder: Recorder, count: int | None, monkey
 def test_what_goes_wrong_is_told_and_fails_nothing(recorder: Recorder) -> None:
     given = examples([ONE, [np.nan] * 3], [0, 1])
     batches = given.validation.map(lambda x, y: (tf.debugging.check_numerics(x, "a bad\nfile"), y)).batch(2)
-    assert report_classes(recorder, compiled(identity_model()), batches, given, small_config()) is None
+    assert report_classes(recorder, compiled(identity_model()), batches, given) is None
     assert "Scores per class" in the(recorder.run, Noticed).message
 
 
@@ -168,7 +191,7 @@ def test_a_stop_while_it_is_made_leaves_it_out(recorder: Recorder) -> None:
         return x, y
 
     batches = given.validation.map(stop).batch(2)
-    assert report_classes(recorder, compiled(identity_model()), batches, given, small_config()) is None
+    assert report_classes(recorder, compiled(identity_model()), batches, given) is None
     assert not recorder.run.report.exists()
 
 

@@ -17,6 +17,8 @@ from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, the
 from tpu_console import BridgeCallback
 from tpu_console.engine.config.reading import parse_config
+from tpu_console.engine.config.user_code import call_user_function
+from tpu_console.engine.errors import UserCodeError
 from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFinished
 from tpu_console.engine.runs.run_directory import list_runs
 
@@ -124,6 +126,12 @@ def text(input_shape, classes):
     return keras_hub.models.TextClassifier.from_preset("bert", num_classes=2)
 
 
+def handle(preset):
+    import keras_hub
+
+    return keras_hub.models.TextClassifier.from_preset(preset)
+
+
 def films():
     labels = random.integers(0, 2, 64)
     return np.array(["bad film", "good film"])[labels], labels
@@ -213,6 +221,27 @@ def test_metric_learning_with_its_own_train_step_is_watched() -> None:
     (run,) = list_runs()
     assert [set(epoch.logs) for epoch in all_of(run, EpochEnded)] == [{"accuracy", "loss"}] * 2
     assert the(run, RunFinished).outcome == "completed"
+
+
+@pytest.mark.parametrize(
+    ("preset", "why"),
+    [
+        ("./absent", "There is no such folder."),
+        ("no_such_preset", "Unknown preset identifier"),
+        ("bert_tiny_en_uncased", "api.kaggle.com"),  # which cannot be reached
+    ],
+)
+def test_a_preset_of_kerashub_that_cannot_be_loaded_is_named(
+    preset: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("kagglehub")
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(UserCodeError) as caught:
+        call_user_function("mine.py:handle", preset)
+    assert caught.value.what == f"mine.py:handle cannot load the preset '{preset}' of KerasHub."
+    assert why in caught.value.why
+    assert "KAGGLE_KEY" in caught.value.remedy
 
 
 def test_a_preset_of_kerashub_in_a_folder_trains_on_texts_and_predicts_them(tmp_path: Path) -> None:

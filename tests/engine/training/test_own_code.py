@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.engine.jobs.predicting import Job, train
 from tests.helpers import all_of, small_config, the
@@ -24,7 +25,8 @@ from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import RunDirectory
 from tpu_console.engine.runs.stop_token import StopToken
-from tpu_console.engine.training.train import _check_model, train_and_report
+from tpu_console.engine.training.checked_model import check_model
+from tpu_console.engine.training.train import train_and_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,6 +148,9 @@ class Scaled(keras.layers.Layer):
     def call(self, x):
         return x / 16.0
 
+def scans():
+    return np.zeros((3, 8, 8, 1))
+
 def scaled(shape, classes):
     return keras.Sequential([keras.Input(shape), Scaled(), logits(shape, classes)])
 
@@ -192,7 +197,11 @@ def test_logits_learn_with_the_default_loss_and_are_predicted_as_probabilities(t
     last = all_of(run, EpochEnded)[-1].logs
     assert last["val_accuracy"] > 0.8
     assert "The model gives logits" in notices(run)
-    assert json.loads(run.inputs.read_text(encoding="utf-8")) == {"activation": "softmax"}
+    assert json.loads(run.inputs.read_text(encoding="utf-8")) == {
+        "activation": "softmax",
+        "class_outputs": [""],
+        "class_count": 10,
+    }
     report = read_report(run)
     assert report is not None
     assert report.accuracy == pytest.approx(last["val_accuracy"])
@@ -223,7 +232,12 @@ def test_a_train_step_of_the_keras_guide_trains_and_its_weights_are_saved(tmp_pa
     assert the(run, RunFinished).outcome == "completed"
     assert "Only the weights of the model are saved, in model.weights.h5" in notices(run)
     assert not run.model.exists()
-    assert run.model.with_suffix(".weights.h5").exists()
+    rows = Job(tmp_path)(run, "mine.py:scans")
+    assert list(rows[0]) == ["index", "label", "probability"]
+    foreign = run.config.read_text(encoding="utf-8").replace("mine.py:guide", "evil.py:guide")
+    run.config.write_text(foreign, encoding="utf-8")
+    with pytest.raises(UntrustedCodeError, match=r"evil\.py:guide, which none of your runs used"):
+        Job(tmp_path)(run, "mine.py:scans", force=True)
 
 
 def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_path: Path) -> None:
@@ -243,6 +257,10 @@ def test_custom_pieces_train_and_a_resumed_run_equals_the_uninterrupted_one(tmp_
     ended = all_of(whole, EpochEnded)
     assert [epoch.learning_rate for epoch in ended] == pytest.approx([0.05, 0.05, 0.025, 0.0125])
     assert set(ended[0].logs) >= {"loss", "accuracy", "f1_score", "area", "surest", "val_f1_score"}
+    assert ended[-1].logs["surest"] > 1, "a custom metric gets the logits, as in a plain fit"
+    report = read_report(whole)
+    assert report is not None
+    assert report.accuracy == pytest.approx(ended[-1].logs["val_accuracy"])
     assert 0 < ended[0].logs["f1_score"] <= 1
     end = the(whole, RunFinished)
     assert (end.outcome, end.reason) == ("early", "a callback stopped training")
@@ -270,6 +288,10 @@ def test_several_inputs_and_outputs_of_a_compiled_model_train_and_are_predicted(
     assert the(run, FitStarted).monitor == "val_loss"
     job = Job(tmp_path)
     rows = job(run, "mine.py:new_houses", checkpoint="best")
+    report = read_report(run)
+    assert report is not None
+    assert (report.output, report.others) == ("kind", ())
+    assert report.accuracy == pytest.approx(last["val_kind_accuracy"])
     assert list(rows[0]) == ["index", "price", "kind_label", "kind_probability"]
     assert len(rows) == 4
     assert all(0.5 <= float(row["kind_probability"]) <= 1 for row in rows)
@@ -306,19 +328,24 @@ def test_several_outputs_train_with_losses_and_metrics_of_the_configuration_and_
 
 
 def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said(tmp_path: Path) -> None:
-    team: Any = object()  # a run of several hosts needs as many processes; this is what each asks of its model
+    team: Any = object()  # test_several_hosts has real hosts, of a model whose last layer says what it gives
     run = prepare_run(small_config(), tmp_path / "runs")
+    spec = tf.TensorSpec((None, 8, 8, 1)), tf.TensorSpec((None,), "int64")
+    data: Any = SimpleNamespace(examples=SimpleNamespace(record={}), train=SimpleNamespace(element_spec=spec))
     for model, activation, said in (("logits", "softmax", "gives logits"), ("guide", "", "cannot be checked")):
         journal = JournalWriter(run.journal)
         recorder = Recorder(run, journal)
         recorder.team = team
         config = small_config(model=f"mine.py:{model}", model_options={})
         built = build_model(config, Signature(Task.OWN, {"example": Input((8, 8, 1))}, 10))
-        data: Any = SimpleNamespace(examples=SimpleNamespace(record={}))
-        assert _check_model(recorder, config, data, built) == (config, activation)
+        assert check_model(recorder, config, data, built)[:2] == (config, activation)
         journal.close()
         assert said in notices(run)
-    assert json.loads(run.inputs.read_text(encoding="utf-8")) == {"activation": "softmax"}
+        assert json.loads(run.inputs.read_text(encoding="utf-8")) == {
+            "activation": activation,
+            "class_outputs": [""],
+            "class_count": 10,
+        }
 
 
 def test_a_gan_with_two_optimizers_trains_without_labels(tmp_path: Path) -> None:

@@ -111,6 +111,7 @@ def test_all_problems_of_a_command_are_reported_together(call: Any, home: Path) 
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
+        (["digits-cnn", "--set", "epochs=1", "--set", "seed=2", "--set", "epochs =3"], "--set epochs is given 2 times"),
         (["digits-cn"], "There is no preset 'digits-cn'; did you mean 'digits-cnn'?"),
         (["nothere.toml"], "nothere.toml: cannot be read: No such file or directory"),
         (["digits-cnn", "--batch-size", "5000"], "larger than the 1,437 training examples"),

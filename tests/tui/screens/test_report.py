@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -65,6 +66,20 @@ async def test_the_matrix_opens_from_the_live_screen_and_closes(engine: FakeEngi
             ("10", "miss2"),
             ("·", "faint"),
         ]
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is live(pilot))
+
+
+async def test_every_output_of_a_model_has_its_report(engine: FakeEngine) -> None:
+    side = replace(even_report(["left", "right"]), output="side")
+    finish(engine, replace(even_report(PLANTS), output="kind", others=(side,)))
+    async with ConsoleApp(run=engine.run).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "c Classes")
+        await pilot.press("c")
+        for output, text in (("kind", "400 validation"), ("side", "200 validation"), ("kind", "400 validation")):
+            await shows(pilot, f"{output}: {text}", "o Output")
+            await pilot.press("o")
+        await shows(pilot, "side: 200 validation")
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is live(pilot))
 

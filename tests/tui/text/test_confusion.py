@@ -148,6 +148,15 @@ def test_show_has_scores_matrix_and_mistakes(call: Callable[..., tuple[int, str,
     assert values["classes"]["classes"][3]["name"] == "scab"
 
 
+def test_show_has_the_report_of_every_output(call: Callable[..., tuple[int, str, str]]) -> None:
+    side = replace(even_report(["left", "right"]), output="side")
+    finished_run(replace(even_report(PLANTS), output="kind", others=(side,)))
+    code, out, err = call("show")
+    assert (code, err) == (0, "")
+    for text in ("kind: 400 validation examples, 4 classes", "side: 200 validation examples, 2 classes", "right  "):
+        assert text in out
+
+
 def test_show_of_a_damaged_report_says_so_and_shows_the_rest(call: Callable[..., tuple[int, str, str]]) -> None:
     run = finished_run(even_report(PLANTS))
     run.report.write_text("{")
