@@ -59,7 +59,7 @@ def is_same(one: list[Any], other: list[Any]) -> bool:
 
 @pytest.mark.parametrize(("cache", "again"), [("memory", "disk"), ("disk", "memory")])
 def test_kept_images_give_the_same_batches_as_decoding(photos: Path, cache: str, again: str) -> None:
-    changes = {"augmentation": CHANGED, "class_weight": "balanced"}
+    changes: dict[str, Any] = {"augmentation": CHANGED, "class_weight": "balanced"}
     settings = config(photos, cache, **changes)
     plain = read(build(settings, photos.parent, None))
     assert is_same(read(build(settings, photos.parent)), plain)
@@ -113,12 +113,14 @@ def test_the_key_changes_with_the_files_and_with_how_they_are_decoded(photos: Pa
 
 
 def kept(key: str = "key") -> KeptImages:
-    empty = np.empty(0)
+    none = np.empty(0, np.int64)
 
     def unused(*_: Any) -> Any:
         raise NotImplementedError
 
-    return KeptImages(ImageFiles(COUNT, SHAPE, unused, key, empty, empty, empty, empty, False, unused))
+    return KeptImages(
+        ImageFiles(COUNT, SHAPE, unused, key, none, none, none, none, skips_damaged=False, without=unused)
+    )
 
 
 def save(key: str = "key") -> Path:
@@ -126,7 +128,7 @@ def save(key: str = "key") -> Path:
     return next(file for file in cache_files(DECODED) if file.name == f"{key}.images")
 
 
-def loaded(key: str = "key") -> tuple[NDArray[np.bool_] | None, NDArray[np.uint8]]:
+def loaded(key: str = "key") -> tuple[Any, NDArray[np.uint8]]:
     images = np.zeros_like(IMAGES)
 
     def write(numbers: Any, some: Any) -> None:
