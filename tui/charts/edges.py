@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .series import Line
 
 ABOVE, BELOW = "▲", "▼"
+PLAIN_ABOVE = "^"
+"""In ASCII: the lookalike of the other one is that of a warning."""
+SPIKES = (ABOVE, PLAIN_ABOVE, BELOW)
 _MARKS = {
     MarkKind.VALIDATION: "━",
     MarkKind.COMPILE: "═",
@@ -57,7 +60,8 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
         log_scale: Whether values are decimal logarithms.
     """
     layers = []
-    for glyph, row, sign, edge in ((ABOVE, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
+    above = PLAIN_ABOVE if canvas.marker == "ascii" else ABOVE
+    for glyph, row, sign, edge in ((above, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
         found: dict[int, float] = {}
         for line in lines:
             out = sign * line.y > sign * edge
