@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .window import Extent
 
 _MAX_SMOOTHING = 0.99
-_MANY = 20
+_MANY = 8
 _REST_S = 0.3
 # Textual turns the picture into strips after `render`: about a third of the drawing time again.
 _COST_WITH_STRIPS = 1.4

@@ -149,6 +149,7 @@ class EpochTable(RowsPane):
         headings = [
             (["epoch"], _EPOCH_WIDTH),
             *((list(column.heading), column.width + _GAP) for column in self._whole),
+            *([(["…"], 2)] if self._whole[-1:] != self._columns[-1:] else []),
         ]
         height = max(len(lines) for lines, _ in headings)
         padded = [([""] * (height - len(lines)) + lines, width) for lines, width in headings]

@@ -185,6 +185,13 @@ def test_no_label_hides_another_where_rows_are_few() -> None:
         assert len(steps) == 1, values
 
 
+def test_a_steep_start_of_few_samples_is_one_spike_with_its_value() -> None:
+    ys = [1.9, 0.7, *np.linspace(0.35, 0.03, 14)]
+    scene = built(trace(ys), look=view(60, 12, ends=(0, 15)))
+    assert scene.spikes == {"▲": 1}
+    assert any("▲ 1.90" in row for row in rows_of(scene))
+
+
 def test_in_ascii_a_spike_is_no_warning() -> None:
     scene = built(trace([60.0, *np.linspace(2, 1, 50)], marker="ascii"), look=view(60, 20, marker="ascii"))
     assert scene.spikes == {"^": 1}
