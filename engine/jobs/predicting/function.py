@@ -39,8 +39,10 @@ def predict_function(trained: TrainedRun, request: Request, reporter: Reporter) 
     reference = request.only()
     returned = call_user_function(reference)
     part = returned if isinstance(returned, tuple) or not _is_arrays(returned) else (returned,)
-    inputs = unbatched(part, reference).dataset.map(lambda *element: element[0]).batch(BATCH)
-    outputs = _outputs(trained, inputs, reporter)
+    found = unbatched(part, reference)
+    inputs = found.dataset.map(lambda *element: element[0]).batch(BATCH)
+    reporter.progress("predicting", 0, found.count, "examples")
+    outputs = _outputs(trained, inputs, found.count, reporter)
     names = list(outputs) if len(outputs) > 1 else [""]
     columns: list[str] = ["index"]
     cells: list[Sequence[Sequence[str]]] = []
@@ -60,7 +62,7 @@ def _is_arrays(returned: Any) -> bool:
     return isinstance(returned, dict | list) or (hasattr(returned, "shape") and hasattr(returned, "__len__"))
 
 
-def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
+def _outputs(trained: TrainedRun, inputs: Any, count: int | None, reporter: Reporter) -> dict[str, NDArray[np.float32]]:
     """Return the model's outputs by name."""
     model, parts, done = None, list[Any](), 0
     for batch in inputs:
@@ -70,7 +72,7 @@ def _outputs(trained: TrainedRun, inputs: Any, reporter: Reporter) -> dict[str, 
         flat = found if isinstance(found, dict) else dict(enumerate(tf.nest.flatten(found)))
         parts.append({str(name): np.asarray(value, np.float32) for name, value in flat.items()})
         done += len(next(iter(parts[-1].values())))
-        reporter.progress("predicting", done, done, "examples")
+        reporter.progress("predicting", done, count or done, "examples")
     if not parts:
         raise DataError("The function returned no examples.")
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -331,13 +331,15 @@ def test_on_several_hosts_the_last_layer_decides_and_what_it_leaves_open_is_said
     team: Any = object()  # test_several_hosts has real hosts, of a model whose last layer says what it gives
     run = prepare_run(small_config(), tmp_path / "runs")
     spec = tf.TensorSpec((None, 8, 8, 1)), tf.TensorSpec((None,), "int64")
-    data: Any = SimpleNamespace(examples=SimpleNamespace(record={}), train=SimpleNamespace(element_spec=spec))
+    signature = Signature(Task.OWN, {"example": Input((8, 8, 1))}, 10)
+    given = SimpleNamespace(record={}, signature=signature)
+    data: Any = SimpleNamespace(examples=given, train=SimpleNamespace(element_spec=spec))
     for model, activation, said in (("logits", "softmax", "gives logits"), ("guide", "", "cannot be checked")):
         journal = JournalWriter(run.journal)
         recorder = Recorder(run, journal)
         recorder.team = team
         config = small_config(model=f"mine.py:{model}", model_options={})
-        built = build_model(config, Signature(Task.OWN, {"example": Input((8, 8, 1))}, 10))
+        built = build_model(config, signature)
         assert check_model(recorder, config, data, built)[:2] == (config, activation)
         journal.close()
         assert said in notices(run)
