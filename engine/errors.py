@@ -7,7 +7,6 @@ run's log.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from .sanitize import LONGEST_TEXT, printable, printable_lines
@@ -101,6 +100,8 @@ def _initials(name: str) -> str:
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
     """Suggest ``did you mean 'epochs'?`` for the nearest valid choice, or list all choices if none is near."""
+    from difflib import get_close_matches
+
     names = sorted(choices)
     longer = [name for name in names if len(word) > 1 and name.startswith(word.lower())]
     section, _, short = word.lower().rpartition(".")

@@ -27,10 +27,11 @@ REPLACEMENT = "\ufffd"
 
 LONGEST_TEXT = 20_000  # longer texts are cut off; this program writes none
 DEEPEST = 64  # values nested more deeply are refused; this program writes none
-_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-_SPACE = re.compile(r"[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]")
-_LINE_END = re.compile(r"\r\n?|[\v\f\x85\u2028\u2029]")
-_UNSAFE = re.compile(
+# Compiled when they are first needed, which for most commands is never.
+_COLOUR = r"\x1b\[[0-9;:]*m"
+_SPACE = r"[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]"
+_LINE_END = r"\r\n?|[\v\f\x85\u2028\u2029]"
+_UNSAFE = (
     "[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # controls
     "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # format characters
     "\ud800-\udfff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e007f]"
@@ -45,14 +46,14 @@ def printable(text: str) -> str:
     """Return a text, also one with lone surrogates, as one line that is safe to show."""
     if text.isprintable():
         return text
-    return _UNSAFE.sub(REPLACEMENT, _SPACE.sub(" ", _COLOUR.sub("", text)))
+    return re.sub(_UNSAFE, REPLACEMENT, re.sub(_SPACE, " ", re.sub(_COLOUR, "", text)))
 
 
 def printable_lines(text: str) -> str:
     r"""Return a text of several lines that is safe to show; every kind of line end becomes ``\n``."""
     if text.isprintable():
         return text
-    lines = _LINE_END.sub("\n", text).split("\n")
+    lines = re.sub(_LINE_END, "\n", text).split("\n")
     return "\n".join(map(printable, lines))
 
 
@@ -90,5 +91,5 @@ def unsafe_character(text: str) -> str:
     """
     if text.isprintable():
         return ""
-    found = _UNSAFE.search(text) or _SPACE.search(text.replace("\t", "").replace("\n", ""))
+    found = re.search(_UNSAFE, text) or re.search(_SPACE, text.replace("\t", "").replace("\n", ""))
     return f"U+{ord(found[0]):04X}" if found else ""

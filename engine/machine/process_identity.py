@@ -9,7 +9,6 @@ creation time.
 from __future__ import annotations
 
 import os
-import socket
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +30,7 @@ class Sight(StrEnum):
 
 def identify(pid: int) -> dict[str, Any]:
     """Return the part of a heartbeat that names a process of this PID namespace: this one or a child of it."""
-    identity: dict[str, Any] = {"pid": pid, "host": socket.gethostname()} | _place()
+    identity: dict[str, Any] = {"pid": pid, "host": os.uname().nodename} | _place()
     if (stat := _stat_of(pid)) is not None:
         identity["start_ticks"] = stat[1]
     if (created := _created(pid)) is not None:
@@ -52,7 +51,7 @@ def session_began() -> float | None:
 def look_for(identity: Mapping[str, Any]) -> Sight:
     """Look for the process of a heartbeat; older versions wrote only its ``pid``, ``host`` and ``created``."""
     pid, host = identity.get("pid"), identity.get("host")
-    if not isinstance(pid, int) or pid <= 0 or host != socket.gethostname():
+    if not isinstance(pid, int) or pid <= 0 or host != os.uname().nodename:
         return Sight.UNSEEN
     place = _place()
     if place != {key: identity[key] for key in ("boot_id", "pid_namespace") if key in identity}:

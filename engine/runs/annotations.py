@@ -6,7 +6,6 @@ limited when it is read.
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -91,6 +90,8 @@ def write_annotations(folder: Path, annotations: Annotations) -> None:
     Raises:
         ConsoleError: They cannot be written.
     """
+    import json
+
     annotations = cleaned(asdict(annotations))
     content = json.dumps(asdict(annotations), ensure_ascii=False)
     file = folder / _FILE

@@ -10,7 +10,6 @@ only once.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -201,6 +200,8 @@ def _waiting(beat: Mapping[str, Any]) -> int | None:
 
 def _read(run: RunDirectory) -> tuple[int, dict[str, Any]]:
     """Return a heartbeat's modification time in nanoseconds and its content; empty if damaged."""
+    import json  # not for a list of finished runs
+
     # Opening the file, not only reading its status, makes a network file system ask its server.
     with open_regular(run.heartbeat) as file:
         content = file.read(LARGEST_HEARTBEAT)

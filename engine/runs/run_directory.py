@@ -26,7 +26,6 @@ Folders are private to the user (0700), files likewise (0600).
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -209,6 +208,8 @@ def all_or_nothing(run: RunDirectory) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        import shutil
+
         shutil.rmtree(run.path, ignore_errors=True)
         raise
 

@@ -140,7 +140,8 @@ def _read(file: IO[bytes], journal: Path) -> KeptState:
     content, edited_at = _identity(journal, size)
     if content != identity[0] or edited_at not in (None, identity[1]):
         raise ValueError("of another journal")
-    values = np.fromfile(file, "<f8", count)
+    # Mapped, not read: the file is only ever replaced whole, and a screen needs a few of these pages.
+    values = np.memmap(file, "<f8", "r", file.tell(), (count,)).view(np.ndarray) if count else np.empty(0)
     if _sum([values]) != total:
         raise ValueError("damaged")
     columns = np.split(values, np.cumsum(lengths)[:-1])

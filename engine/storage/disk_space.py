@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -82,6 +81,8 @@ def _allocate(descriptor: int, start: int, end: int) -> None:
 
 def free_bytes(folder: Path) -> int | None:
     """Return the free space of a folder's disk; None if unknown."""
+    import shutil
+
     for place in (folder, *folder.parents):
         try:
             return shutil.disk_usage(place).free

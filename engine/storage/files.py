@@ -6,7 +6,6 @@ A run folder may come from anybody and its disk may be full, so every module use
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import stat
@@ -92,6 +91,8 @@ def read_text(path: str | Path, limit: int) -> str:
 
 def read_json(path: str | Path, limit: int) -> Any:
     """Read a small regular file of JSON; raises the errors of `read_bytes`, or `ValueError`."""
+    import json  # not for the names of runs
+
     try:
         return json.loads(read_bytes(path, limit))
     except RecursionError:

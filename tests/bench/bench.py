@@ -47,8 +47,10 @@ class Bench:
     @property
     def environment(self) -> dict[str, str]:
         """The environment of every program that is measured."""
+        # Without byte code, as a container may ask for, every start compiles all our modules and none of the others.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {
-            **os.environ,
+            **inherited,
             "TPU_CONSOLE_HOME": str(self.folder / "home"),
             "KERAS_HOME": str(self.folder / "keras"),
             "TF_CPP_MIN_LOG_LEVEL": "2",

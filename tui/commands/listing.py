@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import click
 from tpu_console.engine.sanitize import printable
 
 from ..following.run_list import Sort, in_order, with_tags
-from ..terminal.output import complain, complain_about, say, width_of_output
+from ..terminal.output import complain, complain_about, say, say_json, width_of_output
 from ..text.numbers import NONE, count, duration, metric, size
 from ..text.tables import Column, table
 from .options import examples, json_option, preset_file_option
@@ -63,7 +62,7 @@ def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, a
     known = read_overviews(found, is_kept=not deleted)
     overviews = in_order(with_tags(known, tags, archived=archived or deleted), sort)
     if as_json:
-        say([json.dumps([overview.as_dict() for overview in overviews], indent=2, ensure_ascii=False)])
+        say_json([overview.as_dict() for overview in overviews])
         return 0
     if not known:
         complain([place])
@@ -147,7 +146,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
 
     found, broken = all_presets(preset_files)
     if as_json:
-        say([json.dumps([_preset_dict(preset) for preset in found], indent=2, ensure_ascii=False)])
+        say_json([_preset_dict(preset) for preset in found])
     else:
         columns = [
             Column("preset", 9),

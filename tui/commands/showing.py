@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import click
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sanitize import printable
 
-from ..terminal.output import say
+from ..terminal.output import say, say_json
 from .options import examples, json_option, run_argument
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def show(name: str | None, as_json: bool) -> int:
     overview = read_details(find_run(name))
     config = overview.config()
     if as_json:
-        say([json.dumps(_as_dict(overview, config), indent=2, ensure_ascii=False)])
+        say_json(_as_dict(overview, config))
     else:
         say(_sections(overview, config))
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -49,6 +48,13 @@ def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
     stream.flush()
 
 
+def say_json(value: object) -> None:
+    """Write a value as JSON that a person can read, too."""
+    import json
+
+    say([json.dumps(value, indent=2, ensure_ascii=False)])
+
+
 def encodable(text: str, stream: TextIO) -> str:
     """Replace what a stream or the locale cannot show."""
     encoding = stream.encoding or "ascii"
@@ -75,7 +81,11 @@ def complain_about(error: ConsoleError) -> None:
 
 def width_of_output() -> int | None:
     """Return the width of standard output in cells if it is a terminal, else None."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def abandon_output() -> None:

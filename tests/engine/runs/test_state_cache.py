@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import pytest
@@ -94,6 +95,18 @@ def test_a_kept_state_goes_on_growing_and_keeps_what_the_reader_counted(run: Run
     assert (second.states.journal.skipped, second.snapshot.newer_version) == (1, 9)
     first.catch_up()
     assert same(first.snapshot.state, second.snapshot.state)
+
+
+def test_the_curves_are_mapped_from_the_file_and_outlive_it(run: RunDirectory, private_home: Path) -> None:
+    expected = RunFollower(run).catch_up().state.train
+    curves = RunFollower(run).catch_up().state.train
+    owner: Any = curves.step.values
+    while not isinstance(owner, mmap.mmap):
+        owner = owner.base
+    kept_file(private_home).unlink()
+    assert curves == expected
+    grown = curves.extended([STEPS + 1], [3], [1.0], [{"loss": 0.5, "accuracy": 0.5}])
+    assert len(grown) == STEPS + 1
 
 
 @pytest.mark.parametrize("change", ["edited", "replaced", "shorter", "another journal"])

@@ -266,7 +266,7 @@ HEAVY = FRAMEWORKS | {"textual", "numpy", "rich"}
         (["completion", "zsh"], HEAVY | {"pydantic", "psutil"}),
         (["presets"], HEAVY),
         (["run", "digits-cn"], HEAVY),
-        (["runs"], FRAMEWORKS | {"textual", "rich"}),
+        (["runs"], HEAVY | {"pydantic", "psutil", "platformdirs", "socket", "difflib", "tempfile"}),
         (["show"], FRAMEWORKS | {"textual", "rich"}),
         (["attach"], FRAMEWORKS | {"textual", "rich"}),
     ],
@@ -275,6 +275,7 @@ def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]
     run = create_run("one")
     run.journal.touch()
     os.utime(run.path, (0, 0))
+    CliRunner().invoke(cli, ["runs"])  # what it reads is kept
     script = (
         "import sys; from tpu_console.tui.cli import main; main(sys.argv[1:]);"
         "print('modules', *sorted({name.partition('.')[0] for name in sys.modules}))"
@@ -283,6 +284,29 @@ def test_no_command_imports_more_than_it_needs(args: list[str], absent: set[str]
     modules = set(done.stdout.splitlines()[-1].split()[1:])
     assert {"click", "tpu_console"} <= modules
     assert not modules & absent
+
+
+@pytest.mark.parametrize("words", ["", "show "])
+def test_completing_a_name_imports_no_command_and_little_else(words: str, home: Path) -> None:
+    create_run("one").journal.touch()
+    variables = {
+        "_TPU_CONSOLE_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"tpu-console {words}",
+        "COMP_CWORD": str(len(words.split()) + 1),
+    }
+    script = (
+        "import atexit, sys; atexit.register(lambda: print(*sys.modules));from tpu_console.tui.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=os.environ | variables, capture_output=True, text=True, check=True
+    )
+    *offered, modules = done.stdout.splitlines()
+    assert len(offered) == (1 if words else len(_COMMANDS))
+    assert not {name.partition(".")[0] for name in modules.split()} & (
+        HEAVY | {"pydantic", "psutil", "platformdirs", "socket", "difflib", "tempfile", "json", "orjson"}
+    )
+    commands = {name for name in modules.split() if name.startswith("tpu_console.tui.commands.")}
+    assert commands <= {f"tpu_console.tui.commands.{name}" for name in ("options", "showing")}
 
 
 def test_missing_data_of_a_preset_names_its_source(call: Any, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
