@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _STRIDE = 16  # only every n-th image of a pass is reported to Python, to save time
 _REPORT_EVERY_S = 2.0
 _NEARLY = 0.9  # the share of images from which the end of a run waits for the others, to keep all of them
-_LONGEST_KEEPING_S = 20.0
+_LONGEST_KEEPING_S = 10.0  # a process that is asked to end has 18 s
 _TRIED, _DECODED = 1, 2
 
 
@@ -53,15 +53,15 @@ class DecodedImages:
 
     def __init__(self, files: ImageFiles, path: Path | None = None) -> None:
         self._files = files
-        with tf.device("CPU:0"):
-            self._rows: _Rows = _Memory(files) if path is None else _File(files, path)
-            self._states = tf.Variable(np.zeros(files.count, np.uint8), trainable=False)
-            self._must_end = tf.Variable(False, trainable=False)
         self._kept = KeptImages(files) if files.key else None
         self._is_over = threading.Event()
         self._ahead = threading.Thread(target=self._decode_ahead, name="tpu-console-decode", daemon=True)
-        if self._kept is not None and (known := self._kept.load(self._rows.write)) is not None:
-            self._states.assign(np.where(known, _DECODED, 0))
+        with tf.device("CPU:0"):
+            self._rows: _Rows = _Memory(files) if path is None else _File(files, path)
+            known = self._kept.load(self._rows.write) if self._kept is not None else None
+            decoded = np.zeros(files.count, np.bool_) if known is None else known
+            self._states = tf.Variable(decoded * np.uint8(_DECODED), trainable=False)
+            self._must_end = tf.Variable(False, trainable=False)
         self._known = int(self.could.sum())
         self._fetch = tf.function(self._fetched, input_signature=[tf.TensorSpec((None,), tf.int64)])  # traced once
 

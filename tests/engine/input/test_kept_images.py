@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tests.engine.input.test_decoding import build, config
 from tests.images import damage_inside, write_image_folder, write_odd
+from tpu_console.engine.accelerators.accelerator import Share
 from tpu_console.engine.data.examples import ImageFiles
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.input import kept_images
@@ -79,6 +80,17 @@ def test_another_split_and_order_use_the_same_kept_images(photos: Path) -> None:
     assert pipeline.images is not None
     assert pipeline.images.were_kept
     assert is_same(read(pipeline), read(build(settings, photos.parent, None)))
+
+
+def test_each_host_gets_its_share_of_the_same_batches(photos: Path) -> None:
+    settings, share = config(photos, augmentation=CHANGED), Share(1, 2)
+    examples = load_examples(settings, lambda _: None)
+    plain, decoded = (
+        build_pipeline(examples, settings, 2, share=share, on_decoding=on_decoding)
+        for on_decoding in (None, lambda _: None)
+    )
+    assert decoded.images is not None
+    assert is_same(read(decoded), read(plain))
 
 
 def test_left_out_images_are_left_out_again(photos: Path) -> None:
