@@ -331,7 +331,8 @@ class ConsoleApp(App[int]):
 
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
-        self.push_screen(help_dialog((key, binding) for key, binding in explained if binding.tooltip))
+        bindings = ((key, binding) for key, binding in explained if binding.tooltip)
+        self.push_screen(help_dialog(bindings, self.size.width))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield every key binding of the screen for the command palette."""

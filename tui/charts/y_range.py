@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .curve import FloatArray
     from .window import Extent
 
-# The box of the box plot, and what is always seen around it, in percent of the samples.
-_SHARES = (15, 25, 75, 85)
+# At either end, no more than this share of the samples lies outside, or one of a few.
+_MOST_OUTSIDE = 0.15
 # How far its whiskers reach, in boxes: what lies outside is "far out", by Tukey.
 _REACH = 3.0
 _FEW = 4
@@ -75,12 +75,13 @@ def _whiskers(part: FloatArray) -> tuple[float, float]:
     """Return the ends of a box plot's whiskers; a start that is steep hides a seventh of the samples at most."""
     if len(part) < _FEW:
         return float(part.min()), float(part.max())
-    low, lower, upper, high = (float(end) for end in np.percentile(part, _SHARES))
+    out, ordered = max(int(_MOST_OUTSIDE * len(part)), 1), np.sort(part)
+    lower, upper = (float(end) for end in np.percentile(ordered, (25, 75)))
     reach = _REACH * (upper - lower)
     if reach == 0.0:
         return float(np.percentile(part, 1)), float(np.percentile(part, 99))
-    inside = part[(part >= min(low, lower - reach)) & (part <= max(high, upper + reach))]
-    return float(inside.min()), float(inside.max())
+    inside = ordered[(ordered >= min(ordered[out], lower - reach)) & (ordered <= max(ordered[-1 - out], upper + reach))]
+    return float(inside[0]), float(inside[-1])
 
 
 def _with_margin(low: float, high: float) -> Extent:

@@ -55,7 +55,7 @@ def test_validation_and_the_newest_value_are_always_seen(samples: FloatArray, ke
 @given(samples=VALUES.filter(lambda values: len(values) > 3))
 def test_most_samples_are_seen(samples: FloatArray) -> None:
     low, high = robust_range([samples], [samples], NOTHING) or (1, 0)
-    assert np.count_nonzero((samples >= low) & (samples <= high)) >= 0.6 * len(samples)
+    assert np.count_nonzero((samples >= low) & (samples <= high)) >= len(samples) - 2 * max(int(0.15 * len(samples)), 1)
 
 
 def test_the_first_steep_tenth_of_a_loss_does_not_flatten_the_rest() -> None:
