@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.engine.preflight.topologies import GENERATIONS
-from tpu_console.tui.text.numbers import duration, gib, milliseconds
+from tpu_console.tui.text.numbers import duration, gib
 from tpu_console.tui.text.verdict_text import finding_text, headroom
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ PAGE = Path(__file__).with_name("preflight.md")
 PRESETS = ("digits-cnn", "cifar10-vgg-augmented", "plant-pathology-efficientnet", "nmt-transformer")
 TPUS = ("v5e-8", "v3-8", "v6e-8")
 VERDICTS = "verdicts"
-_HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "ms/step", "examples/s", "whole run")
+_HEADINGS = ("preset", "TPU", "batch", "precision", "verdict", "HBM peak", "free", "step", "examples/s", "whole run")
 _DERIVED = ("global_batch", "headroom", "kaggle", "input", "likely")
 
 
@@ -73,7 +73,7 @@ def _row(preset: str, verdict: Verdict) -> list[str]:
     pace = ["–"] * 3
     if bound is not None:
         pace = [
-            f"{milliseconds(1e3 * bound.step_s)} ({bound.limited_by})",
+            f"{duration(bound.step_s)} ({bound.limited_by})",
             f"{bound.images_per_s:,.0f}",
             duration(bound.run_s),
         ]

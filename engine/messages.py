@@ -11,6 +11,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
+import threading
 import time
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -72,6 +74,17 @@ def standard_output_reporter() -> Reporter:
     stream = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return Reporter(stream)
+
+
+def end_with_parent() -> None:
+    """End this process when its standard input is closed, as it is when the process that started it is gone."""
+
+    def wait() -> None:
+        while sys.stdin.buffer.read(1):
+            pass
+        os._exit(FAILED)
+
+    threading.Thread(target=wait, name="tpu-console-parent", daemon=True).start()
 
 
 def report_result(reporter: Reporter, name: str, work: Callable[[], Mapping[str, Any]]) -> int:

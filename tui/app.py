@@ -301,6 +301,12 @@ class ConsoleApp(App[int]):
         """Open the comparison of some runs."""
         self.push_screen(self._compare_screen(message.runs))
 
+    def action_sweeps(self) -> None:
+        """List the sweeps."""
+        from .screens.sweeps import SweepsScreen
+
+        self.push_screen(SweepsScreen())
+
     def action_new_run(self) -> None:
         """Go back to the form, with its content, or open a new one."""
         if len(self.screen_stack) == 1:

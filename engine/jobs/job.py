@@ -4,7 +4,8 @@
 `engine.messages` to standard output; native code prints to standard error. OPTIONS is a JSON object with the keyword
 arguments of the job's function.
 
-SIGINT and SIGTERM end a job with what it has finished. A job that can be resumed continues there the next time.
+SIGINT and SIGTERM end a job with what it has finished. A job that can be resumed continues there the next time. If its
+standard input is a pipe, the job ends with the process at the other end.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..accelerators.backend import check_tensorflow
-from ..messages import report_result, standard_output_reporter
+from ..messages import end_with_parent, report_result, standard_output_reporter
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,6 +52,8 @@ def run_job(name: str, reporter: Reporter, options: dict[str, Any]) -> dict[str,
 def main(arguments: list[str]) -> int:
     """Run a job and report its result; return the exit code."""
     reporter = standard_output_reporter()
+    if stat.S_ISFIFO(os.fstat(0).st_mode):
+        end_with_parent()
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell's background jobs ignore SIGINT otherwise
         signal.signal(number, _interrupt)
     name, options = arguments

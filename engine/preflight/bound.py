@@ -30,10 +30,9 @@ def host_pace(bound: Bound) -> list[Finding]:
     """Say that the host sets the pace on JAX, if starting a step takes longer than the device needs for it."""
     if bound.step_s >= HOST_STEP_S:
         return []
-    device, host = f"{bound.step_s * 1e3:.2g} ms", f"{HOST_STEP_S * 1e3:.1g} ms"
     text = (
-        f"The device needs {device} for a step at best, and Keras about {host} on the host to start one: the host sets "
-        "the pace, whatever steps_per_execution is."
+        f"The device needs {bound.step_s * 1e6:.2g} µs for a step at best, and Keras about {HOST_STEP_S * 1e6:.0f} µs "
+        "on the host to start one, whatever steps_per_execution is."
     )
     return [Finding(Severity.INFO, text, remedy="Use a larger batch, which does more in each step", key="batch_size")]
 

@@ -14,6 +14,7 @@ import keras
 
 from ..compat.keras import build_from_shapes, file_utils
 from ..config.batch import global_batch
+from ..errors import ConsoleError
 from ..models.build import build_model
 from ..models.compile import compile_model
 from ..models.fine_tuning import training_phases, unfreeze
@@ -42,6 +43,7 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
     settings = _without_weights(config)
     with _no_downloads():
         model = _built(settings, batch) if _IS_TENSORFLOW else _built_from_shapes(settings, batch)
+    _check_shape(model, batch)
     phase = training_phases(config)[-1]
     if phase.is_fine_tuning:
         unfreeze(model, config)
@@ -55,6 +57,20 @@ def build(config: RunConfig, batch: Batch, devices: int) -> Any:
         if not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
     return model
+
+
+def _check_shape(model: Any, batch: Batch) -> None:
+    """Check that a model with one input is built for the dataset's examples."""
+    inputs = getattr(model, "inputs", None) or []
+    if len(inputs) != 1 or len(batch.inputs) != 1:
+        return
+    built, given = tuple(inputs[0].shape[1:]), tuple(next(iter(batch.inputs.values())).shape)
+    differ = any(None not in pair and pair[0] != pair[1] for pair in zip(built, given, strict=False))
+    if differ and abs(len(built) - len(given)) != 1:  # Keras adds or removes a last axis of 1
+        raise ConsoleError(
+            f"The model is built for examples of shape {built}, and the dataset's have {given}.",
+            remedy="Build it with the input_shape that your function is given.",
+        )
 
 
 def augmentation_names(model: Any, config: RunConfig) -> frozenset[str]:

@@ -48,6 +48,12 @@ _KINDS = (
         "in the input pipeline.",
     ),
     _Kind(
+        re.compile(r"train_step\(\) takes 2 positional|test_step\(\) takes 2 positional"),
+        "has its own train_step(self, data), as for TensorFlow, and on a TPU the model runs on JAX",
+        "Override compute_loss instead, or write train_step(self, state, data) as in Keras's guide for JAX.",
+        key="backend",
+    ),
+    _Kind(
         re.compile(r"UnexpectedTracerError|leaked trace"),
         "keeps a value from one step for a later one in a Python variable, which a compiled step cannot do",
         "Store it in a weight of the layer: self.add_weight(..., trainable=False) and assign().",
@@ -211,7 +217,7 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
     """Pass on what was raised, with the layer if it is known."""
     known = next((one for one in chain if isinstance(one, ConsoleError)), None)
     if known is not None and layer is None:
-        text = f"{known.what} {known.why}".strip()
+        text = f"{known.what.rstrip('.')}. {known.why}".strip()
         return text, (Finding(Severity.ERROR, text, remedy=known.remedy),)
     first = chain[-1]
     words = one_line(first) or type(first).__name__
@@ -219,9 +225,10 @@ def _unknown(error: Exception, chain: list[BaseException], layer: Any, name: str
         text = f"The TPU compiler refused the step: {words}"
     else:
         text = f"{_subject(layer)} raised {type(first).__name__}: {words}"
+    text = f"{text.rstrip('.')}."
     where = _where(chain)
     remedy = "Fix it there and try again." if where else ""
-    whole = f"{text.rstrip('.')}. {where}" if where else text
+    whole = f"{text} {where}".strip()
     return text, (Finding(Severity.ERROR, whole, name, remedy),)
 
 

@@ -76,7 +76,8 @@ def moved_by(hlo_text: str, names: frozenset[str]) -> Moved:
     moved = Moved()
     for move in moves(hlo_text):
         one = move.instruction
-        layer = _layer(one.rest, names)
+        scope = _SCOPE.search(one.rest)
+        layer = layer_in(scope[1], names) if scope else ""
         if _calls_host(one):
             moved.host[layer] += 1
         moved.by_layer[layer] += int(move.size)
@@ -95,12 +96,10 @@ def _calls_host(one: Instruction) -> bool:
     return target is not None and _TO_HOST.search(target[1]) is not None
 
 
-def _layer(rest: str, names: frozenset[str]) -> str:
-    """Return the innermost layer in an instruction's scope, ``jit(step)/transpose(jvp(base))/conv/dot``, or empty."""
-    if (scope := _SCOPE.search(rest)) is None:
-        return ""
+def layer_in(scope: str, names: frozenset[str]) -> str:
+    """Return the innermost layer that a scope names, such as ``jit(step)/transpose(jvp(base))/conv/dot``, or empty."""
     # If several operations were fused into one, the first scope counts.
-    parts = re.split(r"[/();]", scope[1].partition(";")[0])
+    parts = re.split(r"[/();]", scope.partition(";")[0])
     return next((part for part in reversed(parts) if part in names), "")
 
 

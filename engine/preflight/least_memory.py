@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ..config.pieces import parse_piece
 from .result import Memory
 
 if TYPE_CHECKING:
@@ -18,8 +19,12 @@ if TYPE_CHECKING:
     from ..config.run_config import RunConfig
     from .inputs import Batch
 
-_SLOTS = {"adam": 2, "adamw": 2, "sgd": 0, "rmsprop": 1, "adagrad": 1, "adamax": 2, "nadam": 2, "lion": 1}
-"""Numbers that an optimizer keeps per trainable weight; momentum adds one to `sgd` and `rmsprop`."""
+_SLOTS = {
+    **dict.fromkeys(("adadelta", "adam", "adamax", "adamw", "ftrl", "lamb", "nadam"), 2),
+    **dict.fromkeys(("adagrad", "lion", "rmsprop"), 1),
+}
+"""Numbers that an optimizer keeps per trainable weight; momentum adds one to `sgd` and `rmsprop`, and what is unknown,
+such as those of custom optimizers, counts as none."""
 
 _ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1, "bool": 1}
 
@@ -27,7 +32,8 @@ _ITEM_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int8": 1,
 def least_memory(model: Any, config: RunConfig, batch: Batch, limit_bytes: int) -> Memory:
     """Return the least memory of one device, for a model whose layers that will be trained are trainable."""
     options = config.optimizer
-    slots = _SLOTS[options.name] + (options.name in {"sgd", "rmsprop"} and options.momentum > 0)
+    name = parse_piece(options.name).name
+    slots = _SLOTS.get(name, 0) + (name in {"sgd", "rmsprop"} and options.momentum > 0)
     parameters = sum(_bytes(weight.shape, weight.dtype) for weight in model.weights)
     optimizer = slots * sum(_bytes(weight.shape, weight.dtype) for weight in model.trainable_weights)
     example = sum(_bytes(part.shape, part.dtype) for part in (*batch.inputs.values(), batch.label))

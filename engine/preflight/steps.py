@@ -125,4 +125,4 @@ def _span(seconds: float) -> str:
 
 def gib(size: float) -> str:
     """Write bytes of HBM for a sentence."""
-    return f"{size / 2**20:.1f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
+    return f"{size / 2**20:.1f} MiB" if size < 0.1 * 2**30 else f"{size / 2**30:,.2f} GiB"

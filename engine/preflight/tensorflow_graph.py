@@ -69,6 +69,9 @@ class _Lowered:
     def as_text(self) -> str:
         return str(self._module)
 
+    def compiler_ir(self) -> Any:
+        return self._module
+
     def compile(self, compiler_options: Mapping[str, bool] | None = None) -> _Compiled:
         try:
             return _Compiled(compile_module(self._module, self._device, compiler_options or {}))

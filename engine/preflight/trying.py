@@ -18,6 +18,7 @@ from .steps import RefusedError, about, bound, gib, lowered, program, refusing, 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from .fitting import Change
     from .result import Verdict
     from .steps import Subject
     from .topologies import Topology
@@ -65,21 +66,22 @@ def changes_that_fit(subject: Subject, memory: Memory, topology: Topology) -> It
     """Compile the step with each change that may make it fit, and report those that do."""
     if reason := why_no_batch_fits(memory):
         yield Finding(Severity.INFO, reason)
-    tried: list[str] = []
-    for text, config, other in changes(subject.config, memory, topology):
-        key = text.partition("=")[0] if "=" in text else ""
-        if key and any(before.startswith(f"{key}=") for before in tried):
+    fitting: list[Change] = []
+    for one in changes(subject.config, memory, topology):
+        if one.key and any(one.key == before.key for before in fitting):
             continue
         try:
-            compiler = subject.compiler if other is topology else started(config, other)
+            compiler = subject.compiler if one.topology is topology else started(one.config, one.topology)
             with refusing("The model"):
-                model = build(config, subject.batch, other.devices)
-            changed = about(replace(subject, config=config, compiler=compiler, model=model), f"trying {text}")
+                model = build(one.config, subject.batch, one.topology.devices)
+            changed = replace(subject, config=one.config, compiler=compiler, model=model)
+            changed = about(changed, f"trying {one.text.removeprefix('with ')}")
             found = program(changed, lowered(changed, "training"), "training").memory
         except (DoesNotFitError, NotPossibleError, RefusedError, ConsoleError):
             continue
-        tried.append(text)
-        yield Finding(Severity.INFO, f"It fits with {text}: {gib(found.peak)} of {gib(found.limit)}.", key=key)
-    if not tried:
+        fitting.append(one)
+        text = f"It fits {one.text}: {gib(found.peak)} of {gib(found.limit)}."
+        yield Finding(Severity.INFO, text, remedy=one.remark, key=one.key)
+    if not fitting:
         text = "None of the changes that were tried makes it fit: other precisions, optimizers, batches and TPUs."
         yield Finding(Severity.INFO, text, remedy="Make the layers that need the most memory smaller.")

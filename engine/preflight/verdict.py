@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
@@ -78,8 +78,9 @@ def reach_verdict(
             verdict = with_largest_batch(subject, verdict, topology, {config.batch_size: made})
             keep(verdict)
         if verdict.outcome is Outcome.DOES_NOT_FIT and verdict.memory is not None and advise:
-            more = changes_that_fit(subject, verdict.memory, topology)
-            verdict = replace(verdict, findings=(*verdict.findings, *more))
+            for one in changes_that_fit(subject, verdict.memory, topology):
+                verdict = replace(verdict, findings=(*verdict.findings, one))
+                keep(verdict)
         return verdict
     except NotPossibleError as error:
         return replace(empty, reason=str(error))
@@ -99,7 +100,7 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
         save_compile_time(lines, made.seconds)
         program(subject, lowered(subject, "validation"), "validation")
     except DoesNotFitError as error:
-        return _too_large(empty, subject, error), error.memory
+        return _too_large(empty, subject, training, error), error.memory
     memory = made.memory
     best = bound(subject, made, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
@@ -126,8 +127,9 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
     return verdict, made
 
 
-def _too_large(empty: Verdict, subject: Subject, error: DoesNotFitError) -> Verdict:
-    memory = error.memory
+def _too_large(empty: Verdict, subject: Subject, training: Any, error: DoesNotFitError) -> Verdict:
+    memory, size = error.memory, subject.config.batch_size
+    fillings = what_fills(subject.model, size, memory, training.compiler_ir(), len(subject.compiler.devices))
     return replace(
         empty,
         outcome=Outcome.DOES_NOT_FIT,
@@ -136,7 +138,7 @@ def _too_large(empty: Verdict, subject: Subject, error: DoesNotFitError) -> Verd
         findings=tuple(_assumptions(subject)),
         wastes=find_waste(subject.model, subject.config.batch_size, subject.config.precision),
         compiler_says=error.words,
-        fillings=what_fills(subject.model, subject.config.batch_size, memory),
+        fillings=tuple(fillings),
     )
 
 

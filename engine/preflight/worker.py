@@ -11,11 +11,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING, Any
 
 from ..config.reading import parse_config
-from ..messages import report_result, standard_output_reporter
+from ..messages import end_with_parent, report_result, standard_output_reporter
 from .choices import Choice
 from .compiler_environment import compiler_environment_of
 from .topologies import find_topology
@@ -31,7 +30,7 @@ def main() -> int:
     """Compile the choice on standard input and report its verdict; return the exit code."""
     reporter = standard_output_reporter()
     asked = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, name="tpu-console-parent", daemon=True).start()
+    end_with_parent()  # a compilation cannot be interrupted otherwise
     return report_result(reporter, "preflight", lambda: _verdict(asked, reporter))
 
 
@@ -48,13 +47,6 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
         reporter.result(verdict.as_dict())
 
     return reach_verdict(choice, report, keep, search=asked["search"], advise=asked["advise"]).as_dict()
-
-
-def _end_with_parent() -> None:
-    """End the process when its parent is gone: a compilation cannot be interrupted otherwise."""
-    while sys.stdin.buffer.read(1):
-        pass
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The process that feeds experiment trackers: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAMES`.
 
-It follows the run's journal, and prints a sentence for each tracker that fails. It ends after the run's last event, or
+It follows the run's journal. It prints ``> NAME`` before it passes something on to a tracker and ``< NAME`` when that
+is done, and a sentence for each tracker that fails. It ends after the run's last event, or
 when its standard input ends because the process that trains is gone; a tracker that then needs too long is given up.
 """
 
@@ -12,6 +13,7 @@ import select
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,11 +47,13 @@ def main(arguments: list[str]) -> None:
             is_over = True
             _give_up_later()
         for name in [*trackers]:
+            _mark(notes, f"> {name}")
             try:
                 _pass_on(trackers[name], event)
             except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
                 del trackers[name]
                 _say(notes, _TOLD.format(name=name, why=one_line(error, 300)))
+            _mark(notes, f"< {name}")
     if not is_over:
         _give_up_later()
         for tracker in trackers.values():
@@ -109,9 +113,19 @@ def _read(journal: JournalReader) -> Iterator[Event]:
 
 def _give_up_later() -> None:
     """End this process and its children by force if the trackers do not end soon."""
-    timer = threading.Timer(_END_S, lambda: os.killpg(0, signal.SIGKILL))
+
+    def give_up() -> None:
+        print(f"The run is not recorded completely: {_END_S:.0f} s after its end this was given up.", file=sys.stderr)
+        os.killpg(0, signal.SIGKILL)
+
+    timer = threading.Timer(_END_S, give_up)
     timer.daemon = True
     timer.start()
+
+
+def _mark(notes: Any, text: str) -> None:
+    with suppress(OSError, ValueError):  # the process that trains is gone
+        notes.write(f"{text}\n")
 
 
 def _say(notes: Any, text: str) -> None:

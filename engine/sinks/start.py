@@ -7,19 +7,24 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from typing import IO, TYPE_CHECKING
 
 from ..accelerators.backend import is_installed
 from ..machine.install import install_line
+from ..runs.events import Phase, PhaseStarted
 from ..sanitize import printable
 from ..storage.files import open_private
 
 if TYPE_CHECKING:
     from ..config.run_config import RunConfig
+    from ..runs.events import Event
     from ..runs.recorder import Recorder
 
 _PACKAGES = {"wandb": ("wandb",), "mlflow": ("mlflow", "mlflow-skinny")}
 _LONGEST_NOTE = 500
+_SILENT_S, _SILENT_AT_THE_END_S = 10.0, 1.0
+_SILENT = "{name} does not answer. The run does not wait for it; what is missing is sent later, if it answers."
 
 
 def start_sinks(recorder: Recorder, config: RunConfig) -> None:
@@ -52,13 +57,37 @@ def _start(recorder: Recorder, names: list[str], project: str) -> None:
             env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "WANDB_SILENT": "true"},
         )
     assert process.stdout is not None  # noqa: S101  opened as a pipe
-    threading.Thread(
-        target=_report, args=(recorder, process, process.stdout), name="tpu-console-sinks", daemon=True
-    ).start()
+    feed = _Feed(recorder)
+    recorder.listen(feed.hear)
+    threading.Thread(target=feed.read, args=(process, process.stdout), name="tpu-console-sinks", daemon=True).start()
 
 
-def _report(recorder: Recorder, process: subprocess.Popen[bytes], notes: IO[bytes]) -> None:
-    """Write each line of the process as a notice, until it ends."""
-    for line in notes:
-        recorder.notice(printable(line.decode(errors="replace").strip())[:_LONGEST_NOTE])
-    process.wait()
+class _Feed:
+    """Writes notices of what the process reports, and once of each tracker that keeps it waiting."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._waits_since: dict[str, float] = {}
+        self._silent: set[str] = set()
+
+    def read(self, process: subprocess.Popen[bytes], notes: IO[bytes]) -> None:
+        """Read what the process reports, until it ends."""
+        for line in notes:
+            text = printable(line.decode(errors="replace").strip())[:_LONGEST_NOTE]
+            match text.split():
+                case [">", name]:
+                    self._waits_since[name] = time.monotonic()
+                case ["<", name]:
+                    self._waits_since.pop(name, None)
+                case _:
+                    self._recorder.notice(text)
+        process.wait()
+
+    def hear(self, event: Event) -> None:
+        """Look at the trackers with each event of the run."""
+        is_end = isinstance(event, PhaseStarted) and event.phase == Phase.SAVING
+        latest = time.monotonic() - (_SILENT_AT_THE_END_S if is_end else _SILENT_S)
+        for name, since in [*self._waits_since.items()]:
+            if since < latest and name not in self._silent:
+                self._silent.add(name)
+                self._recorder.notice(_SILENT.format(name=name))

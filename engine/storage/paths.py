@@ -34,6 +34,11 @@ def runs_folder() -> Path:
     return base / "runs"
 
 
+def sweeps_folder() -> Path:
+    """Return the folder with one folder per sweep; it need not exist yet."""
+    return runs_folder().parent / "sweeps"
+
+
 def user_presets_folder() -> Path:
     """Return the folder with the user's presets; it need not exist."""
     home = os.environ.get(HOME_VARIABLE)

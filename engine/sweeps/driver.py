@@ -31,8 +31,9 @@ from ..runs.follower import RunFollower, StateReader
 from ..runs.heartbeat import request_stop
 from ..runs.liveness import HeartbeatWatch, Liveness
 from ..runs.run_directory import list_runs
+from ..storage.paths import sweeps_folder
 from .axes import cells_of, parse_axes
-from .folder import PRUNED, STOPPED, Sweep, sweeps_folder
+from .folder import PRUNED, STOPPED, Sweep
 from .search import Trials, is_pruned
 
 if TYPE_CHECKING:
@@ -227,9 +228,10 @@ def _judged(sweep: Sweep, cells: Sequence[Cell]) -> dict[tuple[str, int, str] | 
     }
     command = [sys.executable, "-P", "-m", "tpu_console.engine.jobs.job", "preflight", json.dumps(options)]
     output = sweep.compiling
-    output.unlink(missing_ok=True)  # the job of a process that was killed may still write to it
+    output.unlink(missing_ok=True)  # of a process that was killed
     with output.open("wb") as file:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, start_new_session=True)
+        # The pipe closes when this process is gone, however it ends, and the job ends with it.
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, start_new_session=True)
     try:
         while process.poll() is None:
             if sweep.is_stopping:

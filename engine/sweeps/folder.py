@@ -34,7 +34,7 @@ from ..preflight.result import Verdict, from_dict
 from ..runs.run_directory import RunDirectory, cannot_begin, is_run
 from ..sanitize import printable
 from ..storage.files import make_private_folder, open_private, read_json, read_text, write_whole
-from ..storage.paths import runs_folder, user_path
+from ..storage.paths import runs_folder, sweeps_folder, user_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _SMALL, _LARGEST_VERDICT = 1 << 10, 4 << 20
 _PROBED_S, _LOOK_S = 2.0, 0.05
+_MOST_LOOKED_AT = 50
 STOPPED = "the sweep was asked to stop"
 PRUNED = "pruned by the search"
 
@@ -175,6 +176,8 @@ class Sweep:
             os.close(_locked(self.path / "lock", 0.0, SweepRunningError("")))
         except SweepRunningError:
             return True
+        except OSError:  # it was deleted, or belongs to somebody else
+            return False
         return False
 
 
@@ -199,11 +202,6 @@ def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
             time.sleep(_LOOK_S)
         else:
             return descriptor
-
-
-def sweeps_folder() -> Path:
-    """Return the folder with one folder per sweep; it need not exist yet."""
-    return runs_folder().parent / "sweeps"
 
 
 def create_sweep(definition: Definition) -> Sweep:
@@ -235,6 +233,11 @@ def list_sweeps() -> list[Sweep]:
     except OSError:
         return []
     return [Sweep(path) for path in sorted(found, reverse=True)]
+
+
+def running_sweeps() -> list[Sweep]:
+    """Return the sweeps whose runs are being trained, the newest first."""
+    return [sweep for sweep in list_sweeps()[:_MOST_LOOKED_AT] if sweep.is_driven]
 
 
 def find_sweep(name: str = "") -> Sweep:

@@ -324,19 +324,16 @@ def sweeps(name: str | None, stop: bool, form: str | None, markers: Markers | No
 
 def _list_lines(found: Sequence[Sweep]) -> list[str]:
     """Write the list of sweeps, the newest first."""
-    from ..following.sweep import SweepReader, state_of
-    from ..text.tables import Column, table
+    from ..following.sweep import SweepReader
+    from ..following.sweep_tables import LIST_COLUMNS, listed
+    from ..text.tables import table
 
     if not found:
         return ["There is no sweep yet. Start one: tpu-console sweep digits-cnn --over batch_size=16,32"]
-    columns = [Column("sweep", 3), Column("state", 2), Column("runs", 1), Column("over", 0)]
     rows = []
     for one in found:
         try:
-            view = SweepReader(one).read()
+            rows.append([*listed(SweepReader(one).read()).values()])
         except ConsoleError as error:
-            rows.append([one.name, "unreadable", "", error.what])
-            continue
-        counts = ", ".join(f"{number} {status}" for status, number in view.counts().items())
-        rows.append([one.name, state_of(view), counts, " ".join(view.definition.over)])
-    return table(columns, rows, width_of_output())
+            rows.append([one.name, "unreadable", "", error.what, ""])
+    return table(LIST_COLUMNS, rows, width_of_output())

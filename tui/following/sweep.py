@@ -225,11 +225,16 @@ class SweepView:
         return {status: len([*same]) for status, same in groupby(states)}
 
     @property
+    def done(self) -> int:
+        """How many of its cells are finished."""
+        return sum(cell.status not in LEFT and not cell.is_running for cell in self.cells)
+
+    @property
     def is_complete(self) -> bool:
         """Whether nothing is left to do."""
         if self.definition.search and not self.is_driven and len(self.cells) < self.definition.trials:
             return self.definition.search == "grid" or bool(self.definition.storage)
-        return not any(cell.status in LEFT or cell.is_running for cell in self.cells)
+        return self.done == len(self.cells)
 
 
 def state_of(view: SweepView) -> str:
@@ -306,13 +311,26 @@ def conclusion(view: SweepView) -> str:
     return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
 
 
+def winner(view: SweepView, rows: Sequence[Row]) -> ComparedRun | None:
+    """Return the run with the best metric, of the best combination; without one, the fastest; None without results."""
+    if scored := _best_first(view, rows):
+        return comparison_of(scored[0][0].runs, view.metric).best
+    runs = [(run.examples_per_s, run) for row in rows for run in row.runs if run.examples_per_s is not None]
+    return max(runs, key=lambda pair: pair[0])[1] if runs else None
+
+
+def _best_first(view: SweepView, rows: Sequence[Row]) -> list[tuple[Row, Spread]]:
+    """Return the combinations that have the metric, the best first."""
+    sign = 1 if lower_is_better(view.metric) else -1
+    scored = [(row, row.best) for row in rows if row.best is not None]
+    return sorted(scored, key=lambda pair: sign * pair[1].mid)
+
+
 def _best_part(view: SweepView, rows: Sequence[Row]) -> list[str]:
     """Name the combination with the best metric, and say how many others look the same."""
-    scored = [(row, row.best) for row in rows if row.best is not None]
-    if not scored or len(scored) < len(rows) == 1:
+    if not (scored := _best_first(view, rows)):
         return []
-    sign = 1 if lower_is_better(view.metric) else -1
-    row, best = min(scored, key=lambda pair: sign * pair[1].mid)
+    row, best = scored[0]
     others = sum(metric(other.mid) == metric(best.mid) for _, other in scored) - 1
     also = f" and {others} other {'combination' if others == 1 else 'combinations'}" if others else ""
     return [f"the best {view.metric} is {metric(best.mid)}, with {view.named(row)}{also}"]

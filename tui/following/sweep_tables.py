@@ -14,7 +14,7 @@ from ..text.bars import Bar, bar_chart
 from ..text.numbers import NONE, count, duration, metric
 from ..text.tables import Column, table
 from .comparison_tables import csv_cell, markdown_table
-from .sweep import conclusion, speed_text
+from .sweep import conclusion, speed_text, state_of, winner
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from tpu_console.engine.sweeps.axes import Axis
 
     from .sweep import Row, Spread, SweepView
+
+LIST_COLUMNS = (
+    Column("sweep", 4), Column("state", 3), Column("done", 2, right=True), Column("over", 1), Column("runs", 0)
+)  # fmt: skip
+"""The columns of a list of sweeps."""
 
 _SVG_CELLS = 100
 _NOTE = "≤ and ≥: what the TPU compiler says is possible at best. It is a bound, not measured, and without validation."
@@ -40,6 +45,14 @@ class Result(Column):
     key: str = field(kw_only=True)
     value: Callable[[Row], Any] = field(kw_only=True)
     text: Callable[[Row], str] = field(kw_only=True)
+
+
+def listed(view: SweepView) -> dict[str, str]:
+    """Return a sweep's row in a list of sweeps by column."""
+    counts = ", ".join(f"{number} {status}" for status, number in view.counts().items())
+    over = " ".join(view.definition.over)
+    name, done = view.sweep.name, f"{view.done}/{len(view.cells)}"
+    return {"sweep": name, "state": state_of(view), "done": done, "over": over, "runs": counts}
 
 
 def results_of(view: SweepView, rows: Sequence[Row]) -> list[Result]:
@@ -114,9 +127,13 @@ def as_text(view: SweepView, width: int | None) -> list[str]:
 
 
 def notes(view: SweepView, rows: Sequence[Row]) -> list[str]:
-    """Return the conclusion, and what the signs mean."""
-    lines = [_NOTE] if any(row.verdict is not None and row.verdict.bound is not None for row in rows) else []
-    return [*filter(None, [conclusion(view)]), *lines]
+    """Return the conclusion, how to keep the best run, and what the signs mean."""
+    lines = [text] if (text := conclusion(view)) else []
+    if (best := winner(view, rows)) is not None:
+        lines.append(f"Keep the best run: tpu-console export {best.overview.run.run_id} --notebook")
+    if any(row.verdict is not None and row.verdict.bound is not None for row in rows):
+        lines.append(_NOTE)
+    return lines
 
 
 def bars(view: SweepView, rows: Sequence[Row], width: int) -> list[str]:

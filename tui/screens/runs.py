@@ -15,9 +15,10 @@ from textual.worker import get_current_worker
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.runs.annotations import read_annotations, write_annotations
 from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
-from tpu_console.engine.storage.paths import runs_folder, user_path
+from tpu_console.engine.storage.paths import runs_folder, sweeps_folder, user_path
 
 from ..following.run_list import Sort, in_order, matches, with_tags
+from ..text.names import short_name
 from ..text.numbers import metric
 from ..widgets.run_table import RunTable, widths_of
 from .dialogs import Question, error_dialog
@@ -75,6 +76,7 @@ class RunsScreen(Screen[None]):
         Binding("delete,D", "delete", "Delete", key_display="D", tooltip="Move runs to the trash (asks first)."),
         HELP,
         BACK,
+        Binding("S", "app.sweeps", "Sweeps", tooltip="List sweeps and open one."),
         Binding("t", "enter('tags')", "Tag", tooltip="Change the tags of the run, or add tags to the selected runs."),
         Binding("e", "enter('title')", "Rename", tooltip="Give the run a title; its folder keeps its name."),
         Binding("w", "enter('note')", "Note", tooltip="Write a note on the run."),
@@ -99,6 +101,7 @@ class RunsScreen(Screen[None]):
         self._listed_ns = 0
         self._could_resume = False
         self._is_looking = False
+        self._sweeping: list[str] = []
 
     def compose(self) -> ComposeResult:
         """Lay out the title, the table and the lines on the chosen run."""
@@ -115,6 +118,7 @@ class RunsScreen(Screen[None]):
     def _turn(self) -> None:
         if not self.is_current:
             return
+        self._look_for_sweeps()
         if self._listed_ns and _changed_ns() != self._listed_ns:
             self.action_refresh_runs()
         elif self._live and not self._is_looking:
@@ -124,6 +128,7 @@ class RunsScreen(Screen[None]):
     def on_screen_resume(self) -> None:
         """Read the runs, also after coming back from one."""
         self.action_refresh_runs()
+        self._look_for_sweeps()
 
     def action_refresh_runs(self) -> None:
         """Read the runs again."""
@@ -155,6 +160,17 @@ class RunsScreen(Screen[None]):
                 seen, shown_at = [], time.monotonic()
         self.app.call_from_thread(self._show, seen, widths_of(overview for _, overview in seen))
         reader.save()
+
+    @work(thread=True, exclusive=True, group="sweeps", name="look for running sweeps")
+    def _look_for_sweeps(self) -> None:
+        if not sweeps_folder().is_dir():
+            return
+        from tpu_console.engine.sweeps.folder import running_sweeps
+
+        found = [sweep.name for sweep in running_sweeps()]
+        if found != self._sweeping and not get_current_worker().is_cancelled:
+            self._sweeping = found
+            self.app.call_from_thread(self._arrange)
 
     @work(thread=True, group="live runs", name="look at live runs")
     def _look_again(self) -> None:
@@ -211,6 +227,8 @@ class RunsScreen(Screen[None]):
 
     def _arrange(self) -> None:
         """Sort and filter the rows."""
+        if not self.is_attached:
+            return
         known = [self._known[run_id] for run_id in self._runs if run_id in self._known]
         unread = [] if self._words else [run_id for run_id in self._runs if run_id not in self._known]
         listed = with_tags(known, (), archived=self._shows_archived)
@@ -218,6 +236,7 @@ class RunsScreen(Screen[None]):
         shown = [one for one in listed if matches(one, words)] if words else listed
         self._table.show([*(one.run.run_id for one in in_order(shown, self._sort)), *unread], self._selected)
         parts = [f"runs, {'newest first' if self._sort is Sort.STARTED else f'sorted by {self._sort}'}"]
+        parts += [f"sweep {short_name(name)} is running: S" for name in self._sweeping]
         parts += [f"{len(shown):,} of {len(self._runs):,}"] if len(shown) + len(unread) < len(self._runs) else []
         parts += [f"filter: {self._words}"] if self._words else []
         parts += [f"{len(self._selected)} selected"] if self._selected else []

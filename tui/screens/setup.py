@@ -66,13 +66,14 @@ class SetupScreen(FormFrame):
         Binding("ctrl+y,f3", "copy", "Copy", tooltip="Copy the equivalent tpu-console run command."),
         Binding("ctrl+o,f4", "toggle_all", "Fields", tooltip="Show all fields, or only the essential ones."),
         Binding("f6", "reset", "Reset", show=False, tooltip="Reset the form to the preset."),
-        Binding("ctrl+g,f10", "watch", "Watch", tooltip="Watch the run that trains at the moment."),
+        Binding("ctrl+g,f10", "watch", "Watch", tooltip="Watch the sweep or the run that trains at the moment."),
         Binding("ctrl+l,f7", "runs", "Runs", tooltip="List runs and open one."),
         Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
         Binding("escape", "to_presets", show=False, tooltip="Go back to the list of presets."),
         HELP,
         QUIT,
+        Binding("f12", "app.sweeps", "Sweeps", tooltip="List sweeps and open one."),
     ]
 
     @dataclass
@@ -305,13 +306,17 @@ class SetupScreen(FormFrame):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Offer watching only while a run trains."""
-        return action != "watch" or any(line.runs for line in self.query(RunningLine))
+        return action != "watch" or any(line.runs or line.sweeps for line in self.query(RunningLine))
 
     def action_watch(self) -> None:
-        """Open the running run, or the list if there are several."""
-        runs = self.query_one(RunningLine).runs
-        if len(runs) == 1:
-            self.post_message(OpenRun(runs[0]))
+        """Open the running sweep or run, or the list if there are several."""
+        from .sweep import SweepScreen
+
+        running = self.query_one(RunningLine)
+        if len(running.sweeps) == 1:
+            self.app.push_screen(SweepScreen(running.sweeps[0]))
+        elif len(running.runs) == 1 and not running.sweeps:
+            self.post_message(OpenRun(running.runs[0]))
         else:
             self.action_runs()
 

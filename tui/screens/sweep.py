@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
@@ -11,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Static
 
 from tpu_console.engine.errors import ConsoleError
+from tpu_console.engine.storage.paths import user_path
 
 from ..text.tables import Column
 from ..widgets.fitting_table import FittingTable
@@ -113,6 +115,7 @@ class SweepScreen(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("k", "stop", "Stop", tooltip="Stop the sweep after its current run; again, to stop that run too."),
         Binding("r", "retry", "Retry", tooltip="Train the run under the cursor again, or go on with the sweep."),
+        Binding("n", "export", "Notebook", tooltip="Write the best run as a notebook into the current folder."),
         HELP,
         BACK,
         QUIT,
@@ -160,7 +163,7 @@ class SweepScreen(Screen[None]):
         self.app.call_from_thread(self._show, view)
 
     def _show(self, view: SweepView) -> None:
-        from ..following.sweep import LEFT, state_of
+        from ..following.sweep import state_of, winner
         from ..following.sweep_tables import bars, notes
 
         self._is_reading = False
@@ -169,6 +172,10 @@ class SweepScreen(Screen[None]):
         rows, first = view.rows(), self._view is None
         known = {cell.cell.number: row for row in rows for cell in row.cells}
         texts = {str(one.cell.number): cell_texts(view, one, known[one.cell.number]) for one in view.cells}
+        best = winner(view, rows)
+        for one in view.cells:
+            if best is not None and one.run is best:
+                texts[str(one.cell.number)]["best"] = f"★ {texts[str(one.cell.number)]['best']}"
         cells = {
             key: {name: Content.styled(text, _look_of(name, text)) for name, text in row.items()}
             for key, row in texts.items()
@@ -181,8 +188,8 @@ class SweepScreen(Screen[None]):
         else:
             table.change(cells)
         self._view = view
-        done = sum(cell.status not in LEFT and not cell.is_running for cell in view.cells)
-        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done} of {len(view.cells)} done")
+        done = f"{view.done} of {len(view.cells)} done"
+        self.query_one(Title).show(f"sweep {self._sweep.name} · {state_of(view)} · {done}")
         width = max(20, self.size.width - 4)
         self.query_one("#results Static", Static).update(
             "\n".join([*notes(view, rows), "", *bars(view, rows, width)]).strip("\n")
@@ -258,6 +265,28 @@ class SweepScreen(Screen[None]):
         except (ConsoleError, OSError) as error:
             shown = error if isinstance(error, ConsoleError) else ConsoleError(f"The sweep cannot go on: {error}.")
             self.app.call_from_thread(self.app.push_screen, error_dialog(shown))
+
+    @work(thread=True, exclusive=True, group="export")
+    def action_export(self) -> None:
+        """Write the best run as a notebook into the current folder."""
+        from ..following.sweep import winner
+        from ..jobs.job_process import JobProcess
+
+        best = winner(self._view, self._view.rows()) if self._view is not None else None
+        if best is None:
+            self._say("No run has a result yet.")
+            return
+        run = best.overview.run
+        out = Path.cwd() / f"{run.run_id}.ipynb"
+        self._say("Writing the notebook …")
+        try:
+            with JobProcess("export", {"run": str(run.path), "out": str(out), "form": "notebook"}) as job:
+                for _ in job.records():
+                    pass
+                job.result()
+            self._say(f"Written: {user_path(out)}")
+        except ConsoleError as error:
+            self.app.call_from_thread(self.app.push_screen, error_dialog(error))
 
     def _say(self, text: str) -> None:
         self.app.call_from_thread(self.notify, text, markup=False)

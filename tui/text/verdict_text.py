@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tpu_console.engine.preflight.quota import kaggle_share
 
-from .numbers import duration, flop, gib, milliseconds, plural, size
+from .numbers import duration, flop, gib, plural, size
 
 if TYPE_CHECKING:
     from tpu_console.engine.findings import Finding
@@ -72,8 +72,7 @@ def memory_text(memory: Memory) -> str:
     text = ", ".join(f"{name} {gib(count)}" for name, count in parts.items() if count >= _SHOWN)
     if memory.is_lower_bound:
         return f"needs at least {gib(memory.peak)} of {gib(memory.limit)}: {text}; the compiler was not asked"
-    free = " free" if memory.headroom >= 0 else ""
-    return f"peak {gib(memory.peak)} of {gib(memory.limit)}, {headroom(memory)}{free}: {text}"
+    return f"{gib(memory.peak)} at its peak: {text}"
 
 
 def likely_text(likely: Likely, tpu: str) -> str:
@@ -93,9 +92,9 @@ def likely_text(likely: Likely, tpu: str) -> str:
         parts.append(f"{word}{of_week} of Kaggle's week")
     text = ", ".join(parts)
     if likely.limited_by == "input":
-        text += ". It is input-bound: the input gives no more examples, measured on this machine"
+        text += "; input-bound, as measured on this machine"
     elif likely.limited_by == "host":
-        text += ". Starting a step takes the host longer than the TPU needs for it at best"
+        text += "; the host sets the pace"
     known = f"from {likely.source}" if likely.source else "no run of yours and no published figure says how much more"
     return f"{text} ({known})"
 
@@ -111,11 +110,15 @@ def _range(before: str, low: float | None, high: float | None) -> str:
 def filling_text(verdict: Verdict) -> str:
     """List what needs most of the memory, with its share of all that is needed; empty if that is unknown."""
     peak = verdict.memory.peak if verdict.memory is not None else 0
-    return ", ".join(
-        f"{one.what} of {one.layer} ({one.kind}) {gib(one.size)}, {min(1.0, one.size / peak):.0%}"
+    return "; ".join(
+        f"{one.what} of {one.layer} ({one.kind}) {gib(one.size)}, {_percent(one.size / peak)}"
         for one in verdict.fillings
         if peak
     )
+
+
+def _percent(share: float) -> str:
+    return "<1%" if share < 0.01 else f"{min(1.0, share):.0%}"
 
 
 def bound_text(bound: Bound) -> str:
@@ -124,7 +127,7 @@ def bound_text(bound: Bound) -> str:
     return (
         f"{least}{flop(bound.flops)}, {size(round(bound.hbm_bytes))} moved in memory and "
         f"{size(round(bound.all_reduce_bytes))} exchanged per device and step; "
-        f"at best {milliseconds(1e3 * bound.step_s)} ms, limited by {_LIMITS.get(bound.limited_by, bound.limited_by)}"
+        f"at best {duration(bound.step_s)}, limited by {_LIMITS.get(bound.limited_by, bound.limited_by)}"
     )
 
 

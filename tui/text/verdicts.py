@@ -12,7 +12,7 @@ from tpu_console.engine.preflight.likely import likely_of
 from tpu_console.engine.preflight.quota import kaggle_share
 from tpu_console.engine.preflight.result import Outcome
 
-from .numbers import duration, gib, milliseconds, plural
+from .numbers import duration, gib, plural
 from .tables import Column, labelled, table
 from .verdict_text import (
     bound_text,
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.findings import Finding
     from tpu_console.engine.preflight.input_throughput import InputThroughput
-    from tpu_console.engine.preflight.result import Verdict, Waste
+    from tpu_console.engine.preflight.result import Verdict
 
 T = TypeVar("T")
 
 _INDENT = 13  # the column in which `labelled` starts its text
 _PIPE_CELLS = 100
 _MOST_WASTES = 8
+_LEAST_WASTE = 0.01  # least padding to show, as a share of the whole step's operations
 _MOST_SAID = 6  # lines of the compiler's message
 _NAMED = 4  # most choices that a sentence lists
 _LOWER_BOUND = "> means at least: weights, optimizer slots and the batch. The compiler was not asked: install jax[tpu]."
@@ -118,9 +119,11 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
         return []
     known = [(verdict, feeding) for verdict, feeding in fastest.values() if feeding is not None]
     if not known:
-        text = "not measured here; run: tpu-console inspect NAME --speed"
-        return wrapped("input", text.replace("NAME", name), room)
-    return [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
+        return wrapped("input", f"not measured here; run: tpu-console inspect {name} --speed", room)
+    lines = [line for verdict, feeding in known for line in wrapped("input", feeding_text(verdict, feeding), room)]
+    if all(feeding.keeps_up for _, feeding in known):
+        return lines
+    return [*lines, *wrapped("", f"Its slowest part, and what to change: tpu-console inspect {name} --speed", room)]
 
 
 def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | None) -> list[str]:
@@ -204,7 +207,7 @@ def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> li
         return []
     columns = [
         *_LEADS,
-        Column("ms/step", 8, right=True),
+        Column("step", 8, right=True),
         Column(f"{unit}s/s", 6, right=True),
         Column("epoch", 4, right=True),
         Column("whole run", 5, right=True),
@@ -217,7 +220,7 @@ def _time_table(verdicts: Sequence[Verdict], width: int | None, unit: str) -> li
         rows.append(
             [
                 *_leads(verdict),
-                milliseconds(1e3 * bound.step_s),
+                duration(bound.step_s),
                 f"{bound.images_per_s:,.0f}",
                 duration(bound.epoch_s),
                 duration(bound.run_s),
@@ -237,7 +240,7 @@ def _reasons(verdicts: Sequence[Verdict], room: int) -> list[str]:
         name = "" if is_alone else f"{choice_text(verdict)}: "
         if is_alone or verdict.outcome is not Outcome.FITS:
             lines += wrapped(_SHORT[verdict.outcome], f"{name}{verdict.reason}", room)
-        if verdict.compiler_says:
+        if verdict.compiler_says and verdict.outcome is not Outcome.DOES_NOT_FIT:  # the reason has its figures
             said = [line for text in verdict.compiler_says.splitlines() if text.strip() for line in _words(text, room)]
             kept = said[:_MOST_SAID]
             lines += [labelled("compiler" if number == 0 else "", line) for number, line in enumerate(kept)]
@@ -311,7 +314,7 @@ def _named(verdicts: Sequence[Verdict]) -> str:
 
 def _wastes(verdicts: Sequence[Verdict], width: int | None) -> list[list[str]]:
     """Show wasted padding per layer, once for all choices with the same waste."""
-    groups = shared(verdicts, lambda verdict: [_parts(verdict.wastes)] if verdict.wastes else [])
+    groups = shared(verdicts, lambda verdict: [parts] if (parts := _parts(verdict)) else [])
     sections = []
     for parts, sayers in groups:
         of = "" if len(sayers) == len(verdicts) else f" ({_named(sayers)})"
@@ -333,8 +336,9 @@ _WASTE_COLUMNS = [
 ]
 
 
-def _parts(wastes: Sequence[Waste]) -> tuple[tuple[str, ...], ...]:
-    """Write wastes as rows; operations differ by batch and are only in ``--json``."""
+def _parts(verdict: Verdict) -> tuple[tuple[str, ...], ...]:
+    """Write wastes as rows, without those of small layers; operations differ by batch and are only in ``--json``."""
+    least = 0.0 if verdict.bound is None else _LEAST_WASTE * verdict.bound.flops
     return tuple(
         (
             waste.layer,
@@ -344,5 +348,6 @@ def _parts(wastes: Sequence[Waste]) -> tuple[tuple[str, ...], ...]:
             f"{100 * waste.share:.0f}%",
             f"{waste.nearest:,}",
         )
-        for waste in wastes
+        for waste in verdict.wastes
+        if waste.flops * waste.share >= least
     )

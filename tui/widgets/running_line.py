@@ -1,4 +1,4 @@
-"""One line on the runs that train at the moment, above the form of the next one."""
+"""One line on the sweeps and runs that train at the moment, above the form of the next one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from tpu_console.engine.runs.run_directory import list_runs
+from tpu_console.engine.storage.paths import sweeps_folder
+
+from ..text.names import short_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from textual.events import Resize
 
     from tpu_console.engine.runs.liveness import HeartbeatWatch
     from tpu_console.engine.runs.run_directory import RunDirectory
+    from tpu_console.engine.sweeps.folder import Sweep
 
     from ..following.overview import Overview
 
@@ -26,7 +30,7 @@ _MOST_RUNS = 50  # the newest ones; each look reads their heartbeats
 
 
 class RunningLine(Static):
-    """Names the running runs and how far they are; takes no room if there are none."""
+    """Names the running sweeps and runs and how far they are; takes no room if there are none."""
 
     DEFAULT_CSS = """
     RunningLine { display: none; height: 1; padding: 0 1; color: $text-accent; background: $primary 12%; }
@@ -37,11 +41,17 @@ class RunningLine(Static):
         super().__init__(id="running")
         self._watches: dict[str, HeartbeatWatch] = {}
         self._overviews: Sequence[Overview] = ()
+        self._sweeps: Mapping[Sweep, str] = {}
 
     @property
     def runs(self) -> list[RunDirectory]:
         """The running runs, the newest first."""
         return [overview.run for overview in self._overviews]
+
+    @property
+    def sweeps(self) -> list[Sweep]:
+        """The running sweeps, the newest first."""
+        return [*self._sweeps]
 
     def on_mount(self) -> None:
         """Look for runs after the first frame, and again every few seconds while the screen is seen."""
@@ -51,7 +61,8 @@ class RunningLine(Static):
     @work(thread=True, exclusive=True, group="running runs", name="look for running runs")
     def _look(self) -> None:
         newest = list_runs()[:_MOST_RUNS]
-        if not newest:
+        sweeps = _running_sweeps()
+        if not newest and not sweeps and not self._sweeps:
             return
         from tpu_console.engine.runs.liveness import Liveness, watch_once
 
@@ -66,15 +77,16 @@ class RunningLine(Static):
             reader = OverviewReader([watch.run for watch in alive])
             overviews = [overview for watch in alive if (overview := reader.read(watch)).status.is_live]
         if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show, overviews)
+            self.app.call_from_thread(self._show, overviews, sweeps)
 
-    def _show(self, overviews: Sequence[Overview]) -> None:
+    def _show(self, overviews: Sequence[Overview], sweeps: Mapping[Sweep, str]) -> None:
         if not self.is_attached:
             return
-        was_running, self._overviews = bool(self._overviews), overviews
-        self.set_class(bool(overviews), "-shown")
+        self._overviews, self._sweeps = overviews, sweeps
+        is_shown = bool(overviews or sweeps)
         self._draw()
-        if was_running != bool(overviews):
+        if is_shown != self.has_class("-shown"):
+            self.set_class(is_shown, "-shown")
             self.screen.refresh_bindings()
 
     def on_resize(self, event: Resize) -> None:  # noqa: ARG002  Textual's signature
@@ -82,13 +94,22 @@ class RunningLine(Static):
         self._draw()
 
     def _draw(self) -> None:
-        texts = [_text(overview) for overview in self._overviews]
+        texts = [*self._sweeps.values(), *(_text(overview) for overview in self._overviews)]
         room, shown = self.app.size.width - 2, list(texts)
         while len(shown) > 1 and len("   ".join(shown)) + 10 > room:
             shown.pop()
         more = f"   and {len(texts) - len(shown)} more" if len(shown) < len(texts) else ""
         text = "   ".join(shown) + more
         self.update(Content(text if len(text) <= room else f"▶ …{text[len(text) - room + 3 :]}"))
+
+
+def _running_sweeps() -> dict[Sweep, str]:
+    """Return the running sweeps, with a text on each."""
+    if not sweeps_folder().is_dir():
+        return {}
+    from tpu_console.engine.sweeps.folder import running_sweeps
+
+    return {sweep: f"▶ sweep {short_name(sweep.name)}" for sweep in running_sweeps()}
 
 
 def _text(overview: Overview) -> str:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import keras
 import nbformat
 import pytest
+from nbclient import NotebookClient
 
-from tests.helpers import all_of, run_forked, run_host, small_config
+from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConsoleError
@@ -80,6 +81,17 @@ def test_the_script_of_the_digits_preset_trains_as_the_run_did(digits: RunDirect
     script = exported(digits, tmp_path)
     assert_linted(script)
     assert_same_losses(digits, script, 1)
+
+
+@pytest.mark.slow
+def test_the_notebook_of_the_digits_preset_runs_and_trains_as_the_run_did(digits: RunDirectory, tmp_path: Path) -> None:
+    text = exported(digits, tmp_path, "notebook").read_text().replace("EPOCHS = 10", "EPOCHS = 1")
+    notebook = nbformat.reads(text, 4)
+    notebook.cells.append(nbformat.v4.new_code_cell("print(history.history['loss'])"))
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=int(4 * LIMIT_S), kernel_name="python3", resources=where).execute()
+    (loss,) = json.loads(notebook.cells[-1].outputs[-1]["text"])
+    assert loss == pytest.approx(all_of(digits, EpochEnded)[0].logs["loss"], rel=1e-4)
 
 
 @pytest.mark.slow

@@ -16,16 +16,16 @@ import pytest
 from tpu_console.engine.config.reading import parse_config
 from tpu_console.engine.data.input_speed import save_input_speed
 from tpu_console.engine.preflight.result import Verdict, from_dict
-from tpu_console.tui.text.verdicts import detail_lines, verdict_lines
+from tpu_console.tui.text.verdicts import detail_lines, feeding_lines, likely_lines, verdict_lines
 
 FOLDER = Path(__file__).parent / "cases"
-LINES = 50
+LINES, CELLS = 32, 80
 
 EXPECTED = {
-    "fine": ["fits", "likely at least", "ms/step"],
+    "fine": ["fits", "likely at least", "per step"],
     "fine-eight-chips": ["fits", "exchanged"],
     "fine-bfloat16": ["fits", "bfloat16"],
-    "fine-small-batch": ["Starting a step takes the host longer", "Wasted padding"],
+    "fine-small-batch": ["the host sets the pace", "Use a larger batch"],
     "lstm": ["fits", "16.5 GFLOP"],
     "halving": ["at least", "so it is counted once"],
     "rotated": ["reads 1,572,864 numbers one by one", "Remove the layer from the model and set augmentation.rotation"],
@@ -33,7 +33,22 @@ EXPECTED = {
     "printed": ["calls the host in every step", "Remove prints, callbacks and Python functions"],
     "padded": ["odd features 70 128", "Wasted padding"],
     "too-large-batch": ["does not fit", "result of conv0 (Conv2D)", "It fits with precision=mixed_bfloat16"],
-    "too-large-attention": ["does not fit", "It fits with batch_size="],
+    "too-large-table": [
+        "weights and optimizer slots of table (Embedding) 14.88 GiB, 75%; gradient of table",
+        "It fits with optimizer.name=lion",
+        "It fits on v6e-1",
+    ],
+    "too-large-weights": [
+        "weights and optimizer slots of huge (Dense)",
+        "neither a smaller batch nor more chips of this kind help",
+        "It fits on v6e-1",
+    ],
+    "too-large-bfloat16": ["result of conv0 (Conv2D)", "It fits with batch_size="],
+    "too-large-attention": [
+        "tensor 512×8×1024×1024 of attends0 (MultiHeadAttention) 16.00 GiB, 32%",
+        "It fits with batch_size=",
+        "It fits on v5e-4 with batch_size=128 (the same 512 examples per step)",
+    ],
 }
 
 
@@ -45,9 +60,10 @@ def case(name: str) -> tuple[Any, Verdict]:
 
 
 def screen(name: str) -> list[str]:
-    """What `tpu-console preflight` prints on a terminal of 100 cells."""
+    """What `tpu-console preflight` prints on a terminal."""
     config, verdict = case(name)
-    return [*verdict_lines([verdict], 100), *detail_lines(config, verdict, "mine.py:build", 100, "image")]
+    pace = [*likely_lines(config, [verdict], CELLS), *feeding_lines(config, [verdict], "mine.py:build", CELLS)]
+    return [*verdict_lines([verdict], CELLS), "", *pace]
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -56,8 +72,23 @@ def test_one_screen_says_what_to_change(name: str) -> None:
     text = re.sub(r"\s+", " ", " ".join(lines))
     for words in EXPECTED[name]:
         assert words in text, words
-    assert len(verdict_lines([case(name)[1]], 100)) <= LINES
-    assert max(map(len, lines)) <= 100
+    assert len(lines) <= LINES
+    assert max(map(len, lines)) <= CELLS
+
+
+@pytest.mark.parametrize("name", [name for name in EXPECTED if name.startswith("too-large")])
+def test_what_does_not_fit_names_three_things_and_a_change_that_fits(name: str) -> None:
+    verdict = case(name)[1]
+    assert len(verdict.fillings) == 3
+    assert [one for one in verdict.findings if one.text.startswith("It fits ")]
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_the_console_says_the_same_of_one_choice(name: str) -> None:
+    config, verdict = case(name)
+    shown = re.sub(r"\s+", " ", " ".join(detail_lines(config, verdict, "mine.py:build", CELLS, "image")))
+    for finding in verdict.findings:
+        assert finding.remedy.rstrip(".") in shown
 
 
 @pytest.mark.parametrize("name", EXPECTED)

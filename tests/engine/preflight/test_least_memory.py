@@ -26,6 +26,7 @@ DIGITS = {"dataset": "digits", "model": "mlp", "batch_size": 8, "epochs": 1}
     "optimizer",
     [
         *({"name": name} for name in ("adam", "adamw", "sgd", "rmsprop", "adagrad", "adamax", "nadam", "lion")),
+        *({"name": name} for name in ("adadelta", "ftrl", "lamb", "adam(beta_2=0.99)")),
         {"name": "sgd", "momentum": 0.9},
         {"name": "rmsprop", "momentum": 0.9},
     ],

@@ -54,12 +54,22 @@ CASES = {
     "flow": ("flow", "calls TensorFlow, and on a TPU the model runs on JAX", "tf.nn.relu(x)", "with keras.ops"),
     "broken": ("broken", "raised ValueError: the wheel came off", 'raise ValueError("the wheel', "Fix it there"),
 }
+WHOLE = {
+    "trainer": ("has its own train_step(self, data), as for TensorFlow", "Override compute_loss instead"),
+    "other_shape": ("built for examples of shape (28, 28, 1), and the dataset's have (8, 8, 1)", "input_shape"),
+    "plain": ("makes a Python decision", "keras.ops.where"),
+}
+"""What is wrong with the whole model or its loss, and not with a layer."""
+OWN_LOSS = {"plain": {"loss": f"{FILE}:loss"}}
 
 
 @pytest.fixture(scope="module")
 def verdicts(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Verdict]:
     """The verdict on each case, from one process: each is refused before the compiler runs."""
-    configs = {name: small_config(model=f"{FILE}:{name}", model_options={}).model_dump(mode="json") for name in CASES}
+    configs = {
+        name: small_config(model=f"{FILE}:{name}", model_options={}, **OWN_LOSS.get(name, {})).model_dump(mode="json")
+        for name in (*CASES, *WHOLE)
+    }
     said = run_forked(REACH_VERDICTS, json.dumps(configs), cwd=tmp_path_factory.mktemp("home"), env=PREFLIGHT)
     return {name: from_dict(values) for name, values in json.loads(said.splitlines()[-1]).items()}
 
@@ -79,3 +89,18 @@ def test_a_refusal_shows_the_line_and_what_to_write_instead(verdicts: Mapping[st
     # Neither Keras's wrappers nor their own failures are shown.
     assert not [word for word in ("_error_repr", "Arguments received", "automatically infer") if word in finding.text]
     assert verdict.compiler_says == ""
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_refusal_of_the_whole_model_says_what_to_write_instead(verdicts: Mapping[str, Verdict], name: str) -> None:
+    text, remedy = WHOLE[name]
+    verdict = verdicts[name]
+    assert verdict.outcome is Outcome.DOES_NOT_COMPILE, verdict.reason
+    (finding,) = verdict.findings
+    assert (finding.severity, finding.layer) == ("error", "")
+    assert f"The model {text}" in verdict.reason or f"The model is {text}" in verdict.reason
+    assert remedy in finding.remedy
+
+
+def test_a_loss_of_the_users_is_quoted(verdicts: Mapping[str, Verdict]) -> None:
+    assert "if ops.mean(errors) > 10:" in verdicts["plain"].findings[0].text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import psutil
 import pytest
 
-from tests.helpers import small_config
+from tests.helpers import LIMIT_S, small_config, wait_until
 from tpu_console.engine.preflight.result import Outcome, Verdict
 from tpu_console.engine.sweeps.driver import drive
-from tpu_console.engine.sweeps.folder import Definition, create_sweep
+from tpu_console.engine.sweeps.folder import Definition, create_sweep, start_driver
 from tpu_console.tui.following.sweep import SweepReader
 from tpu_console.tui.following.sweep_tables import as_csv, as_text
 
@@ -30,3 +31,16 @@ def test_a_tpu_is_a_column_of_bounds() -> None:
     assert "≤ " in text
     assert "It is a bound, not measured" in text
     assert f",{limited}," in as_csv(view)
+
+
+def test_the_job_of_the_compiler_ends_with_a_driver_that_is_killed() -> None:
+    sweep = create_sweep(Definition(config=small_config(), over=("accelerator=v5e-8",)))
+    driver = start_driver(sweep)
+    wait_until(lambda: sweep.compiling.exists() and sweep.compiling.stat().st_size, "the compiler", 2 * LIMIT_S)
+    jobs = psutil.Process(driver.pid).children(recursive=True)
+    assert jobs
+    driver.kill()
+    driver.wait(LIMIT_S)
+    assert not psutil.wait_procs(jobs, LIMIT_S)[1]
+    assert b'"kind": "result"' not in sweep.compiling.read_bytes()
+    assert not sweep.is_driven

@@ -10,6 +10,7 @@ from tests.helpers import LIMIT_S, private_mode, small_config
 from tpu_console.engine.errors import ConsoleError, RunNotFoundError
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.run_directory import RunDirectory
+from tpu_console.engine.storage.paths import sweeps_folder
 from tpu_console.engine.sweeps.folder import (
     Definition,
     SweepRunningError,
@@ -17,7 +18,6 @@ from tpu_console.engine.sweeps.folder import (
     find_sweep,
     list_sweeps,
     start_driver,
-    sweeps_folder,
 )
 
 

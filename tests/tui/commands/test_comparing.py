@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from selenium import webdriver
 
+from tests.browser import chromium, needs_chromium
+from tests.helpers import wait_until
 from tests.tui.made_runs import made_run
 
 if TYPE_CHECKING:
@@ -73,6 +77,42 @@ def test_the_page_needs_no_network_and_runs_nothing_that_a_run_says(call: Any) -
     assert "&lt;img src=x onerror=alert(1)&gt;" in found
     for tag in ("<script", "</script", "<img"):
         assert found.count(tag) == page.count(tag)
+
+
+@needs_chromium
+@pytest.mark.slow
+def test_the_page_works_in_a_browser_in_both_colors_and_without_a_network(call: Any, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    evil = "</script><script>window.harmed = 1</script><img src=x onerror=window.harmed=2>"
+    logs = [{"loss": 1 / epoch, f"val_{evil}": 1 / epoch} for epoch in range(1, 9)]
+    runs = [made_run(logs, batch_size=size) for size in (16, 32)]
+    runs[0].path.rename(renamed := runs[0].path.with_name("a<img src=x onerror=window.harmed=3>"))
+    page = tmp_path / "page.html"
+    page.write_text(call("compare", str(renamed), runs[1].run_id, "--html")[1], encoding="utf-8")
+    with chromium() as browser:
+        browser.get(page.as_uri())
+        wait_until(lambda: len(browser.find_elements("css selector", ".xy, .x2y2")) >= 2, "the plots")
+        color = "return getComputedStyle(document.querySelector('.xtick text')).fill"
+        before = browser.execute_script(color)
+        dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
+        wait_until(lambda: browser.execute_script(color) != before, "the dark colors")
+        plot = browser.find_element("css selector", ".nsewdrag")
+        mouse, places = webdriver.ActionChains(browser), cycle((20, 60))
+
+        def values() -> str:
+            mouse.move_to_element_with_offset(plot, next(places), 0).perform()
+            return str(browser.execute_script("return document.querySelector('.hoverlayer').textContent"))
+
+        wait_until(lambda: f"A {renamed.name}" in values(), "the values under the mouse")
+        mouse.move_to_element_with_offset(plot, -200, 0).click_and_hold().move_by_offset(200, 0).release().perform()
+        ranges = "const at = document.querySelector('.js-plotly-plot').layout; return [at.xaxis.range, at.xaxis2.range]"
+        wait_until(lambda: (found := browser.execute_script(ranges))[0] == found[1] and found[0][0] > 10, "the zoom")
+        buttons = browser.find_elements("css selector", ".modebar-btn")
+        assert not any("hare" in (button.get_attribute("data-title") or "") for button in buttons)  # that uploads
+        assert browser.execute_script("return window.harmed") is None
+        assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
+        assert browser.get_log("browser") == []
 
 
 def test_without_plotly_the_page_is_refused(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:

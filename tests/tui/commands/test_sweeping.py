@@ -111,7 +111,8 @@ def test_sweeps_are_listed_printed_and_stopped(call: Any) -> None:
     sweep = made_sweep(["accelerator=cpu,sim:8", "batch_size=16,32"], SPEEDS)
     code, out, _ = call("sweeps")
     assert code == 0
-    assert out.splitlines()[1].split()[:4] == [sweep.name, "complete", "4", "finished"]
+    assert out.splitlines()[1].split()[:3] == [sweep.name, "complete", "4/4"]
+    assert out.splitlines()[1].endswith("4 finished")
     assert "█" in call("sweeps", sweep.name)[1]
     assert call("sweeps", "--markdown")[1].startswith("| accelerator | batch_size |")
     assert call("sweeps", sweep.name, "--svg")[1].startswith("<svg")

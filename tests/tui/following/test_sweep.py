@@ -19,6 +19,7 @@ from tpu_console.tui.following.sweep import (
     speed_text,
     spread_of,
     state_of,
+    winner,
 )
 from tpu_console.tui.following.sweep_tables import as_csv, as_markdown, as_svg, as_text
 
@@ -70,6 +71,25 @@ def test_the_conclusion_is_one_sentence_and_a_bound_is_called_one() -> None:
         "(a bound, not measured)."
     )
     assert conclusion(seen(over=["batch_size=16,32"], speeds={})) == ""
+
+
+def test_the_best_run_is_named_with_the_command_that_writes_its_notebook() -> None:
+    view = seen(scores={2: 0.95})
+    line = f"Keep the best run: tpu-console export {view.sweep.runs()[2].run_id} --notebook"
+    for text in ("\n".join(as_text(view, None)), "\n".join(as_markdown(view))):
+        assert line in text
+    repeated = seen(over=["batch_size=16,32"], repeat=3, scores={1: 0.99, 2: 0.8, 3: 0.5, 4: 0.9, 5: 0.5, 6: 0.7},
+                    speeds=dict.fromkeys(range(1, 7), 1.0))  # fmt: skip
+    assert (best := winner(repeated, repeated.rows())) is not None
+    assert best.overview.run == repeated.sweep.runs()[4]  # of the better combination, not the lucky run of the other
+    unscored = made_sweep(["batch_size=16,32"])
+    for number, speed in ((1, 1000.0), (2, 2000.0)):
+        unscored.note(number, made_run([{}], speed=speed, label=str(number)))
+    view = SweepReader(unscored).read()
+    assert (fastest := winner(view, view.rows())) is not None
+    assert fastest.overview.run == unscored.runs()[2]
+    view = seen(speeds={})
+    assert winner(view, view.rows()) is None
 
 
 def test_what_was_not_measured_is_marked_in_every_form() -> None:

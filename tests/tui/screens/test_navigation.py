@@ -28,6 +28,7 @@ from tpu_console.tui.screens.preflight import PreflightScreen
 from tpu_console.tui.screens.report import ReportScreen
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.sweep import SweepScreen
+from tpu_console.tui.screens.sweeps import SweepsScreen
 from tpu_console.tui.widgets.rows_pane import RowsPane
 from tpu_console.tui.widgets.run_table import RunTable
 
@@ -53,6 +54,7 @@ def screens(tmp_path: Path) -> dict[str, Callable[[], Screen[Any]]]:
         "live": lambda: LiveScreen(engine.run),
         "compare": lambda: CompareScreen([run], "", "braille"),
         "sweep": lambda: SweepScreen(made_sweep()),
+        "sweeps": SweepsScreen,
         "doctor": lambda: DoctorScreen(lambda: look_around(machine)),
         "preflight": lambda: PreflightScreen(config, "digits-cnn", telling([])),
         "classes": lambda: ReportScreen("a run", even_report(["a", "b"])),

@@ -11,13 +11,18 @@ from textual.widgets import Static
 from tests.tui.live_fakes import FakeEngine, screen_text, until
 from tests.tui.made_runs import made_run
 from tests.tui.made_sweeps import made_sweep
+from tpu_console.engine.runs.events import DataReady
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.screens.dialogs import Question
 from tpu_console.tui.screens.live import LiveScreen
+from tpu_console.tui.screens.runs import RunsScreen
+from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.screens.sweep import SweepScreen, SweepTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from textual.pilot import Pilot
 
@@ -82,6 +87,59 @@ async def test_a_running_run_is_seen_to_grow() -> None:
         await until(pilot, has(pilot, "running", "1/10"))
         engine.train(2)
         await until(pilot, has(pilot, "2/10"))
+
+
+async def test_n_writes_the_best_run_as_a_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
+    journal = JournalWriter(sweep.runs()[2].journal)
+    journal.write(DataReady(1437, 360, (8, 8, 1), 10))
+    journal.close()
+    async with ConsoleApp(sweep=sweep).run_test(size=(120, 40)) as pilot:
+        await shown(pilot)
+        await until(pilot, has(pilot, "★ 0.9500", "n Notebook"))
+        await pilot.press("n")
+        await until(pilot, told(pilot, "Written: "))
+        (notebook,) = tmp_path.glob("*.ipynb")
+        assert notebook.stem == sweep.runs()[2].run_id
+        await pilot.press("n")
+        await until(pilot, has(pilot, "exists already."))
+
+
+async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
+    sweep = made_sweep(speeds=SPEEDS, scores={2: 0.95})
+    made_sweep(["batch_size=16,32"], SPEEDS)
+    (sweep.path.parent / "20200101-000000-damaged").mkdir()
+    (sweep.path.parent / "20200101-000000-damaged" / "sweep.toml").write_text("repeat = 1")
+    lock = sweep.lock()
+    app = ConsoleApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await until(pilot, has(pilot, f"▶ sweep {sweep.name[9:]}", "^g Watch", "f12 Sweeps"))
+        await pilot.press("ctrl+g")
+        await until(pilot, lambda: isinstance(app.screen, SweepScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: isinstance(app.screen, SetupScreen))
+        await pilot.press("ctrl+l")
+        await until(pilot, has(pilot, f"sweep {sweep.name[9:]} is running: S", "S Sweeps"))
+        await pilot.press("S")
+        await until(pilot, has(pilot, "complete", "2/2", "running", "5/6", "unreadable", "accelerator=cpu,sim:8,v5e-8"))
+        await pilot.press("down")
+        await until(pilot, has(pilot, "1 waiting", "The best val_accuracy is 0.9500"))
+        os.close(lock)
+        await until(pilot, has(pilot, "stopped"))
+        await pilot.press("enter")
+        assert (await shown(pilot))._sweep == sweep
+        await pilot.press("escape", "escape")
+        await until(pilot, lambda: isinstance(app.screen, RunsScreen) and "is running: S" not in screen_text(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: "▶ sweep" not in screen_text(pilot))
+
+
+async def test_a_list_without_sweeps_says_how_to_start_one() -> None:
+    async with ConsoleApp().run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: isinstance(pilot.app.screen, SetupScreen))
+        await pilot.press("f12")
+        await until(pilot, has(pilot, "There is no sweep yet. Start one: tpu-console sweep"))
 
 
 async def asked(pilot: Pilot[Any], key: str) -> None:

@@ -38,14 +38,15 @@ def test_facts_shared_by_several_choices_are_shown_once() -> None:
     text = " ".join(" ".join(verdict_lines(ALL, None)).split())
     assert text.count("Random rotation inside the model") == 1
     assert "v5e-8, 128 per replica, float32; v3-8, 128 per replica, float32: random_rotation: Random" in text
-    assert text.count("dense_1") == 1
+    assert text.count("conv2d ") == 1
+    assert "dense_1" not in text  # padding of a small layer does not matter
     assert text.count("6,931 per replica fits") == 1
 
 
-def test_a_failure_shows_the_reason_and_the_compiler_s_words() -> None:
+def test_a_failure_shows_the_reason() -> None:
     text = "\n".join(verdict_lines(ALL, None))
     assert "too large    v5e-8, 16,384 per replica, float32: A step needs 36.52 GiB" in text
-    assert "compiler     RESOURCE_EXHAUSTED" in text
+    assert "RESOURCE_EXHAUSTED" not in text  # the reason has its figures
     assert "132% over" in text
     assert "refused      v3-8, 128 per replica, mixed_bfloat16: random_width" in text
 
@@ -99,7 +100,9 @@ def test_the_input_is_set_against_the_tpu() -> None:
     save_input_speed(config, [{"name": "first", "per_s": 100.0}, {"name": "later", "per_s": 2_000_000.0}])
     assert feeding(config, FITS).endswith("is enough: v5e-8, 128 per replica, float32 needs up to 441,379/s")
     save_input_speed(config, [{"name": "first", "per_s": 1000.0}])
-    assert feeding(config, replace(FITS, hosts=4)).endswith("such cores on each of 4 hosts would be enough")
+    starved = feeding(config, replace(FITS, hosts=4))
+    assert "such cores on each of 4 hosts would be enough" in starved
+    assert starved.endswith("what to change: tpu-console inspect digits-cnn --speed")
 
 
 def test_sizes_and_spans_keep_three_digits() -> None:
