@@ -48,11 +48,11 @@ def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-def say_json(value: object) -> None:
-    """Write a value as JSON that a person can read, too."""
+def json_lines(value: object) -> list[str]:
+    """Return a value as JSON that a person can read, too."""
     import json
 
-    say([json.dumps(value, indent=2, ensure_ascii=False)])
+    return json.dumps(value, indent=2, ensure_ascii=False).split("\n")
 
 
 def encodable(text: str, stream: TextIO) -> str:
