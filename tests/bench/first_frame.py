@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -51,9 +50,6 @@ def measure(bench: Bench) -> Section:
                 figures.setdefault(name, []).append(seconds)
         click = bench.python("-c", "import click")
         figures.setdefault("click", []).append(cpu_seconds(click, bench.environment))
-        shutil.rmtree(bench.folder / "home" / "cache" / "pages", ignore_errors=True)
-        shown = cpu_seconds(bench.console("show"), bench.environment)
-        figures.setdefault("first show", []).append(shown)
         for name, arguments in _COMMANDS.items():
             figures.setdefault(name, []).append(cpu_seconds(bench.console(*arguments), bench.environment))
         completing = cpu_seconds(bench.console(), bench.environment | _COMPLETION)
@@ -88,7 +84,6 @@ def _section(figures: dict[str, list[float]]) -> Section:
                 )
                 for name in _COMMANDS
             ),
-            ratio_row("`tpu-console show`, the first time ÷ `import click`", figures["first show"], figures["click"]),
             ratio_row(
                 "completing a name ÷ `import click`", figures["completion"], figures["click"], most=_MOST_OF_CLICK
             ),

@@ -10,7 +10,7 @@ import click
 from tpu_console.engine.sanitize import printable
 
 from ..following.run_list import Sort, in_order, with_tags
-from ..terminal.output import complain, complain_about, json_lines, say, width_of_output
+from ..terminal.output import complain, complain_about, say, say_json, width_of_output
 from ..text.numbers import NONE, count, duration, metric, size
 from ..text.tables import Column, table
 from .options import examples, json_option, preset_file_option
@@ -62,7 +62,7 @@ def _list(sort: Sort, tags: tuple[str, ...], *, archived: bool, deleted: bool, a
     known = read_overviews(found, is_kept=not deleted)
     overviews = in_order(with_tags(known, tags, archived=archived or deleted), sort)
     if as_json:
-        say(json_lines([overview.as_dict() for overview in overviews]))
+        say_json([overview.as_dict() for overview in overviews])
         return 0
     if not known:
         complain([place])
@@ -146,7 +146,7 @@ def presets(preset_files: tuple[Path, ...], as_json: bool) -> int:
 
     found, broken = all_presets(preset_files)
     if as_json:
-        say(json_lines([_preset_dict(preset) for preset in found]))
+        say_json([_preset_dict(preset) for preset in found])
     else:
         columns = [
             Column("preset", 9),

@@ -11,17 +11,15 @@ import click
 from tpu_console.engine.errors import ConsoleError
 from tpu_console.engine.sanitize import printable
 
-from ..terminal.output import json_lines, say, width_of_output
+from ..terminal.output import say, say_json
 from .options import examples, json_option, run_argument
 
 if TYPE_CHECKING:
     from tpu_console.engine.config.run_config import RunConfig
     from tpu_console.engine.runs.events import AcceleratorReady
-    from tpu_console.engine.runs.run_directory import RunDirectory
     from tpu_console.engine.runs.state import RunState
     from tpu_console.presets.catalog import Preset
 
-    from ..following.kept_page import KeptPage
     from ..following.overview import Details
 
 _MISTAKES = 5
@@ -44,24 +42,15 @@ def show(name: str | None, as_json: bool) -> int:
     """
     from tpu_console.engine.runs.run_directory import find_run
 
-    from ..following.kept_page import KeptPage
-
-    run = find_run(name)
-    page = KeptPage(run, as_json, width_of_output())
-    say(page.read() or _page(run, page, as_json=as_json))
-    return 0
-
-
-def _page(run: RunDirectory, page: KeptPage, *, as_json: bool) -> list[str]:
     from ..following.overview import read_details
 
-    overview = read_details(run)
+    overview = read_details(find_run(name))
     config = overview.config()
-    lines = json_lines(_as_dict(overview, config)) if as_json else _sections(overview, config)
-    # A run on a TPU is compared with the compiler's verdict, which may come later.
-    if overview.facts.outcome and overview.facts.accelerator != "tpu":
-        page.write(lines)
-    return lines
+    if as_json:
+        say_json(_as_dict(overview, config))
+    else:
+        say(_sections(overview, config))
+    return 0
 
 
 def _sections(overview: Details, config: RunConfig | None) -> list[str]:
@@ -261,6 +250,7 @@ def _classes(overview: Details) -> list[str]:
     """Show the class scores and confusions that fit on a terminal."""
     from tpu_console.engine.runs.class_report import read_report
 
+    from ..terminal.output import width_of_output
     from ..text.confusion import headline, matrix_lines, mistake_text, score_lines
 
     try:

@@ -48,11 +48,11 @@ def say(lines: Iterable[str], stream: TextIO | None = None) -> None:
     stream.flush()
 
 
-def json_lines(value: object) -> list[str]:
-    """Return a value as JSON that a person can read, too."""
+def say_json(value: object) -> None:
+    """Write a value as JSON that a person can read, too."""
     import json
 
-    return json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    say([json.dumps(value, indent=2, ensure_ascii=False)])
 
 
 def encodable(text: str, stream: TextIO) -> str:

@@ -19,7 +19,6 @@ def fill(name: str, size: int) -> Path:
 def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
     kept = [fill("states/a.state", 2000), fill("compiled/x/b-cache", 1000), fill("compiled/x/c-cache", 500)]
     kept.append(fill("decoded/d.images", 300))
-    kept.append(fill("pages/a.txt", 300))
     foreign = fill("notes.txt", 10)
     code, out, _ = call("cache", "--json")
     assert code == 0
@@ -28,7 +27,6 @@ def test_the_caches_are_listed_with_their_sizes_and_cleared(call: Any) -> None:
         "compiled": (2, 1500),
         "decoded": (1, 300),
         "runs.json": (0, 0),
-        "pages": (1, 300),
     }
     _, out, _ = call("cache")
     assert "2.0 kB" in out

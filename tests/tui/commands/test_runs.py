@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,12 +14,10 @@ from tests.made_verdicts import FITS
 from tpu_console.engine.config.options import Alerts
 from tpu_console.engine.config.run_config import RunConfig, to_toml
 from tpu_console.engine.preflight.cache import save_verdict
-from tpu_console.engine.runs.annotations import Annotations, write_annotations
 from tpu_console.engine.runs.events import (
     AcceleratorReady,
     EpochEnded,
     FitStarted,
-    Noticed,
     PhaseStarted,
     Progress,
     Replica,
@@ -30,13 +26,12 @@ from tpu_console.engine.runs.events import (
     RunStarted,
 )
 from tpu_console.engine.runs.heartbeat import write_heartbeat
-from tpu_console.engine.runs.journal import JournalWriter, encode
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.storage.files import write_whole
 from tpu_console.tui.following.run_settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tpu_console.engine.runs.events import Event
@@ -129,62 +124,6 @@ def test_show_holds_every_part_of_a_run(call: Any) -> None:
     shown = json.loads(call("show", run.run_id, "--json")[1])
     assert [record["logs"]["val_accuracy"] for record in shown["epoch_records"]] == [0.9, 0.8]
     assert shown["config"]["epochs"] == 7
-
-
-def test_show_prints_a_run_that_has_ended_again_without_reading_it(call: Any, home: Path) -> None:
-    make_run(*FINISHED, DONE)
-    first = call("show")[1]
-    script = "import sys; from tpu_console.tui.cli import main; main(['show']); print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    out, _, modules = done.stdout.rstrip().rpartition("\n")
-    assert out == first.rstrip()
-    assert {"numpy", "pydantic", "orjson", "tpu_console.engine.runs.events"}.isdisjoint(modules.split())
-    (page,) = (home / "cache" / "pages").iterdir()
-    page.write_text(f"{page.read_text()}\n\x1b[31mred")
-    assert call("show")[1] == f"{first}red\n"  # cleaned, whoever wrote it
-
-
-def annotated(run: RunDirectory) -> None:
-    write_annotations(run.path, Annotations(title="changed"))
-
-
-def noticed(run: RunDirectory) -> None:
-    with run.journal.open("ab") as file:
-        file.write(encode(Noticed("something new"), 1_790_000_900.0))
-
-
-def with_a_preset(run: RunDirectory) -> None:
-    folder = run.path.parents[1] / "presets"
-    folder.mkdir()
-    (folder / "changed.toml").write_text('dataset = "digits"\nmodel = "cnn"\nbatch_size = 32\nepochs = 2\n')
-
-
-def with_a_table(run: RunDirectory) -> None:
-    run.history.touch()
-
-
-@pytest.mark.parametrize(
-    ("change", "text"),
-    [
-        (annotated, "title    changed"),
-        (noticed, "  something new"),
-        (with_a_preset, "same as the preset changed"),
-        (with_a_table, "history.csv"),
-    ],
-)
-def test_show_prints_what_changed_in_a_run_that_has_ended(
-    call: Any, change: Callable[[RunDirectory], None], text: str
-) -> None:
-    run = make_run(*FINISHED, DONE, label="changed")
-    assert text not in call("show")[1]
-    change(run)
-    assert text in call("show")[1]
-
-
-def test_the_page_of_a_run_that_has_not_ended_is_not_kept(call: Any, home: Path) -> None:
-    leave_dead(make_run(FIT))
-    assert call("show")[0] == 0
-    assert not (home / "cache" / "pages").exists()
 
 
 def test_show_says_why_a_run_failed(call: Any) -> None:
