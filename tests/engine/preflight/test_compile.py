@@ -187,7 +187,7 @@ def _resnet(after_epochs: int) -> Verdict:
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says
-    assert "15.8 GiB" in verdict.reason
+    assert "15.75 GiB" in verdict.reason
     return verdict
 
 
@@ -231,9 +231,6 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
     assert graph.memory.parameters == pytest.approx(by_jax.memory.parameters, abs=64)
     assert graph.memory.peak == pytest.approx(by_jax.memory.peak, rel=0.25)
     assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
-    # How long the host takes to start a step was measured on JAX.
-    assert any("the host sets the pace" in finding.text for finding in by_jax.findings)
-    assert not any("the host sets the pace" in finding.text for finding in graph.findings)
 
 
 TWO_INPUTS = """
