@@ -71,9 +71,9 @@ class SetupScreen(FormFrame):
         Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
         Binding("escape", "back", show=False, tooltip="Go back to the list of presets, then to the screen before."),
+        Binding("f12", "app.sweeps", "Sweeps", show=False, tooltip="List sweeps and open one."),
         HELP,
         QUIT,
-        Binding("f12", "app.sweeps", "Sweeps", tooltip="List sweeps and open one."),
     ]
 
     @dataclass
