@@ -182,8 +182,8 @@ def _resnet(after_epochs: int) -> Verdict:
     (verdict,) = reach_verdicts(choices, lambda *_: None, use_cache=False, advise=False)
     assert verdict.outcome is Outcome.DOES_NOT_FIT, verdict.reason
     # Most of it are the results of convolutions on 4,096 images.
-    assert verdict.fillings
-    assert {one.what for one in verdict.fillings} == {"result"}
+    assert len(verdict.fillings) == 3
+    assert not [one for one in verdict.fillings if not one.what.startswith(("result", "tensor"))]
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says
