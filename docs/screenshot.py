@@ -80,15 +80,22 @@ def records_of(run: RunDirectory) -> list[dict[str, Any]]:
 
 def copy(run: RunDirectory, records: Sequence[dict[str, Any]], label: str = PRESET) -> RunDirectory:
     """Return a run with these records in its journal, the last of them written now."""
-    late = time.time() - records[-1]["t"]
     made = create_run(label)
-    lines = [json.dumps(record | {"t": record["t"] + late}) for record in records]
-    write_whole(made.journal, "\n".join(lines) + "\n")
     for name in ("config", "log"):
         if getattr(run, name).exists():
             shutil.copy(getattr(run, name), getattr(made, name))
-    write_heartbeat(made, os.getpid())
+    go_on(made, records)
     return made
+
+
+def go_on(run: RunDirectory, records: Sequence[dict[str, Any]]) -> None:
+    """Let a run's last record be one that was written now, unless the run has ended."""
+    if records[-1]["type"] == "RunFinished":
+        return
+    late = time.time() - records[-1]["t"]
+    lines = [json.dumps(record | {"t": record["t"] + late}) for record in records]
+    write_whole(run.journal, "\n".join(lines) + "\n")
+    write_heartbeat(run, os.getpid())
 
 
 def cut(run: RunDirectory) -> RunDirectory:
@@ -209,6 +216,8 @@ async def draw_gallery(folder: Path, own: Sequence[RunDirectory]) -> None:
                 os.environ |= {"NO_COLOR": "1"} if look == "no-colour" else {}
                 app = ConsoleApp(run=picture.run, **options)  # type: ignore[arg-type]  # theme and marker only
                 os.environ.pop("NO_COLOR", None)
+                if picture.run not in own:
+                    go_on(picture.run, records_of(picture.run))
                 path = folder / f"{picture.name}-{size[0]}x{size[1]}-{look}.svg"
                 await draw(app, _is_drawn, path, size, picture.keys, picture.step)
 

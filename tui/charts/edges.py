@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -16,12 +16,17 @@ from .ticks import format_value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
+
     from .series import Line
+
+    IndexArray: TypeAlias = NDArray[np.intp]
 
 ABOVE, BELOW = "▲", "▼"
 PLAIN_ABOVE = "^"
 """In ASCII: the lookalike of the other one is that of a warning."""
 SPIKES = (ABOVE, PLAIN_ABOVE, BELOW)
+_APART = 2  # columns between two spikes that each have a mark
 _MARKS = {
     MarkKind.VALIDATION: "━",
     MarkKind.COMPILE: "═",
@@ -60,20 +65,40 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
         log_scale: Whether values are decimal logarithms.
     """
     layers = []
-    apart = max(2, canvas.width // max((len(line.x) for line in lines), default=1) + 1)  # columns between samples
     above = PLAIN_ABOVE if canvas.marker == "ascii" else ABOVE
     for glyph, row, sign, edge in ((above, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
-        found: dict[int, float] = {}
-        for line in lines:
-            out = sign * line.y > sign * edge
-            columns = scale(line.x[out], canvas.left, canvas.right, canvas.width).tolist()
-            for column, value in zip(columns, line.y[out].tolist(), strict=True):
-                found[column] = max(value, found.get(column, value), key=lambda value: sign * value)
-        peaks = [max(group, key=lambda column: sign * found[column]) for group in _neighbours(sorted(found), apart)]
-        labels = {at: format_value(10.0 ** found[at] if log_scale else found[at], 3) for at in peaks}
+        peaks = _peaks([(line, np.flatnonzero(sign * line.y > sign * edge)) for line in lines], canvas, sign)
+        labels = {at: format_value(10.0**value if log_scale else value, 3) for at, value in peaks.items()}
         text = _beside(labels, glyph, canvas.width, {column for column, at in taken if at == row})
         layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
     return [layer for layer in layers if layer.columns]
+
+
+def _peaks(outside: Sequence[tuple[Line, IndexArray]], canvas: Canvas, sign: int) -> dict[int, float]:
+    """Return the farthest value of each spike by its column.
+
+    Args:
+        outside: The curves, and the numbers of their samples beyond the range; a spike is a row of them without a gap.
+        canvas: Where they are drawn.
+        sign: 1 if the range is exceeded, -1 if it is undercut.
+    """
+    spikes = []
+    for line, at in outside:
+        columns = scale(line.x[at], canvas.left, canvas.right, canvas.width).tolist()
+        begins = [0, *(np.flatnonzero(np.diff(at) > 1) + 1).tolist(), len(at)]
+        for begin, end in itertools.pairwise(begins):
+            if begin < end:
+                far = begin + int(np.argmax(sign * line.y[at[begin:end]]))
+                spikes.append((columns[begin], columns[end - 1], columns[far], float(line.y[at[far]])))
+    peaks: list[tuple[int, float]] = []
+    reached = -_APART - 1
+    for first, last, column, value in sorted(spikes):
+        if first - reached > _APART:
+            peaks.append((column, value))
+        elif sign * value > sign * peaks[-1][1]:
+            peaks[-1] = column, value
+        reached = max(reached, last)
+    return dict(peaks)
 
 
 def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> dict[int, str]:
@@ -91,17 +116,6 @@ def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> d
                 row |= dict(zip(places, text, strict=True))
                 break
     return row
-
-
-def _neighbours(columns: Sequence[int], apart: int) -> list[list[int]]:
-    """Split sorted columns into groups where two are further apart than so many."""
-    groups: list[list[int]] = []
-    for column in columns:
-        if groups and column - groups[-1][-1] <= apart:
-            groups[-1].append(column)
-        else:
-            groups.append([column])
-    return groups
 
 
 def axis_marks(stretches: Sequence[Stretch], canvas: Canvas) -> dict[int, str]:

@@ -27,7 +27,7 @@ class ChartBar(Static):
     def show_page(self, shown: Arrangement, pattern: str) -> None:
         """Say which of the charts are on the page, and what filters them."""
         parts = []
-        if pattern:
+        if pattern and shown.total:
             found = f"{shown.matching} of {shown.total} charts match" if shown.matching else "no chart matches"
             parts.append(f"{found} {pattern} (/)")
         if 0 < shown.last - shown.first + 1 < shown.matching:

@@ -16,6 +16,8 @@ from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.charts.window import Mode, Window
 from tpu_console.tui.charts.y_range import YRange
 from tpu_console.tui.screens.live_view import VIEWS, ChartView
+from tpu_console.tui.widgets.chart_bar import ChartBar
+from tpu_console.tui.widgets.chart_grid import Arrangement
 from tpu_console.tui.widgets.chart_pane import curves_of, read_curves, titles_of
 
 if TYPE_CHECKING:
@@ -135,6 +137,16 @@ async def test_filter(engine: FakeEngine) -> None:
         await until(pilot, lambda: "no chart matches nothing" in screen_text(pilot))
         await pilot.press("left", "z", "1", "plus", "f")  # nothing to act on, and nothing breaks
         assert shown(pilot) == []
+
+
+async def test_a_filter_says_nothing_while_there_are_no_charts() -> None:
+    bar = ChartBar()
+    async with ConsoleApp().run_test(size=(80, 24)) as pilot:
+        await pilot.app.screen.mount(bar)
+        bar.show_page(Arrangement(), "lr")
+        assert bar.has_class("-blank")
+        bar.show_page(Arrangement(total=3), "lr")
+        assert not bar.has_class("-blank")
 
 
 async def test_one_cursor_for_all_charts_and_the_values_there(engine: FakeEngine) -> None:

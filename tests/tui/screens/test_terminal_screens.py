@@ -110,7 +110,7 @@ def test_every_size_is_drawn_completely(open_terminal: Opener) -> None:
     for columns, rows in STORM[::6]:
         terminal.resize(columns, rows)
         terminal.wait_for(
-            lambda: "Detach" in terminal.lines[-1] and sum("Smooth" in row for row in terminal.lines) == 1
+            lambda: "f1 Help" in terminal.lines[-1] and sum("Smooth" in row for row in terminal.lines) == 1
         )
         terminal.wait_for(lambda: terminal.curves)
         assert len(terminal.lines) == rows
