@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 # The same examples on every machine, so that a failure is never a matter of luck; `--hypothesis-profile=search`
 # looks for new ones.
-settings.register_profile("same", deadline=None, derandomize=True, database=None)
+settings.register_profile("same", deadline=None, derandomize=True, database=None, max_examples=50)
 settings.register_profile(
     "search", deadline=None, database=None, max_examples=1000, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -45,7 +45,7 @@ _COLLECT_S = 30.0
 _NEVER_FULL = 1_000_000
 # At Python's default of 700 new objects, reading a long journal starts a thousand collections.
 _YOUNG = 20_000
-_FIRST_MODE, _FORM_MODE = "first", "form"
+_FIRST_MODE = "first"
 _LONGEST_EXIT_S = 5.0
 
 
@@ -99,11 +99,11 @@ class ConsoleApp(App[int]):
         self._marker: Marker = "ascii" if marker == "ascii" else "block" if marker == "block" else "braille"
         self._ascii_only: LineFilter | None = None
         self._launcher = launcher
+        self._form: SetupScreen | None = None
         self._hosted: list[HostedRun | InProcessRun] = []
         self._is_launching = False
         self._prewarmer = Prewarmer()
         self.add_mode(_FIRST_MODE, self._first_screen)
-        self.add_mode(_FORM_MODE, self._setup_screen)
         self.register_theme(DARK)
         self.register_theme(LIGHT)
         # Assigning it would parse all style sheets twice more before the first frame.
@@ -178,9 +178,13 @@ class ConsoleApp(App[int]):
         return CompareScreen(runs, metric, self._marker)
 
     def _setup_screen(self) -> SetupScreen:
-        from .screens.setup import SetupScreen
+        """Return the form; there is one, which keeps its content while it is not shown."""
+        if self._form is None:
+            from .screens.setup import SetupScreen
 
-        return SetupScreen(self._preset_files, size=self.size)
+            self._form = SetupScreen(self._preset_files, size=self.size)
+            self.install_screen(self._form, "form")
+        return self._form
 
     def _tend(self) -> None:
         self._hosted = [hosted for hosted in self._hosted if hosted.tend()]
@@ -272,21 +276,24 @@ class ConsoleApp(App[int]):
             why = error.strerror or str(error)
             self.call_from_thread(self._launch_failed, ConsoleError("The run cannot be started.", why=f"{why}."))
         else:
-            self.call_from_thread(self._launched, hosted)
+            self.call_from_thread(self._launched, hosted)  # type: ignore[arg-type]  # a coroutine, which Textual awaits
 
     def _launch_failed(self, error: ConsoleError) -> None:
         self._is_launching = False
         self._show_error(error)
 
-    def _launched(self, hosted: HostedRun | InProcessRun) -> None:
+    async def _launched(self, hosted: HostedRun | InProcessRun) -> None:
         self._is_launching = False
         self._hosted.append(hosted)
         from .screens.live import LiveScreen
 
         if isinstance(self.screen, LiveScreen) and self.screen.run_directory == hosted.run:
             self.screen.follow_again()  # the run was resumed
-        else:
-            self.push_screen(self._live_screen(hosted.run))
+            return
+        form = self.screen
+        while self.screen_stack.index(form) < len(self.screen_stack) - 1:  # it was opened a second time, over a run
+            await self.pop_screen()
+        self.push_screen(self._live_screen(hosted.run))
 
     def _show_error(self, error: ConsoleError) -> None:
         from .screens.dialogs import error_dialog
@@ -308,26 +315,15 @@ class ConsoleApp(App[int]):
         self.push_screen(SweepsScreen())
 
     def action_new_run(self) -> None:
-        """Go back to the form, with its content, or open a new one."""
-        if len(self.screen_stack) == 1:
-            # The run is the base of its stack: begin another stack with the form, and drop that one.
-            self.switch_mode(_FORM_MODE)
-            self.remove_mode(_FIRST_MODE)
-        while len(self.screen_stack) > 1:
-            self.pop_screen()
+        """Show the form; escape comes back to this screen."""
+        form = self._setup_screen()
+        form.set_focus(None)  # the list of presets takes it
+        self.push_screen(form)
 
     def on_new_run_like(self, message: NewRunLike) -> None:
         """Go to the form, filled in as a run was."""
         self.action_new_run()
-        self.call_later(self._fill_form, message.config)
-
-    def _fill_form(self, config: RunConfig) -> None:
-        from .screens.setup import SetupScreen
-
-        if isinstance(form := self.screen, SetupScreen):
-            form.begin_like(config)
-        else:  # the form's mode is not there yet
-            self.call_later(self._fill_form, config)
+        self._setup_screen().begin_like(message.config)
 
     def action_help(self) -> None:
         """Show the keys of the screen and what its figures mean."""
@@ -335,7 +331,8 @@ class ConsoleApp(App[int]):
 
         active = self.screen.active_bindings.values()
         explained = [(self.get_key_display(entry.binding), entry.binding) for entry in active]
-        self.push_screen(help_dialog((key, binding) for key, binding in explained if binding.tooltip))
+        bindings = ((key, binding) for key, binding in explained if binding.tooltip)
+        self.push_screen(help_dialog(bindings, self.size.width))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Yield every key binding of the screen for the command palette."""
@@ -396,7 +393,7 @@ class ConsoleApp(App[int]):
 
     def _leave(self) -> None:
         """Set the farewell, release the running runs, and close."""
-        shown = [screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")]
+        shown = list(dict.fromkeys(screen.farewell for screen in self.screen_stack if hasattr(screen, "farewell")))
         going = [hosted.run.run_id for hosted in self._hosted if hosted.tend()]
         unseen = [run_id for run_id in going if not any(run_id in text for text in shown)]
         self.farewell = "\n".join([*shown, *(goes_on(run_id) for run_id in unseen)])

@@ -1,7 +1,7 @@
-"""Hides optional packages while a framework is imported: they would cost up to a second at every start.
+"""Hides optional packages while a framework is imported: they would cost up to two seconds at every start.
 
-Keras imports scikit-learn for its wrappers, TensorFlow imports JAX for the converter of TFLite, if these are
-installed. Both work without them.
+If these are installed, Keras imports scikit-learn for its wrappers, Matplotlib for `keras.visualization` and IPython to
+show a saved file, and TensorFlow imports JAX for the converter of TFLite. Training works without them.
 """
 
 from __future__ import annotations
@@ -29,4 +29,4 @@ def without(*packages: str) -> Iterator[None]:
 
 def hidden_beside(backend: str) -> contextlib.AbstractContextManager[None]:
     """Hide what a run on a backend does not need while Keras is imported."""
-    return without("sklearn", *(["jax"] if backend == "tensorflow" else []))
+    return without("IPython", "matplotlib", "sklearn", *(["jax"] if backend == "tensorflow" else []))

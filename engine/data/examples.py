@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 class Task(StrEnum):
     """What the model learns; it decides the form of the labels and the model's last layer.
@@ -65,8 +68,7 @@ class Examples:
     # What `tpu-console predict` needs to turn new data into inputs; saved as the run's ``inputs.json``.
     record: Mapping[str, Any] = field(default_factory=dict)
     notices: tuple[str, ...] = ()  # what the user should know, such as skipped files
-    # Makes the same examples without those that cannot be decoded; None if nothing has to be decoded.
-    sift: Callable[[], Sifted] | None = None
+    files: ImageFiles | None = None  # the image files that the examples are decoded from; None if there are none
 
 
 def label_of(dataset: Any) -> Any:
@@ -76,11 +78,18 @@ def label_of(dataset: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Sifted:
-    """Examples without the files that cannot be decoded; which these are is known after one pass."""
+class ImageFiles:
+    """The image files of a dataset, to be decoded one by one in any order."""
 
-    train: Any  # a `tf.data.Dataset`, as in `Examples`
-    validation: Any  # likewise, or None
-    # Called with the `Examples` after a pass over both parts; returns them with the counts and the record of what is
-    # left, and notices about the rest. Raises a `DataError` if no file may be skipped.
-    finish: Callable[[Examples], Examples]
+    count: int
+    shape: tuple[int, int, int]  # of a decoded image
+    decode: Callable[[Any], Any]  # a TensorFlow function from the number of a file to its image, uint8
+    key: str  # of everything that the decoded images depend on; empty if that is unknown
+    train: NDArray[np.int64]  # the number of the file of each training example
+    validation: NDArray[np.int64]  # likewise
+    train_labels: NDArray[Any]
+    validation_labels: NDArray[Any]
+    skips_damaged: bool  # whether damaged files are left out, which changes the number of examples
+    # Called with the `Examples` and whether each file could be decoded; returns the examples that are left, with their
+    # counts and record, and notices about the rest. Raises a `DataError` if no file may be skipped.
+    without: Callable[[Examples, NDArray[np.bool_]], Examples]

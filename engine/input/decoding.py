@@ -1,26 +1,24 @@
-"""Caches decoded examples, and decodes all image files before training to find the damaged ones.
-
-Only decoding shows whether the contents of an image file are valid. This pass fills the cache that training reads, so
-nothing is decoded twice.
-"""
+"""Caches examples; images are decoded when they are first needed, or before training if damaged ones are left out."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from ..machine.resources import usable_cores
+from .decoded_images import DecodedImages
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from ..data.examples import Examples
     from .cache import Cache
 
-_STRIDE = 16  # only every n-th image of the pass is passed to Python, to save time; the others only go into the cache
-_REPORT_EVERY_S = 2.0
 _NOT_DECODED = (
     "Images are not cached, so they are not all decoded before training: an image with a valid header and damaged "
     "contents ends the run, with its name."
@@ -29,48 +27,63 @@ _NOT_DECODED = (
 
 @dataclass(frozen=True, slots=True)
 class CachedExamples:
-    """Examples and the cached datasets that they are read from."""
+    """Examples and the datasets that they are read from.
+
+    Args:
+        examples: The examples that are left.
+        train: The training examples, read through the cache; of decoded images only their places.
+        validation: The validation examples, likewise; None without them.
+        fetch_train: Makes training examples of a batch of places; None if `train` has the examples.
+        fetch_validation: Likewise.
+        images: The decoded images, if there are any.
+        notices: What the user should know.
+    """
 
     examples: Examples
-    train: Any  # the training examples, read through the cache
-    validation: Any  # the validation examples, likewise; None without them
-    notices: tuple[str, ...] = ()  # what the user should know
+    train: Any
+    validation: Any
+    fetch_train: Callable[[Any], Any] | None = None
+    fetch_validation: Callable[[Any], Any] | None = None
+    images: DecodedImages | None = None
+    notices: tuple[str, ...] = ()
 
 
 def cache_examples(
     examples: Examples, cache: Cache, folder: Path | None, on_progress: Callable[[str], None] | None = None
 ) -> CachedExamples:
-    """Cache examples; images are decoded and cached before training.
+    """Cache examples.
 
     Args:
         folder: The folder for a cache file, created if needed; None without one.
-        on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
-            between; an exception from it ends the pass. None leaves decoding to the first epoch.
+        on_progress: Called as in `DecodedImages.decode_missing`. None leaves images to the first epoch and to
+            TensorFlow's own cache.
 
     Raises:
-        DataError: Images cannot be decoded, and the dataset's options do not skip them.
+        DataError: Images cannot be decoded, and too few are left.
     """
-    if on_progress is None or examples.sift is None:
+    files = examples.files
+    if on_progress is None or files is None:
         train = _cached(examples.train, cache, folder, "train")
         return CachedExamples(examples, train, _cached(examples.validation, cache, folder, "validation"))
     if cache.kind == "off" or (cache.kind == "disk" and folder is None):
-        return CachedExamples(examples, examples.train, examples.validation, (_NOT_DECODED,))
-    sifted = examples.sift()
-    train = _cached(sifted.train, cache, folder, "train")
-    validation = _cached(sifted.validation, cache, folder, "validation")
-    _pass_over(((train, examples.train_count), (validation, examples.validation_count)), on_progress)
-    return _left(sifted.finish(examples), train, validation)
+        return CachedExamples(examples, examples.train, examples.validation, notices=(_NOT_DECODED,))
+    images = DecodedImages(files, folder / "images" if cache.kind == "disk" and folder is not None else None)
+    notices: tuple[str, ...] = ()
+    if files.skips_damaged:
+        images.decode_missing(on_progress)
+        examples = files.without(examples, images.could)
+        notices = examples.notices
+        files = examples.files or files
+    fetch_train = _fetch(images, files.train, files.train_labels)
+    fetch_validation = _fetch(images, files.validation, files.validation_labels)
+    train, validation = _places(files.train), _places(files.validation)
+    examples = replace(examples, train=_single(train, fetch_train), validation=_single(validation, fetch_validation))
+    return CachedExamples(examples, train, validation, fetch_train, fetch_validation, images, notices)
 
 
-def untuned() -> Any:
-    """Return options that turn off the autotune thread; prefetching still tunes itself.
-
-    That thread sleeps up to a minute, and the end of an iterator waits for it: `fit` returned 8 s late after a 35 s
-    run on TensorFlow 2.21, and would hold a TPU that long.
-    """
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return options
+def fetched(batches: Any, fetch: Callable[[Any], Any] | None) -> Any:
+    """Replace the places in batches by examples."""
+    return batches if fetch is None else batches.map(fetch, num_parallel_calls=max(1, int(usable_cores())))
 
 
 def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
@@ -82,23 +95,19 @@ def _cached(dataset: Any, cache: Cache, folder: Path | None, name: str) -> Any:
     return dataset.cache(str(folder / name))
 
 
-def _pass_over(parts: Sequence[tuple[Any, int | None]], on_progress: Callable[[str], None]) -> None:
-    """Iterate once over cached datasets, given with their numbers of images."""
-    total = sum(count or 0 for _, count in parts)
-    on_progress(f"decoding {total:,} images")
-    before, reported_s = 0, time.monotonic()
-    for dataset, count in parts:
-        elements = () if dataset is None else dataset.shard(_STRIDE, 0).with_options(untuned())
-        for number, _ in enumerate(elements):
-            is_due = time.monotonic() - reported_s > _REPORT_EVERY_S
-            reported_s = time.monotonic() if is_due else reported_s
-            on_progress(f"decoding {before + number * _STRIDE + 1:,} of {total:,} images" if is_due else "")
-        before += count or 0
+def _places(numbers: NDArray[Any]) -> Any:
+    return tf.data.Dataset.range(len(numbers)) if len(numbers) else None
 
 
-def _left(left: Examples, train: Any, validation: Any) -> CachedExamples:
-    """Return the examples that are left after the pass, with their number, which a cached dataset does not know."""
-    counted = tf.data.experimental.assert_cardinality
-    train = train.apply(counted(left.train_count))
-    validation = validation.apply(counted(left.validation_count)) if left.validation_count else None
-    return CachedExamples(replace(left, train=train, validation=validation), train, validation, left.notices)
+def _fetch(images: DecodedImages, numbers: NDArray[Any], labels: NDArray[Any]) -> Callable[[Any], Any]:
+    with tf.device("CPU:0"):
+        known, classes = tf.constant(numbers), tf.constant(labels)
+    return lambda places: (images.fetch(tf.gather(known, places)), tf.gather(classes, places))
+
+
+def _single(places: Any, fetch: Callable[[Any], Any]) -> Any:
+    """Return the examples at places one by one."""
+    if places is None:
+        return None
+    count = int(places.cardinality())
+    return places.batch(1).map(fetch).unbatch().apply(tf.data.experimental.assert_cardinality(count))

@@ -6,7 +6,8 @@ whole batches, which is faster; each image still has its own random numbers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -22,16 +23,18 @@ from .augmentation.augment import augmenter
 from .augmentation.placement import choose_placement
 from .cache import choose_cache, room_beside
 from .class_weights import has_class_labels, sample_weights, training_weights
-from .decoding import cache_examples, untuned
+from .decoded_images import untuned
+from .decoding import cache_examples, fetched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ..config.run_config import RunConfig
     from ..data.examples import Examples
     from .augmentation.placement import Placement
     from .cache import Cache, Room
+    from .decoded_images import DecodedImages
 
 _BATCHES_AT_ONCE_BYTES = 1 << 30
 """Most memory for batches that are prepared in parallel."""
@@ -59,6 +62,7 @@ class Pipeline:
         cache: Where decoded examples are cached, and why.
         placement: Where images are augmented, and why.
         examples: The examples, without those that could not be decoded.
+        images: The decoded images, if there are any.
         notices: What the user should know.
     """
 
@@ -72,7 +76,30 @@ class Pipeline:
     cache: Cache
     placement: Placement
     examples: Examples
+    images: DecodedImages | None = None
     notices: tuple[str, ...] = ()
+
+    @contextmanager
+    def reading(self, on_decoding: Callable[[str], None]) -> Iterator[None]:
+        """Train in the body: images are decoded meanwhile, and an error because of damaged ones names them.
+
+        Args:
+            on_decoding: Called as in `DecodedImages.decode_missing`.
+        """
+        images, files = self.images, self.examples.files
+        if images is None or files is None:
+            yield
+            return
+        images.start()
+        try:
+            yield
+        except tf.errors.OpError:
+            if images.has_failed():
+                images.decode_missing(on_decoding)
+                files.without(self.examples, images.could)
+            raise
+        finally:
+            images.finish()
 
 
 def build_pipeline(
@@ -95,7 +122,7 @@ def build_pipeline(
         cache_folder: A folder for cached examples, created if needed; None without one.
         room: Free memory and disk space; measured by default.
         share: This host's share of every batch; all of it by default.
-        on_decoding: Called as in `engine.input.decoding.cache_examples`; None leaves decoding to the first epoch.
+        on_decoding: As for `engine.input.decoding.cache_examples`.
 
     Raises:
         DataError: A batch is too large, the number of steps is unknown, examples differ in size, or the
@@ -113,19 +140,24 @@ def build_pipeline(
     examples = cached.examples
     steps, remainder = _steps(examples.train_count, config, batch, replicas)
     weights = training_weights(examples) if config.class_weight == "balanced" else None
+    if cached.images is not None:  # their places are shuffled, which takes no memory
+        cache = replace(cache, shuffle_most=None)
+        if cached.images.were_kept:
+            cache = replace(cache, reason=f"{cache.reason}; decoded by an earlier run")
     buffer, notice = _shuffle_buffer(examples, config, cache)
     share = share or Share()
     in_pipeline = config.augmentation.is_active and not placement.in_model
 
     def train_from(first: int) -> Any:
         passes = _Passes(cached.train, examples.train_count, buffer, config.seed, batch, share)
-        return _prepared(passes.batches(first), examples, config, weights, share, first=first, augmented=in_pipeline)
+        batches = fetched(passes.batches(first), cached.fetch_train)
+        return _prepared(batches, examples, config, weights, share, first=first, augmented=in_pipeline)
 
     train = train_from(0)
     validation, left_out = cached.validation, ""
     if validation is not None:
         validation, left_out = _validation_batches(validation, examples.validation_count, batch, replicas, share)
-        validation = _prepared(validation, examples, config)
+        validation = _prepared(fetched(validation, cached.fetch_validation), examples, config)
 
     def calibration() -> Any:
         first = examples.train.take(batch).repeat().batch(batch, drop_remainder=True)
@@ -133,7 +165,18 @@ def build_pipeline(
 
     notices = tuple(text for text in (*cached.notices, cache.notice, notice, left_out) if text)
     return Pipeline(
-        train, train_from, validation, steps, batch, remainder, calibration, cache, placement, examples, notices
+        train,
+        train_from,
+        validation,
+        steps,
+        batch,
+        remainder,
+        calibration,
+        cache,
+        placement,
+        examples,
+        cached.images,
+        notices,
     )
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..config.batch import global_batch, steps_per_epoch
-from ..findings import Finding, Severity
 from ..planning.example_count import train_examples_of
 from .loops import executions, repeated_flops
 from .result import Bound
@@ -24,17 +23,6 @@ if TYPE_CHECKING:
 HOST_STEP_S = 0.2e-3
 """Host time that Keras needs to start a step on JAX: 0.23 ms per step were measured with a single dense layer on the
 two cores that docs/benchmarks.md names. Faster cores need less."""
-
-
-def host_pace(bound: Bound) -> list[Finding]:
-    """Say that the host sets the pace on JAX, if starting a step takes longer than the device needs for it."""
-    if bound.step_s >= HOST_STEP_S:
-        return []
-    text = (
-        f"The device needs {bound.step_s * 1e6:.2g} µs for a step at best, and Keras about {HOST_STEP_S * 1e6:.0f} µs "
-        "on the host to start one, whatever steps_per_execution is."
-    )
-    return [Finding(Severity.INFO, text, remedy="Use a larger batch, which does more in each step", key="batch_size")]
 
 
 def bound_of(

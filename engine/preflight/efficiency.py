@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..config.reading import parse_config
 from ..errors import ConfigError
-from .cache import cached_verdict
-from .topologies import TOPOLOGIES
 
 if TYPE_CHECKING:
     from ..runs.state import RunState
@@ -37,6 +34,11 @@ def efficiency_of(state: RunState) -> Efficiency | None:
     steps = [epoch.step_ms for epoch in state.epochs if epoch.step_ms]
     if not steps or state.accelerator is None or state.accelerator.accelerator != "tpu" or state.started is None:
         return None
+    # Only here: every run that is opened asks, and hardly one ran on a TPU.
+    from ..config.reading import parse_config
+    from .cache import cached_verdict
+    from .topologies import TOPOLOGIES
+
     try:
         config = parse_config(state.started.config)
     except ConfigError:

@@ -70,7 +70,7 @@ def what_fills(model: Any, replica_batch: int, memory: Memory, module: Any = Non
             Filling(layer.name, type(layer).__name__, what, size)
             for what, size in (
                 ("weights and optimizer slots" if held > own else "weights", held),
-                ("gradient", trained),
+                ("gradient", trained if held + trained <= memory.peak else 0),  # else it is applied as it is computed
                 (f"tensor {sides}", size) if size > made else ("result", made),
             )
         ]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from ..errors import one_line
 from ..findings import Finding, Severity, most_severe_first
 from ..machine.resources import free_memory_bytes
-from .bound import host_pace
 from .build import augmentation_names, build
 from .cache import versions
 from .compile import DoesNotFitError, NotPossibleError
@@ -104,16 +103,13 @@ def _compiled(empty: Verdict, subject: Subject, topology: Topology) -> tuple[Ver
     memory = made.memory
     best = bound(subject, made, topology, config.batch_size)
     given = augmentation_names(subject.model, config)
-    found = program_findings(made.hlo_text, subject.model, given)
-    findings = [*_assumptions(subject), *found]
+    findings = [*_assumptions(subject), *program_findings(made.hlo_text, subject.model, given)]
     if best.is_partial:
         text = (
             "How often a loop of the model runs depends on values, so it is counted once: operations and times are at "
             "least these."
         )
         findings.append(Finding(Severity.INFO, text))
-    if not config.takes_tensorflow and not any(one.severity is Severity.WARNING for one in found):
-        findings += host_pace(best)
     verdict = replace(
         empty,
         outcome=Outcome.FITS,

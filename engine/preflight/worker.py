@@ -13,6 +13,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ..accelerators.lean_import import hidden_beside
 from ..config.reading import parse_config
 from ..messages import end_with_parent, report_result, standard_output_reporter
 from .choices import Choice
@@ -41,7 +42,8 @@ def _verdict(asked: Mapping[str, Any], reporter: Reporter) -> dict[str, Any]:
     report("loading the compiler")
     choice = Choice(parse_config(asked["config"]), find_topology(asked["tpu"]))
     os.environ.update(compiler_environment_of(choice.config))
-    from .verdict import reach_verdict
+    with hidden_beside("jax"):
+        from .verdict import reach_verdict
 
     def keep(verdict: Verdict) -> None:
         reporter.result(verdict.as_dict())

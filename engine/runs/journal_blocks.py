@@ -1,76 +1,52 @@
-"""Parses a long journal in several processes: parsing takes most of the time, and blocks can be parsed independently.
+"""Reads a long journal with several processes: parsing takes most of the time, and blocks can be parsed independently.
 
 With n processes, each takes every nth block and writes the result to its standard output. The reader folds the blocks
-in order. If anything goes wrong, it parses the rest itself.
+in order. If anything goes wrong, it parses the rest itself. This module loads no NumPy, so that a command can start the
+processes before it loads its screen.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from ..storage.files import open_regular
-from .journal import JournalReader
-from .progress_columns import ProgressColumns, parts_of
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Generator
+    from pathlib import Path
+
+    from .block_parser import Block
+    from .run_directory import RunDirectory
 
 PAYS_FROM = 128 << 20
 """Bytes of journal that are worth starting processes for: one process takes half a second for them."""
 
-BLOCK = 1 << 20
 _PIPE = 1 << 20  # the most that a pipe may hold without privileges
 _MOST_PROCESSES = 4  # the process that folds the blocks keeps up with no more
-_OVERLAP = 64 << 10  # what is read beyond a block, to find the end of its last line
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """The lines of a journal that begin within some bytes of it.
+class _Parsers(NamedTuple):
+    """The processes that parse a journal from the line at `first` to `end`."""
 
-    Args:
-        begin: Where the first of these lines begins.
-        end: Where the first line after them begins.
-        parts: The records, with progress as columns.
-        skipped: Number of lines that could not be read.
-        newer: The highest version if it is newer than ours, else 0.
-    """
-
-    begin: int
+    first: int
     end: int
-    parts: list[ProgressColumns | Mapping[str, Any]]
-    skipped: int
-    newer: int
+    processes: list[subprocess.Popen[bytes]]
+
+    def stop(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
 
 
-def read_block(path: Path, begin: int, first: int, end: int) -> Block | None:
-    """Return the lines that begin in the block at `begin`; None if a line is too long or the journal was replaced.
+_early: dict[Path, _Parsers] = {}
 
-    Args:
-        path: The journal.
-        begin: Where the block begins.
-        first: Where the first line of the part that is read begins.
-        end: Where that part ends. A line that is not complete there is not read.
-    """
-    with open_regular(path) as file:
-        start = max(begin - 1, first)  # the byte before shows whether a line begins here
-        file.seek(start)
-        data = file.read(min(begin + BLOCK + _OVERLAP, end) - start)
-    skip = data.find(b"\n") + 1 if begin > first else 0
-    last = begin + BLOCK >= end
-    stop = (data.rfind(b"\n") if last else data.find(b"\n", begin + BLOCK - 1 - start)) + 1
-    if (begin > first and not skip) or not stop or len(data) < min(begin + BLOCK, end) - start:
-        return None
-    reader = JournalReader(path)
-    parts = parts_of(reader.parse(data[skip : stop - 1])) if stop > skip else []
-    return Block(start + skip, start + stop, parts, reader.skipped, reader.newer)
+
+def start_early(run: RunDirectory) -> None:
+    """Start parsing a run's journal for whoever reads it next in this process, if it is long and no state is kept."""
+    if run.link is None and not run.kept_state.exists() and (parsers := _start(run.journal, 0)) is not None:
+        _early[run.journal] = parsers
 
 
 def read_blocks(path: Path, first: int) -> Generator[Block]:
@@ -78,56 +54,60 @@ def read_blocks(path: Path, first: int) -> Generator[Block]:
 
     Close the generator to end its processes.
     """
-    from ..machine.resources import usable_cores
+    parsers = _early.pop(path, None)
+    if parsers is not None and parsers.first != first:
+        parsers.stop()
+        parsers = None
+    parsers = parsers or _start(path, first)
+    if parsers is None:
+        return
+    from .block_parser import BLOCK
 
-    try:
-        end = path.stat().st_size
-    except OSError:
-        return
-    count = min(usable_cores(), _MOST_PROCESSES)
-    if end - first < PAYS_FROM or count < 2:
-        return
-    processes = []
+    place = first
     with suppress(OSError, EOFError, pickle.UnpicklingError):
         try:
-            for number in range(count):
-                processes.append(_start(path, first, end, number, count))  # noqa: PERF401  those before are ended if one fails
-            place = first
-            for number in range(-((first - end) // BLOCK)):
-                block = pickle.load(_output(processes[number % count]))  # noqa: S301  from our own process
+            for number in range(-((first - parsers.end) // BLOCK)):
+                block = pickle.load(_output(parsers.processes[number % len(parsers.processes)]))  # noqa: S301  our own process
                 if block is None or block.begin != place:
                     return
                 place = block.end
                 yield block
         finally:
-            for process in processes:
-                process.kill()
-                process.communicate()
+            parsers.stop()
 
 
 def _output(process: subprocess.Popen[bytes]) -> Any:
     return process.stdout
 
 
-def _start(path: Path, first: int, end: int, number: int, count: int) -> subprocess.Popen[bytes]:
-    numbers = (first, end, number, count)
+def _start(path: Path, first: int) -> _Parsers | None:
+    """Start the processes; None if little is left or they cannot be started."""
+    try:
+        end = path.stat().st_size
+    except OSError:
+        return None
+    if end - first < PAYS_FROM:
+        return None
+    from ..machine.resources import usable_cores
+
+    count = min(usable_cores(), _MOST_PROCESSES)
+    parsers = _Parsers(first, end, [])
+    try:
+        for number in range(count if count > 1 else 0):
+            parsers.processes.append(_start_one(path, first, end, number, count))
+    except OSError:
+        parsers.stop()
+        return None
+    return parsers if parsers.processes else None
+
+
+def _start_one(path: Path, *numbers: int) -> subprocess.Popen[bytes]:
+    program = f"from {__package__}.block_parser import main; main()"
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", f"from {__name__} import main; main()", os.fspath(path), *map(str, numbers)],
+        [sys.executable, "-P", "-c", program, str(path), *map(str, numbers)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        bufsize=BLOCK,
+        bufsize=_PIPE,
         pipesize=_PIPE,
     )
-
-
-def main() -> None:
-    """Write every nth block to the standard output, pickled."""
-    import gc
-
-    gc.disable()
-    path, first, end, number, count = Path(sys.argv[1]), *map(int, sys.argv[2:])
-    with suppress(BrokenPipeError):  # nobody waits for the rest
-        for begin in range(first + number * BLOCK, end, count * BLOCK):
-            pickle.dump(read_block(path, begin, first, end), sys.stdout.buffer, pickle.HIGHEST_PROTOCOL)
-            sys.stdout.buffer.flush()

@@ -36,7 +36,7 @@ from ..errors import ConsoleError, RunNotFoundError, did_you_mean
 from ..sanitize import printable
 from ..storage.disk_space import RESERVE_BYTES, RESERVE_NAME, Reserve, disk_full
 from ..storage.files import is_disk_full, make_private_folder
-from ..storage.paths import runs_folder, user_path
+from ..storage.paths import cache_folder, runs_folder, user_path
 from .annotations import read_annotations
 
 if TYPE_CHECKING:
@@ -162,6 +162,13 @@ class RunDirectory:
     def stop_request(self) -> Path:
         """A request to stop that the run has not read yet."""
         return self.control / "stop.json"
+
+    @property
+    def kept_state(self) -> Path:
+        """Where the state folded from a long journal is kept: in the user's cache folder."""
+        from ..storage.keyed_store import key_of
+
+        return cache_folder() / "states" / f"{key_of(os.fsdecode(self.path.resolve()))}.state"
 
     @property
     def reserved_space(self) -> Path:

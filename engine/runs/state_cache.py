@@ -29,7 +29,6 @@ from ..storage.caches import make_room
 from ..storage.disk_space import free_bytes
 from ..storage.files import make_private_folder, open_private, open_regular, remove_drafts, whole_file
 from ..storage.keyed_store import key_of
-from ..storage.paths import cache_folder
 from . import events
 from .curves import Curves
 from .series import GrowingSequence, Series
@@ -86,7 +85,7 @@ def pays(size: int, kept: int, *, is_over: bool) -> bool:
 
 def load(run: RunDirectory) -> KeptState | None:
     """Return the kept state of a run; None if there is none that fits its journal."""
-    path = _path(run)
+    path = run.kept_state
     try:
         with open_regular(path) as file:
             kept = _read(file, run.journal)
@@ -105,7 +104,7 @@ def save(run: RunDirectory, kept: KeptState) -> None:
         text += b" " * (-len(text) % 8)
         count = sum(packer.lengths)
         size = _PREFIX.size + len(text) + 8 * count
-        path = _path(run)
+        path = run.kept_state
         make_private_folder(path.parent)
         if size > MOST_BYTES // 2 or (free_bytes(path.parent) or 0) < size + MOST_BYTES:
             return
@@ -117,10 +116,6 @@ def save(run: RunDirectory, kept: KeptState) -> None:
             file.write(text)
             for column in packer.columns:
                 file.write(column.data)
-
-
-def _path(run: RunDirectory) -> Path:
-    return cache_folder() / "states" / f"{key_of(os.fsdecode(run.path.resolve()))}.state"
 
 
 def _read(file: IO[bytes], journal: Path) -> KeptState:

@@ -1,13 +1,12 @@
-"""The process that feeds experiment trackers: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAMES`.
+"""The process that feeds an experiment tracker: `python -m tpu_console.engine.sinks.feed RUN PROJECT NAME`.
 
-It follows the run's journal. It prints ``> NAME`` before it passes something on to a tracker and ``< NAME`` when that
-is done, and a sentence for each tracker that fails. It ends after the run's last event, or
-when its standard input ends because the process that trains is gone; a tracker that then needs too long is given up.
+It follows the run's journal. It prints ``>`` before it passes something on and ``<`` when that is done, and a sentence
+if the tracker fails. It ends after the run's last event, or when its standard input ends because the process that
+trains is gone; if the tracker then needs too long, it is given up.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -35,29 +34,27 @@ _TOLD = "The run is not recorded by {name} from here on: {why}"
 
 
 def main(arguments: list[str]) -> None:
-    """Feed trackers until the run is over."""
-    place, project, names = arguments
+    """Feed a tracker until the run is over."""
+    place, project, name = arguments
     notes = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
-    os.dup2(2, 1)  # what trackers print goes to the log of the run
+    os.dup2(2, 1)  # what a tracker prints goes to the log of the run
     run = RunDirectory(Path(place))
-    trackers = {name: TRACKERS[name](run, project) for name in json.loads(names)}
+    tracker = TRACKERS[name](run, project)
     is_over = False
-    for event in _events(run):
-        if isinstance(event, RunFinished | RunFailed):
-            is_over = True
+    try:
+        for event in _events(run):
+            if isinstance(event, RunFinished | RunFailed):
+                is_over = True
+                _give_up_later()
+            _mark(notes, ">")
+            _pass_on(tracker, event)
+            _mark(notes, "<")
+        if not is_over:
             _give_up_later()
-        for name in [*trackers]:
-            _mark(notes, f"> {name}")
-            try:
-                _pass_on(trackers[name], event)
-            except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
-                del trackers[name]
-                _say(notes, _TOLD.format(name=name, why=one_line(error, 300)))
-            _mark(notes, f"< {name}")
-    if not is_over:
-        _give_up_later()
-        for tracker in trackers.values():
             tracker.end(is_good=False, summary={})
+    except BaseException as error:  # noqa: BLE001  a tracker may do anything but harm the run
+        _mark(notes, "<")
+        _say(notes, _TOLD.format(name=name, why=one_line(error, 300)))
 
 
 def _pass_on(tracker: Tracker, event: Event) -> None:
@@ -112,7 +109,7 @@ def _read(journal: JournalReader) -> Iterator[Event]:
 
 
 def _give_up_later() -> None:
-    """End this process and its children by force if the trackers do not end soon."""
+    """End this process and its children by force if the tracker does not end soon."""
 
     def give_up() -> None:
         print(f"The run is not recorded completely: {_END_S:.0f} s after its end this was given up.", file=sys.stderr)

@@ -1,8 +1,7 @@
-"""Starts the process that feeds a run's experiment trackers, and reports what goes wrong there."""
+"""Starts a process for each experiment tracker of a run, and reports what goes wrong there."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -29,27 +28,23 @@ _SILENT = "{name} does not answer. The run does not wait for it; what is missing
 
 def start_sinks(recorder: Recorder, config: RunConfig) -> None:
     """Feed the trackers that a configuration names from the run's journal; whatever fails is only a notice."""
-    there = []
     for name in config.sinks:
-        if any(is_installed(package) for package in _PACKAGES[name]):
-            there.append(name)
-        else:
+        if not any(is_installed(package) for package in _PACKAGES[name]):
             line = install_line(_PACKAGES[name][0])
             recorder.notice(f"The run is not recorded by {name}, which is not installed. To install it: {line}")
-    if not there:
-        return
-    try:
-        _start(recorder, [*there], config.project)
-    except OSError as error:
-        recorder.notice(f"The run is not recorded by {' and '.join(there)}: {error.strerror}.")
+            continue
+        try:
+            _start(recorder, name, config.project)
+        except OSError as error:
+            recorder.notice(f"The run is not recorded by {name}: {error.strerror}.")
 
 
-def _start(recorder: Recorder, names: list[str], project: str) -> None:
+def _start(recorder: Recorder, name: str, project: str) -> None:
     run = recorder.run
     # Its standard input ends when this process does, however that happens.
     with open(run.log, "ab", opener=open_private) as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), project, json.dumps(names)],
+            [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), project, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -57,37 +52,34 @@ def _start(recorder: Recorder, names: list[str], project: str) -> None:
             env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "WANDB_SILENT": "true"},
         )
     assert process.stdout is not None  # noqa: S101  opened as a pipe
-    feed = _Feed(recorder)
+    feed = _Feed(recorder, name)
     recorder.listen(feed.hear)
     threading.Thread(target=feed.read, args=(process, process.stdout), name="tpu-console-sinks", daemon=True).start()
 
 
 class _Feed:
-    """Writes notices of what the process reports, and once of each tracker that keeps it waiting."""
+    """Writes notices of what the process reports, and one if the tracker keeps it waiting."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
-        self._waits_since: dict[str, float] = {}
-        self._silent: set[str] = set()
+    def __init__(self, recorder: Recorder, name: str) -> None:
+        self._recorder, self._name = recorder, name
+        self._waits_since: float | None = None
+        self._is_silent = False
 
     def read(self, process: subprocess.Popen[bytes], notes: IO[bytes]) -> None:
         """Read what the process reports, until it ends."""
         for line in notes:
             text = printable(line.decode(errors="replace").strip())[:_LONGEST_NOTE]
-            match text.split():
-                case [">", name]:
-                    self._waits_since[name] = time.monotonic()
-                case ["<", name]:
-                    self._waits_since.pop(name, None)
-                case _:
-                    self._recorder.notice(text)
+            if text in {">", "<"}:
+                self._waits_since = time.monotonic() if text == ">" else None
+            else:
+                self._recorder.notice(text)
         process.wait()
 
     def hear(self, event: Event) -> None:
-        """Look at the trackers with each event of the run."""
+        """Look at the tracker with each event of the run."""
         is_end = isinstance(event, PhaseStarted) and event.phase == Phase.SAVING
         latest = time.monotonic() - (_SILENT_AT_THE_END_S if is_end else _SILENT_S)
-        for name, since in [*self._waits_since.items()]:
-            if since < latest and name not in self._silent:
-                self._silent.add(name)
-                self._recorder.notice(_SILENT.format(name=name))
+        since = self._waits_since
+        if since is not None and since < latest and not self._is_silent:
+            self._is_silent = True
+            self._recorder.notice(_SILENT.format(name=self._name))

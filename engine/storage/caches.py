@@ -10,10 +10,11 @@ from .paths import cache_folder
 if TYPE_CHECKING:
     from pathlib import Path
 
-COMPILED = "compiled"
+COMPILED, DECODED = "compiled", "decoded"
 CACHES = {
     "states": "long runs, read once",
     COMPILED: "programs compiled by JAX",
+    DECODED: "images decoded by earlier runs",
     "runs.json": "the list of runs",
 }
 """The entries of the cache folder, and what they hold. All of it can be computed again."""

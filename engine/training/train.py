@@ -182,7 +182,8 @@ def _train(
     if saved is None:  # the user has just named this code
         remember_sources(name for _, name in references_of(config))
     objects = keras.saving.CustomObjectScope(custom_objects(config))
-    with objects, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
+    reading = data.reading(partial(_enter, recorder, Phase.LOADING))
+    with objects, reading, _alerts(recorder, config), Sampler(recorder, accelerator), accelerator.scope():
         finished = _fit_and_save(recorder, config, accelerator, data, stopwatch, saved)
     if recorder.team is not None:
         recorder.team.finish()

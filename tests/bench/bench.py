@@ -103,9 +103,10 @@ class Bench:
             if status := terminal.process.wait():
                 raise RuntimeError(f"{' '.join(command)} ended with {status}")
 
-    def start_detached(self, *arguments: object) -> tuple[RunDirectory, psutil.Process]:
+    def start_detached(self, *arguments: object, niceness: int = 0) -> tuple[RunDirectory, psutil.Process]:
         """Start a run in the background."""
-        started = json.loads(self.output(self.console("run", *arguments, "--detach", "--json")))
+        command = ["nice", "-n", str(niceness)] if niceness else []
+        started = json.loads(self.output([*command, *self.console("run", *arguments, "--detach", "--json")]))
         return RunDirectory(Path(started["path"])), psutil.Process(started["pid"])
 
     def start_resumed(self, run: RunDirectory) -> tuple[RunDirectory, psutil.Process]:

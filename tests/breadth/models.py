@@ -41,13 +41,12 @@ def shape_of(name: str) -> tuple[int, ...]:
     return OTHERS.get(name) or (size, size, 3)
 
 
-def build(input_shape, classes, name="mlp", unroll=False):
-    """Return the model with a name; recurrent ones can be unrolled, so that the compiler counts every step."""
+def build(input_shape, classes, name="mlp"):
+    """Return the model with a name."""
     if name not in OTHERS:
         return getattr(keras.applications, name)(weights=None, input_shape=tuple(input_shape), classes=classes)
     x = keras.Input(input_shape)
-    y = globals()[f"_{name}"](x, unroll) if name in {"lstm", "bidirectional_gru"} else globals()[f"_{name}"](x)
-    return keras.Model(x, layers.Dense(classes, activation="softmax", dtype="float32")(y))
+    return keras.Model(x, layers.Dense(classes, activation="softmax", dtype="float32")(globals()[f"_{name}"](x)))
 
 
 def _mlp(x):
@@ -87,12 +86,12 @@ def _conv3d(x):
     return layers.Flatten()(x)
 
 
-def _lstm(x, unroll):
-    return layers.LSTM(256, unroll=unroll)(x)
+def _lstm(x):
+    return layers.LSTM(256)(x)
 
 
-def _bidirectional_gru(x, unroll):
-    return layers.Bidirectional(layers.GRU(128, unroll=unroll))(x)
+def _bidirectional_gru(x):
+    return layers.Bidirectional(layers.GRU(128))(x)
 
 
 def _attention(x):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers import Host, hosts, run_host, small_config
+from tpu_console.engine.runs.run_directory import RunDirectory, list_runs
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -15,7 +18,6 @@ if TYPE_CHECKING:
 
     from tests.engine.jobs.predicting import Job
     from tpu_console.engine.config.run_config import RunConfig
-    from tpu_console.engine.runs.run_directory import RunDirectory
 
 
 @pytest.fixture
@@ -26,8 +28,14 @@ def start(tmp_path: Path) -> Iterator[Callable[[RunConfig], Host]]:
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """The preset digits-cnn, trained by a host process from beginning to end."""
-    return run_host(find_preset("digits-cnn").config, tmp_path_factory.mktemp("digits"))
+    """The preset digits-cnn, trained by a host process from beginning to end, once for all workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "digits"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        ended = [run for run in list_runs(folder / "runs") if run.summary.is_file()]
+        return ended[0] if ended else run_host(find_preset("digits-cnn").config, folder / "runs")
 
 
 @pytest.fixture

@@ -207,7 +207,7 @@ def runs(folder: Path) -> dict[str, RunDirectory]:
         config = with_changes(find_preset(preset).config, [*(always | changes).items()])
         made[name] = prepare_run(config, folder / "runs")
     given = [str(run.path) for run in made.values()]
-    flags = run_python(TRAIN, *given, cwd=folder, env={"KERAS_HOME": str(folder / "keras")}, limit_s=6 * LIMIT_S)
+    flags = run_python(TRAIN, *given, cwd=folder, env={"KERAS_HOME": str(folder / "keras")}, limit_s=9 * LIMIT_S)
     # Without these eight replicas on two cores wait for each other for ever, now and then.
     assert "--xla_cpu_multi_thread_eigen=false" in flags
     assert flags.split()[-1] == "64"

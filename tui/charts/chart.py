@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .window import Extent
 
 _MAX_SMOOTHING = 0.99
+_MANY = 8
 _REST_S = 0.3
 # Textual turns the picture into strips after `render`: about a third of the drawing time again.
 _COST_WITH_STRIPS = 1.4
@@ -293,11 +294,13 @@ class MetricChart(PointedPlot):
     def _trace(self, series: Series, ends: Extent) -> Trace:
         """Return the visible part of a curve."""
         pen, raw, curve = self._pen(series.curve), series.raw_line(self.axis, ends), series.curve
-        if curve.is_validation:
-            at = series.best(lowest=lower_is_better(curve.name))
-            return Trace(pen, raw, best=series.point(at, self.axis, ends))
         newest = series.point(series.count - 1, self.axis, ends)
         sampled = series.sampled(self.axis, ends)
+        if curve.is_validation:
+            at = series.best(lowest=lower_is_better(curve.name))
+            best = series.point(at, self.axis, ends)
+            # Of a few, none is a spike.
+            return Trace(pen, raw, None, sampled if len(sampled) >= _MANY else None, newest, best)
         if series.is_smoothed:
             return Trace(pen, series.smooth_line(self.axis, ends), raw, sampled, newest)
         return Trace(pen, raw, None, sampled, newest)

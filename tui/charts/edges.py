@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .series import Line
 
 ABOVE, BELOW = "▲", "▼"
+PLAIN_ABOVE = "^"
+"""In ASCII: the lookalike of the other one is that of a warning."""
+SPIKES = (ABOVE, PLAIN_ABOVE, BELOW)
 _MARKS = {
     MarkKind.VALIDATION: "━",
     MarkKind.COMPILE: "═",
@@ -57,14 +60,16 @@ def spike_layers(lines: Sequence[Line], canvas: Canvas, taken: set[tuple[int, in
         log_scale: Whether values are decimal logarithms.
     """
     layers = []
-    for glyph, row, sign, edge in ((ABOVE, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
+    apart = max(2, canvas.width // max((len(line.x) for line in lines), default=1) + 1)  # columns between samples
+    above = PLAIN_ABOVE if canvas.marker == "ascii" else ABOVE
+    for glyph, row, sign, edge in ((above, canvas.height - 1, 1, canvas.high), (BELOW, 0, -1, canvas.low)):
         found: dict[int, float] = {}
         for line in lines:
             out = sign * line.y > sign * edge
             columns = scale(line.x[out], canvas.left, canvas.right, canvas.width).tolist()
             for column, value in zip(columns, line.y[out].tolist(), strict=True):
                 found[column] = max(value, found.get(column, value), key=lambda value: sign * value)
-        peaks = [max(group, key=lambda column: sign * found[column]) for group in _neighbours(sorted(found))]
+        peaks = [max(group, key=lambda column: sign * found[column]) for group in _neighbours(sorted(found), apart)]
         labels = {at: format_value(10.0 ** found[at] if log_scale else found[at], 3) for at in peaks}
         text = _beside(labels, glyph, canvas.width, {column for column, at in taken if at == row})
         layers.append(Layer([*text], [row] * len(text), [*text.values()], None))
@@ -88,11 +93,11 @@ def _beside(labels: dict[int, str], glyph: str, width: int, busy: set[int]) -> d
     return row
 
 
-def _neighbours(columns: Sequence[int]) -> list[list[int]]:
-    """Split sorted columns into groups without gaps of two or more."""
+def _neighbours(columns: Sequence[int], apart: int) -> list[list[int]]:
+    """Split sorted columns into groups where two are further apart than so many."""
     groups: list[list[int]] = []
     for column in columns:
-        if groups and column - groups[-1][-1] <= 2:
+        if groups and column - groups[-1][-1] <= apart:
             groups[-1].append(column)
         else:
             groups.append([column])

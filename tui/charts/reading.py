@@ -33,17 +33,17 @@ def reading_line(reading: Reading, width: int, tone: Tone | None = None) -> Text
         parts = _parts(reading, tone, digits, is_short=is_short)
         if sum(len(text) for text, _ in parts) <= width:
             break
-    line = Text(no_wrap=True)
-    for part in parts:
-        if line.cell_len > width:
-            break
-        line.append(*part)
+    else:
+        parts[0] = parts[0][0].removeprefix("step "), Style()
+    while len(parts) > 1 and sum(len(text) for text, _ in parts) > width:
+        del parts[-2:]  # a name and its value, not a part of a number
+    line = Text.assemble(*parts, no_wrap=True)
     line.truncate(width, overflow="ellipsis")
     return line
 
 
 def _parts(reading: Reading, tone: Tone | None, digits: int, *, is_short: bool) -> list[tuple[str, Style]]:
-    place = f"{reading.step:,.0f} ep {reading.epoch:.4g} {clock(reading.elapsed_s)}"
+    place = f"step {reading.step:,.0f} ep {reading.epoch:.4g} {clock(reading.elapsed_s)}"
     if not is_short:
         place = f"step {reading.step:,.0f} · epoch {reading.epoch:.4g} · {clock(reading.elapsed_s)}"
     parts = [(place, Style())]
@@ -58,7 +58,7 @@ def _parts(reading: Reading, tone: Tone | None, digits: int, *, is_short: bool) 
         if value.is_validation:
             name = "val" if bare == before else f"val {name}"
         # Both values of a metric are close together, and metrics apart.
-        gap = "  " if bare == before or is_short else "    "
+        gap = " " * ((1 if bare == before else 2) * (1 if is_short else 2))
         number = "n/a" if value.value is None else format_value(value.value, digits)
         parts += [(f"{gap}{name}{'~' if value.running else ''} ", _DIM), (number, colors[value.is_validation])]
         before = bare

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .canvas import Canvas, Layer, cell_of
-from .edges import ABOVE, BELOW, Stretch, axis_marks, spike_layers
+from .edges import SPIKES, Stretch, axis_marks, spike_layers
 from .raster import FINENESS, Marker, draw_line, glyphs_of
 from .series import NO_LINE, Line
 from .ticks import Tick, axis_ticks, value_ticks
@@ -31,6 +31,7 @@ _CELLS_A_POINT = 4
 _CELLS_A_TURN = 2
 _DASH, _GAP = 4, 2  # in dots
 _ROWS_WITH_ROOM = 6
+_LEAST_TICKS = 3
 _SMALLEST_CANVAS = (6, 2)
 _LARGEST = 1e300
 _BEST = "★"
@@ -119,7 +120,7 @@ def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch
     low, high = _with_room(traces, *_widen(*bounds, log_scale=view.log_scale), view)
     left, right = _apart(*view.ends)
     height = view.height - 2  # the axis and its labels
-    ticks = value_ticks(low, high, min(height, max(4, height // 3 + 1), 8), log_scale=view.log_scale)
+    ticks = _ticks(low, high, height, view)
     width = view.width - 1 - max((len(tick.label) for tick in ticks), default=0)
     if width < _SMALLEST_CANVAS[0] or height < _SMALLEST_CANVAS[1]:
         return None
@@ -138,8 +139,21 @@ def build_scene(traces: Sequence[Trace], view: View, stretches: Sequence[Stretch
         axis_marks(stretches, canvas),
         (left, right),
         (10.0**low, 10.0**high) if view.log_scale else (low, high),
-        {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in (ABOVE, BELOW) if glyph in layer.glyphs},
+        {glyph: layer.glyphs.count(glyph) for layer in spikes for glyph in SPIKES if glyph in layer.glyphs},
     )
+
+
+def _ticks(low: float, high: float, rows: int, view: View) -> list[Tick]:
+    """Return ticks of the vertical axis, each in its own row if that leaves enough."""
+    most = min(rows, max(4, rows // 3 + 1), 8)
+    found = [value_ticks(low, high, wanted, log_scale=view.log_scale) for wanted in range(most, _LEAST_TICKS - 1, -1)]
+    apart = (ticks for ticks in found if len({_row_of(t, low, high, rows, view.marker) for t in ticks}) == len(ticks))
+    return next(apart, found[0] if found else [])
+
+
+def _row_of(tick: Tick, low: float, high: float, rows: int, marker: Marker) -> int:
+    down = FINENESS[marker].down
+    return cell_of(tick.position, low, high, rows * down) // down
 
 
 def column_of(x: float, scene: Scene) -> int:
@@ -179,7 +193,8 @@ def _vertical(traces: Sequence[Trace], view: View) -> Extent | None:
     if view.is_full:
         return full_range(lines)
     trimmed = [trace for trace in traces if trace.sampled is not None]
-    kept = [trace.newest.y for trace in trimmed] + [trace.main.y for trace in traces if trace.sampled is None]
+    kept = [line.y for trace in trimmed for line in (trace.newest, trace.best)]
+    kept += [trace.main.y for trace in traces if trace.sampled is None]
     samples = [trace.sampled for trace in trimmed if trace.sampled is not None]
     seen = robust_range(samples, [_measured(trace).y for trace in trimmed], np.concatenate([*kept, np.empty(0)]))
     return seen or full_range(lines)
@@ -190,7 +205,7 @@ def _widen(low: float, high: float, *, log_scale: bool) -> tuple[float, float]:
     size = 1.0 if log_scale else max(abs(low), abs(high))
     if high - low > _FLAT * size:
         return low, high
-    margin = 0.1 * size if size > 0.0 else 1.0
+    margin = 0.11 * size if size > 0.0 else 1.0  # a little more than a tenth, where round numbers are
     return low - margin, high + margin
 
 
@@ -315,6 +330,5 @@ def _stand_apart(placed: Sequence[tuple[int, str]]) -> bool:
 
 def _place_y(ticks: Sequence[Tick], canvas: Canvas) -> list[tuple[int, str]]:
     """Return the labels by row, one per row."""
-    down = FINENESS[canvas.marker].down
-    rows = {cell_of(tick.position, canvas.low, canvas.high, canvas.height * down) // down: tick.label for tick in ticks}
+    rows = {_row_of(tick, canvas.low, canvas.high, canvas.height, canvas.marker): tick.label for tick in ticks}
     return list(rows.items())

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from .curve import FloatArray
     from .window import Extent
 
-# Of the samples, this share at either end may lie outside.
-_TRIMMED = 0.01
-# They do if they would make the range larger than this many times; otherwise they fit.
+# At either end, no more than this share of the samples lies outside, or one of a few.
+_MOST_OUTSIDE = 0.15
+# How far its whiskers reach, in boxes: what lies outside is "far out", by Tukey.
+_REACH = 3.0
+_FEW = 4
+# Samples lie outside if they would make the range larger than this many times; otherwise they fit.
 _STRETCH = 2.0
 _MARGIN = 0.04
 _RATES = frozenset({"learning_rate", "lr", "examples/s", "ms/step"})
@@ -52,12 +55,12 @@ def robust_range(samples: Sequence[FloatArray], extremes: Sequence[FloatArray], 
     """Return a range that a few spikes do not change.
 
     Args:
-        samples: Of each training curve, evenly spaced samples of the visible part; its 1st to 99th percentile is seen.
-        extremes: Of each training curve, all its extremes: they are seen too unless that would flatten the rest.
-        kept: Values that are always seen: validation metrics and the newest values.
+        samples: Of each curve, evenly spaced samples of the visible part; all but its outliers are seen.
+        extremes: Of each curve, all its extremes: they are seen too unless that would flatten the rest.
+        kept: Values that are always seen: the newest and the best.
     """
-    trimmed = [end for part in samples if len(part) for end in _trimmed(part)]
-    inner = full_range([np.array(trimmed), kept])
+    usual = [end for part in samples if len(part) for end in _whiskers(part)]
+    inner = full_range([np.array(usual), kept])
     outer = full_range([*extremes, kept])
     if inner is None or outer is None:
         return outer
@@ -68,11 +71,17 @@ def robust_range(samples: Sequence[FloatArray], extremes: Sequence[FloatArray], 
     return _with_margin(low, high)
 
 
-def _trimmed(part: FloatArray) -> tuple[float, float]:
-    """Return the ends without the outermost 1% on either side, or at least one sample if there are a few."""
-    out = max(int(_TRIMMED * len(part)), 1) if len(part) > 3 else 0
-    ordered = np.partition(part, (out, len(part) - 1 - out))
-    return float(ordered[out]), float(ordered[len(part) - 1 - out])
+def _whiskers(part: FloatArray) -> tuple[float, float]:
+    """Return the ends of a box plot's whiskers; a start that is steep hides a seventh of the samples at most."""
+    if len(part) < _FEW:
+        return float(part.min()), float(part.max())
+    out, ordered = max(int(_MOST_OUTSIDE * len(part)), 1), np.sort(part)
+    lower, upper = (float(end) for end in np.percentile(ordered, (25, 75)))
+    reach = _REACH * (upper - lower)
+    if reach == 0.0:
+        return float(np.percentile(part, 1)), float(np.percentile(part, 99))
+    inside = ordered[(ordered >= min(ordered[out], lower - reach)) & (ordered <= max(ordered[-1 - out], upper + reach))]
+    return float(inside[0]), float(inside[-1])
 
 
 def _with_margin(low: float, high: float) -> Extent:

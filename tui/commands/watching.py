@@ -43,6 +43,9 @@ def attach(name: str | None, markers: Markers | None, theme: str | None, as_json
     has_screen = has_terminal() and not as_json
     with _found(name, asks=has_screen) as run:
         if has_screen:
+            from tpu_console.engine.runs.journal_blocks import start_early
+
+            start_early(run)  # the screen takes half a second to load
             return open_console(run=run, markers=markers, theme=theme)
         from ..following.follow import follow
 

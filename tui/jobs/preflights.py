@@ -37,8 +37,8 @@ GRACE_S = 2.0
 CHOICE_S = 600.0
 """Default time limit for one choice."""
 
-STUCK_S = 2.0
-"""How long the job may take to end after its limit."""
+STUCK_S = 20.0
+"""How long the job may take, beside its limit, to start and to end: a busy machine needs seconds to start it."""
 
 SEARCHED_S = 4 * CHOICE_S
 """The limit with a search, which compiles several times."""

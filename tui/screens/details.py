@@ -13,7 +13,7 @@ from ..text.hosts import topology_text
 from ..text.mirror import mirror_text
 from ..text.numbers import duration, plural, shape
 from ..text.run_lines import trained_by
-from .dialogs import COLUMNS, TextDialog
+from .dialogs import TextDialog, dialog_columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ _LONGEST_LABEL = 36
 
 
 def details_dialog(
-    run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting]
+    run: RunDirectory, state: RunState, notices: Sequence[str], settings: Sequence[Setting], width: int
 ) -> TextDialog:
     """Make the dialog with the details of a run.
 
@@ -37,26 +37,31 @@ def details_dialog(
         state: Its state.
         notices: The notices, the most urgent first.
         settings: The settings, those that differ from the preset first.
+        width: Columns of the terminal.
     """
+    room = dialog_columns(width)
     changed = [(one.key, one.text) for one in settings if one.preset is not None]
-    blocks = [_block("Notices", [("", notice) for notice in notices])]
-    blocks.append(_block("Changed from the preset", changed))
-    blocks.append(_block("Run", _run_facts(run, state)))
-    blocks.append(_block("Phases", [(name, duration(s)) for name, s in state.phase_s.items()]))
-    blocks.append(_block("Files", _files(run)))
     same = [(one.key, one.text) for one in settings if one.preset is None]
-    blocks.append(_block("As in the preset" if changed else "Settings", same))
+    facts = {
+        "Notices": [("", notice) for notice in notices],
+        "Changed from the preset": changed,
+        "Run": _run_facts(run, state),
+        "Phases": [(name, duration(s)) for name, s in state.phase_s.items()],
+        "Files": _files(run),
+        "As in the preset" if changed else "Settings": same,
+    }
+    blocks = [_block(title, rows, room) for title, rows in facts.items()]
     return TextDialog("Details", Content("\n\n").join([block for block in blocks if block]))
 
 
-def _block(title: str, facts: Sequence[tuple[str, str]]) -> Content:
+def _block(title: str, facts: Sequence[tuple[str, str]], room: int) -> Content:
     if not facts:
         return Content("")
     lines = [Content.styled(title, "bold $text-accent")]
     widest = min(_LONGEST_LABEL, max(len(label) for label, _ in facts))
     for label, text in facts:
         indent = max(_LABEL, widest + 2) if label else 0
-        wrapped = textwrap.wrap(text, COLUMNS - indent, break_on_hyphens=False)
+        wrapped = textwrap.wrap(text, room - indent, break_on_hyphens=False)
         lines.append(Content.assemble((f"{label:<{indent}}", "dim"), f"\n{'':<{indent}}".join(wrapped)))
     return Content("\n").join(lines)
 

@@ -19,8 +19,13 @@ if TYPE_CHECKING:
 
     from tpu_console.engine.errors import ConsoleError
 
-COLUMNS = 68
-"""Columns of text beside a dialog's scroll bar on a terminal of 80 columns."""
+_WIDEST = 112
+_BESIDE = 8  # the border, the padding, and the scroll bar
+
+
+def dialog_columns(width: int) -> int:
+    """Return the columns of text in a dialog on a terminal of this width."""
+    return max(20, min(_WIDEST, width * 95 // 100) - _BESIDE)
 
 
 class Question(ModalScreen[bool]):
@@ -97,7 +102,7 @@ class TextDialog(ModalScreen[None]):
     CSS = """
     TextDialog { align: center middle; background: $background; }
     TextDialog > Reading {
-        width: 90; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
+        width: 112; max-width: 95%; height: auto; max-height: 90%; padding: 1 2;
         border: round $primary; background: $surface;
         border-subtitle-color: $text-muted;
         scrollbar-size: 1 1; scrollbar-background: $surface; scrollbar-color: $foreground 25%;

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.content import Content
 
-from .dialogs import COLUMNS, TextDialog
+from .dialogs import TextDialog, dialog_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,33 +47,36 @@ _FIGURES = (
 )
 
 
-def help_dialog(bindings: Iterable[tuple[str, Binding]]) -> TextDialog:
+def help_dialog(bindings: Iterable[tuple[str, Binding]], width: int) -> TextDialog:
     """Make the help screen.
 
     Args:
         bindings: Keys as they are shown, and what they do.
+        width: Columns of the terminal.
     """
+    room = dialog_columns(width)
     parts = [Content.styled("Keys", "bold $text-accent")]
     keys: dict[str, list[str]] = {}
     for shown, binding in bindings:
         keys.setdefault(binding.tooltip, []).append(shown)
-    parts += [_entry(" ".join(shown), text, 10) for text, shown in keys.items()]
+    parts += [_entry(" ".join(shown), text, 10, room) for text, shown in keys.items()]
     parts += [
         _entry(
             "tab",
             "Go to the next pane; the arrow keys, page up and page down scroll it, and J and K. j and k move in lists.",
             10,
+            room,
         )
     ]
     parts += [Content(""), Content.styled("Figures", "bold $text-accent")]
-    parts += [_entry(name, text, 14) for name, text in _FIGURES]
+    parts += [_entry(name, text, 14, room) for name, text in _FIGURES]
     return TextDialog("Help", Content("\n").join(parts), kind="help")
 
 
-def _entry(name: str, text: str, width: int) -> Content:
+def _entry(name: str, text: str, width: int, room: int) -> Content:
     """A name and its text, the text's later lines under its first."""
     import textwrap
 
-    lines = textwrap.wrap(text, COLUMNS - width - 1)
+    lines = textwrap.wrap(text, room - width - 1)
     indent = "\n" + " " * (width + 1)
     return Content.assemble((f"{name:<{width}} ", "bold"), indent.join(lines))

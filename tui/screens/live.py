@@ -170,8 +170,8 @@ class LiveScreen(SteeredScreen):
     def _take_files(
         self, preset: str, view: ChartView | None, settings: Sequence[Setting], usual: Mapping[str, float]
     ) -> None:
-        if not self.is_attached:
-            return  # left while they were read
+        if not (self.is_attached and self.query(SettingsPane)):
+            return  # left while they were read; its widgets go first
         self._settings = settings
         self.refresh_bindings()
         self.set_class(bool(settings), "-has-settings")
@@ -230,7 +230,13 @@ class LiveScreen(SteeredScreen):
         """Pass every widget its part of the latest snapshot."""
         snapshot, state = self.snapshot, self.snapshot.state
         header = self.query_one(RunHeader)
-        header.show(snapshot, is_stopping=self._is_stopping, is_reading=self.latest.is_reading)
+        is_unreadable = bool(self.latest.trouble) and state.started is None
+        header.show(
+            snapshot,
+            is_stopping=self._is_stopping,
+            is_reading=self.latest.is_reading,
+            is_unreadable=is_unreadable,
+        )
         outcome = None if self.latest.is_reading else outcome_of(self.run_directory, snapshot)
         self.query_one(OutcomeBox).show(outcome)
         self.query_one(NoticeBar).show(notices_of(self.latest, is_stopping=self._is_stopping, past_alerts=False))
@@ -320,7 +326,9 @@ class LiveScreen(SteeredScreen):
     def action_details(self) -> None:
         """Show the details of the run."""
         self.app.push_screen(
-            details_dialog(self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings)
+            details_dialog(
+                self.run_directory, self.snapshot.state, notices_of(self.latest), self._settings, self.size.width
+            )
         )
 
     def action_classes(self) -> None:

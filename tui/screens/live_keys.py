@@ -62,8 +62,8 @@ KEYS: list[BindingType] = [
     Binding("c", "classes", "Classes", tooltip="Show class scores and the confusion matrix."),
     Binding("r", "again", "Again", tooltip="Set up a new run with the settings of this one."),
     Binding("C", "compare", "Compare", tooltip="Compare the run with the newest other runs of its preset."),
-    Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
     Binding("i", "details", "Info", tooltip="Show details: settings, notices, versions, phases, files."),
+    Binding("d", "app.leave", "Detach", tooltip="Leave the console; training continues."),
     HELP,  # with the keys before it, all that a narrow footer has room for
     Binding("n", "app.new_run", "New", tooltip="Set up another run; this one continues."),
     Binding("slash", "filter", "Filter", key_display="/", tooltip="Show the charts that match a regular expression."),

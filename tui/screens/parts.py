@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
 from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Footer, Static
+from textual.widgets._footer import FooterKey
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
 
 HELP = Binding("f1,question_mark", "app.help", "Help", tooltip="Explain keys and figures.")
 QUIT = Binding("ctrl+q", "app.quit", "Quit", tooltip="Quit; runs keep training.", priority=True)
@@ -14,10 +21,14 @@ _ROOMY = 130  # columns; 120 are too few for the keys of the live screen with wi
 
 
 class KeysFooter(Footer):
-    """The footer of every screen: close together in little room, with the palette's key if there is more."""
+    """The footer of every screen: close together in little room, with the palette's key if there is more.
+
+    Keys for which there is no room are left out, except help, which explains them all.
+    """
 
     def __init__(self) -> None:
         super().__init__(compact=True, show_command_palette=False)
+        self._composed_for = 0
         # Not assigned: a footer that changes after it was composed is composed again.
         self.set_reactive(Footer.compact, not self._is_roomy)
         self.set_reactive(Footer.show_command_palette, self._is_roomy)
@@ -26,9 +37,24 @@ class KeysFooter(Footer):
     def _is_roomy(self) -> bool:
         return self.app.size.width >= _ROOMY
 
+    def compose(self) -> ComposeResult:
+        """Show as many keys as fit whole."""
+        self._composed_for = self.app.size.width
+        room = self._composed_for - (0 if self.compact else 2)  # the border of the palette's key
+        keys = [key for key in super().compose() if isinstance(key, FooterKey)]
+        always = {HELP.action, "command_palette", "app.command_palette"}
+        room -= sum(self._width_of(key) for key in keys if key.action in always)
+        for key in keys:
+            room -= 0 if key.action in always else self._width_of(key)
+            if key.action in always or room >= 0:
+                yield key
+
+    def _width_of(self, key: FooterKey) -> int:
+        return cell_len(key.key_display) + cell_len(key.description) + (2 if self.compact else 3)
+
     def on_resize(self) -> None:
         """Use the room."""
-        if self.show_command_palette != self._is_roomy:
+        if self._composed_for != self.app.size.width:
             self.compact = not self._is_roomy
             self.show_command_palette = self._is_roomy
             self.refresh(recompose=True)

@@ -261,7 +261,8 @@ class RunsScreen(Screen[None]):
             best = f"best {overview.best[0]} {metric(overview.best[1])}" if overview.best is not None else ""
             changed = f"changed {facts.changes}" if facts.changes else ""
             lines += [f"{remark[:1].upper()}{remark[1:]}", f"{best} · {changed}".strip(" ·")]
-            lines.append(" · ".join([*(f"#{tag}" for tag in annotations.tags), annotations.note]).strip(" ·"))
+            marks = [*(["archived"] if annotations.archived else []), *(f"#{tag}" for tag in annotations.tags)]
+            lines.append(" · ".join([*marks, annotations.note]).strip(" ·"))
         self.query_one("#chosen", Static).update("\n".join(line for line in lines if line))
         if self._can_resume() != self._could_resume:  # drawing the footer again takes longer than everything else
             self._could_resume = self._can_resume()

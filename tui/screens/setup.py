@@ -70,10 +70,10 @@ class SetupScreen(FormFrame):
         Binding("ctrl+l,f7", "runs", "Runs", tooltip="List runs and open one."),
         Binding("f9", "preflight", "Preflight", tooltip="Check these settings with the TPU compiler; needs no TPU."),
         Binding("f8", "doctor", "Doctor", show=False, tooltip="Check this machine: accelerators, packages, disks."),
-        Binding("escape", "to_presets", show=False, tooltip="Go back to the list of presets."),
+        Binding("escape", "back", show=False, tooltip="Go back to the list of presets, then to the screen before."),
+        Binding("f12", "app.sweeps", "Sweeps", show=False, tooltip="List sweeps and open one."),
         HELP,
         QUIT,
-        Binding("f12", "app.sweeps", "Sweeps", tooltip="List sweeps and open one."),
     ]
 
     @dataclass
@@ -300,9 +300,13 @@ class SetupScreen(FormFrame):
         await self.query_one(RunForm).load(self._draft)
         self._replan()
 
-    def action_to_presets(self) -> None:
-        """Go back to the list of presets."""
-        self.query_one(PresetList).focus()
+    def action_back(self) -> None:
+        """Go back to the list of presets, and from there to the screen from which the form was opened."""
+        presets = self.query_one(PresetList)
+        if presets.has_focus and self.is_current and len(self.app.screen_stack) > 1:
+            self.app.pop_screen()
+        else:
+            presets.focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002  Textual's own
         """Offer watching only while a run trains."""

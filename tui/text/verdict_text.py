@@ -91,12 +91,12 @@ def likely_text(likely: Likely, tpu: str) -> str:
         word = "" if of_week.startswith("<") else "at least " if likely.high_s is None else "up to "
         parts.append(f"{word}{of_week} of Kaggle's week")
     text = ", ".join(parts)
+    known = f" (from {likely.source})" if likely.source else ""
     if likely.limited_by == "input":
-        text += "; input-bound, as measured on this machine"
-    elif likely.limited_by == "host":
-        text += "; the host sets the pace"
-    known = f"from {likely.source}" if likely.source else "no run of yours and no published figure says how much more"
-    return f"{text} ({known})"
+        return f"{text}; input-bound, as measured on this machine{known}"
+    if likely.limited_by == "host":
+        return f"{text}: Keras needs that long on the host to start a step, and a larger batch does more in each{known}"
+    return f"{text}{known or ' (no run of yours and no published figure says how much more)'}"
 
 
 def _range(before: str, low: float | None, high: float | None) -> str:

@@ -337,8 +337,9 @@ _WASTE_COLUMNS = [
 
 
 def _parts(verdict: Verdict) -> tuple[tuple[str, ...], ...]:
-    """Write wastes as rows, without those of small layers; operations differ by batch and are only in ``--json``."""
-    least = 0.0 if verdict.bound is None else _LEAST_WASTE * verdict.bound.flops
+    """Write wastes that matter as rows; operations differ by batch and are only in ``--json``."""
+    if verdict.bound is None:  # the batch or the model has to change first
+        return ()
     return tuple(
         (
             waste.layer,
@@ -349,5 +350,5 @@ def _parts(verdict: Verdict) -> tuple[tuple[str, ...], ...]:
             f"{waste.nearest:,}",
         )
         for waste in verdict.wastes
-        if waste.flops * waste.share >= least
+        if waste.flops * waste.share >= _LEAST_WASTE * verdict.bound.flops
     )

@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.message import Message
 
 from ..charts.marks import marks_of, sources_of
-from .chart_pane import ChartPane, curves_of, titles_of
+from .chart_pane import ChartPane, curves_of, names_of, titles_of
 
 if TYPE_CHECKING:
     import re
@@ -151,7 +151,7 @@ class ChartGrid(Container):
         pattern = self._pattern
         if pattern is None:
             return self._ordered()
-        return [title for title in self._ordered() if any(pattern.search(name) for name in (title, f"val_{title}"))]
+        return [title for title in self._ordered() if any(map(pattern.search, names_of(title)))]
 
     def _page(self) -> list[str]:
         titles = self._matching()

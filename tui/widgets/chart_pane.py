@@ -45,6 +45,11 @@ class ChartPane(MetricChart, can_focus=True):
         self._gate.max_share = share
 
 
+def names_of(title: str) -> tuple[str, ...]:
+    """Return the names by which a chart is found: its title and those of its curves."""
+    return title, f"val_{title}", *_FIGURES.get(title, ())
+
+
 def titles_of(state: RunState) -> list[str]:
     """Return the titles of all charts that a run has samples for: the loss, the other metrics, then speeds."""
     metrics = dict.fromkeys([*state.train.metrics, *state.validation.metrics])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -132,13 +133,23 @@ class EpochTable(RowsPane):
         """Cells of a row."""
         return _EPOCH_WIDTH + sum(column.width + _GAP for column in self._columns)
 
+    @property
+    def _whole(self) -> list[EpochColumn]:
+        """The columns up to the one that the pane's edge would cut through: half a number reads like another one."""
+        edge = self.scroll_offset.x + self.room
+        ends = itertools.accumulate((column.width + _GAP for column in self._columns), initial=_EPOCH_WIDTH)
+        return [
+            column for column, end in zip(self._columns, itertools.islice(ends, 1, None), strict=True) if end <= edge
+        ]
+
     def head(self) -> list[Row]:
         """The names of the columns, bottom-aligned, and the best epoch if it is not among the newest ones that fit."""
         if not self._metrics:
             return []
         headings = [
             (["epoch"], _EPOCH_WIDTH),
-            *((list(column.heading), column.width + _GAP) for column in self._columns),
+            *((list(column.heading), column.width + _GAP) for column in self._whole),
+            *([(["…"], 2)] if self._whole[-1:] != self._columns[-1:] else []),
         ]
         height = max(len(lines) for lines, _ in headings)
         padded = [([""] * (height - len(lines)) + lines, width) for lines, width in headings]
@@ -176,7 +187,7 @@ class EpochTable(RowsPane):
         mark = BEST if is_best else " "
         look = "best" if is_best else ""
         row = [(f"{mark}{ended.epoch:>{_EPOCH_WIDTH - 1}}", look)]
-        for column in self._columns:
+        for column in self._whole:
             text = column.value(ended)
             row.append((f"{text:>{column.width + _GAP}}", "bad" if text == "NaN" else look))
         return row
@@ -189,7 +200,7 @@ class EpochTable(RowsPane):
         started = self._epochs[-1].elapsed_s if self._epochs else 0.0
         known["time"] = duration(max(0.0, progress.elapsed_s - started))
         row = [(f"{NOW}{progress.epoch:>{_EPOCH_WIDTH - 1}}", "now")]
-        for column in self._columns:
+        for column in self._whole:
             text = known.get(column.title, "")
             row.append((f"{text:>{column.width + _GAP}}", "now"))
         return row

@@ -45,6 +45,7 @@ class HeaderView:
         spin: Number of the spinner's frame.
         is_stopping: Whether this console has asked the run to stop.
         is_reading: Whether the journal is still being read.
+        is_unreadable: Whether nothing of the journal can be read.
         pace: Speed and remaining time.
         host: The machine that the run is watched on; empty for this one.
     """
@@ -56,6 +57,7 @@ class HeaderView:
     spin: int = 0
     is_stopping: bool = False
     is_reading: bool = False
+    is_unreadable: bool = False
     pace: Pace = field(default_factory=Pace)
     host: str = ""
 
@@ -72,7 +74,7 @@ class HeaderView:
     @property
     def is_moving(self) -> bool:
         """Whether something without a progress bar is in progress, so that only a spinner shows activity."""
-        if (self.snapshot.is_over or self.is_stuck) and not self.is_reading:
+        if (self.snapshot.is_over or self.is_stuck or self.is_unreadable) and not self.is_reading:
             return False
         return self.is_reading or self.is_stopping or self.state.stop is not None or self.state.phase != Phase.TRAINING
 
@@ -132,6 +134,8 @@ def status(view: HeaderView) -> Content:
     spinner = SPINNER[view.spin % len(SPINNER)]
     if view.is_reading:
         return Content.assemble((f"{spinner} reading {len(state.train):,} events…", "$text-warning"))
+    if view.is_unreadable:
+        return Content.assemble((f"{WARNING} cannot be read", "bold $text-warning"))
     if isinstance(state.end, RunFinished):
         word = _ENDINGS.get(state.end.outcome, "finished")
         return Content.assemble((f"{DONE} {word}", "bold $text-success"))
@@ -314,13 +318,16 @@ class RunHeader(Widget):
         host = "" if link is None else link.host
         self.view = HeaderView(run_id=run.run_id, now=self._now(), opened_at=opened_at, host=host)
 
-    def show(self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool) -> None:
+    def show(
+        self, snapshot: Snapshot, *, is_stopping: bool, is_reading: bool = False, is_unreadable: bool = False
+    ) -> None:
         """Show a new snapshot."""
         self.view = replace(
             self.view,
             snapshot=snapshot,
             is_stopping=is_stopping,
             is_reading=is_reading,
+            is_unreadable=is_unreadable,
             pace=self.view.pace if snapshot.state is self.view.state else pace(snapshot.state),
         )
         rows = len(header_rows(self.view, 80))

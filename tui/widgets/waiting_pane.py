@@ -38,6 +38,8 @@ def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, heigh
         width: Cells of a row.
         height: Rows of the pane: what a phase found is wrapped if there is room, else cut off.
     """
+    if view.is_unreadable:
+        return [Content("Nothing of this run can be read. The console tries again every second.")[:width]]
     state = view.state
     current, spent = phase_of(view)
     names = dict.fromkeys([*([] if state.phase else [current]), *PREPARATION, *state.phase_s, current])
@@ -57,7 +59,7 @@ def waiting_rows(view: HeaderView, usual: Mapping[str, float], width: int, heigh
         )
         said = (state.phase_detail or _EXPLAINED.get(name, "")) if is_current else found(name, state) if is_done else ""
         room = max(10, width - lead.cell_length)
-        first, *others = textwrap.wrap(said, room, break_on_hyphens=False) or [""]
+        first, *others = textwrap.wrap(said, room - 1, break_on_hyphens=False) or [""]  # 1 for an ellipsis
         beside = " " * lead.cell_length
         rows.append(
             [Content.assemble(lead, (first, "dim")), *(Content.styled(beside + line, "dim") for line in others)]

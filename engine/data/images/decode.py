@@ -6,14 +6,18 @@ small. Much larger JPEGs are decoded at half, a quarter or an eighth of their si
 
 from __future__ import annotations
 
+import hashlib
 import io
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import tensorflow as tf
+from PIL import __version__ as pillow_version
 
+from ...storage.keyed_store import key_of
 from .check import open_file, pixels
 
 if TYPE_CHECKING:
@@ -73,44 +77,38 @@ class Reader:
         def read(index: Any, *file: Any) -> Any:
             return index, self._read(*file)
 
-        paths = tf.constant([fact.path for fact in facts], tf.string)
-        images = _naming_failures(self._mapped(facts, read), paths, self._decoding)
+        paths, *others = self._columns(facts)
+        files = tf.data.Dataset.from_tensor_slices((np.arange(len(facts), dtype=np.int64), paths, *others))
+        images = files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
+        images = _naming_failures(images, tf.constant(paths), self._decoding)
         if labels is None:
             return images
         return tf.data.Dataset.zip(images, tf.data.Dataset.from_tensor_slices(labels))
 
-    def sifted(self, facts: Sequence[ImageFacts], labels: NDArray[Any]) -> tuple[Any, Callable[[], NDArray[np.bool_]]]:
-        """Return a dataset of (image, label) pairs without the damaged files.
-
-        A function is returned with it that returns for each file whether it has been decoded so far.
-        """
-        # Outside the examples: removing an index from each example costs more than reading a cache.
+    def numbered(self, facts: Sequence[ImageFacts]) -> Callable[[Any], Any]:
+        """Return a TensorFlow function from the number of a file to its image."""
         with tf.device("CPU:0"):
-            marks = tf.Variable(np.zeros(len(facts), np.bool_), trainable=False)
-            known = tf.constant(labels)
+            columns = [tf.constant(column) for column in self._columns(facts)]
+        return lambda number: self._read(*(column[number] for column in columns))
 
-        def read(index: Any, *file: Any) -> Any:
-            # Waiting for the call is not enough: once inlined, that means its side effects, not its result.
-            image = tf.identity(self._read(*file))
-            with tf.control_dependencies([image]):
-                marked = marks.scatter_update(tf.IndexedSlices(True, index))
-            with tf.control_dependencies([marked]):
-                return tf.identity(image), tf.gather(known, index)
-
-        return self._mapped(facts, read), marks.numpy
-
-    def _mapped(self, facts: Sequence[ImageFacts], read: Callable[..., Any]) -> Any:
-        """Map a function over the index, path, way and orientation of each file; failures are dropped."""
-        numbers, paths = np.arange(len(facts), dtype=np.int64), [fact.path for fact in facts]
+    def _columns(self, facts: Sequence[ImageFacts]) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
+        """Return the path, way and orientation of each file."""
         ways = np.array([self._branches.index(_way(fact, self._decoding)) for fact in facts], np.int32)
-        orientations = np.array([fact.orientation for fact in facts], np.int32)
-        files = tf.data.Dataset.from_tensor_slices((numbers, paths, ways, orientations))
-        return files.map(read, num_parallel_calls=tf.data.AUTOTUNE).ignore_errors(log_warning=True)
+        return [fact.path for fact in facts], ways, np.array([fact.orientation for fact in facts], np.int32)
 
 
 def decoded(facts: Sequence[ImageFacts], decoding: Decoding, labels: NDArray[Any] | None = None) -> Any:
     """Return `Reader.decoded` for files that are read only here."""
     return Reader(facts, decoding).decoded(facts, labels)
+
+
+def decoded_key(facts: Sequence[ImageFacts], decoding: Decoding) -> str:
+    """Return a key of everything that the decoded files depend on; empty if a file may change unnoticed."""
+    if any(fact.stamp is None for fact in facts):
+        return ""
+    code = [hashlib.sha256(source.read_bytes()).hexdigest() for source in sorted(Path(__file__).parent.glob("*.py"))]
+    files = [(str(Path(fact.path).absolute()), fact.stamp) for fact in facts]
+    return key_of([code, tf.__version__, pillow_version, decoding, files])
 
 
 def decode_bytes(contents: Any, decoding: Decoding, orientation: Any = 1) -> Any:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from ...errors import DataError
-from ..examples import Examples, Input, Sifted, Signature, Task
+from ..examples import Examples, ImageFiles, Input, Signature, Task
 from ..plain_text import first_of
 from ..split import counts_by_class
 from .check import check_image
-from .decode import Decoding, Reader
+from .decode import Decoding, Reader, decoded_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,7 +72,7 @@ class Parts:
             class_names=self.class_names,
             record=self.whole_record(),
             notices=tuple(notices),
-            sift=partial(self._sift, reader),
+            files=self._files(reader, decoding),
         )
 
     def whole_record(self) -> dict[str, Any]:
@@ -81,17 +80,30 @@ class Parts:
         counts = counts_by_class(self.train.numbers, self.validation.numbers, len(self.class_names))
         return {**image_record(self.options, self.class_names, counts), **self.record}
 
-    def _sift(self, reader: Reader) -> Sifted:
-        train, trains = reader.sifted(self.train.facts, self.train.labels)
-        if not self.validation.facts:
-            return Sifted(
-                train, None, lambda examples: self._without_damaged(examples, trains(), np.empty(0, np.bool_))
-            )
-        validation, validates = reader.sifted(self.validation.facts, self.validation.labels)
-        return Sifted(train, validation, lambda examples: self._without_damaged(examples, trains(), validates()))
+    def _files(self, reader: Reader, decoding: Decoding) -> ImageFiles:
+        # In the order of their paths: what is kept of them does not depend on how they are split and mixed.
+        facts = dict(sorted((fact.path, fact) for fact in (*self.train.facts, *self.validation.facts)))
+        numbers = {path: number for number, path in enumerate(facts)}
+        train, validation = (
+            np.array([numbers[fact.path] for fact in part.facts], np.int64) for part in (self.train, self.validation)
+        )
+        return ImageFiles(
+            len(facts),
+            decoding.shape,
+            reader.numbered([*facts.values()]),
+            decoded_key([*facts.values()], decoding),
+            train,
+            validation,
+            self.train.labels,
+            self.validation.labels,
+            self.options.skip_bad,
+            self._without_damaged,
+        )
 
-    def _without_damaged(self, examples: Examples, trains: NDArray[np.bool_], validates: NDArray[np.bool_]) -> Examples:
+    def _without_damaged(self, examples: Examples, could: NDArray[np.bool_]) -> Examples:
         """Return the examples without the files that could not be decoded."""
+        files = cast("ImageFiles", examples.files)
+        trains, validates = could[files.train], could[files.validation]
         if trains.all() and validates.all():
             return replace(examples, notices=())
         found = _counted_and_named(((self.train, trains), (self.validation, validates)))
@@ -114,6 +126,13 @@ class Parts:
             validation_count=len(left.validation.facts),
             record=left.whole_record(),
             notices=tuple(notices),
+            files=replace(
+                files,
+                train=files.train[trains],
+                validation=files.validation[validates],
+                train_labels=left.train.labels,
+                validation_labels=left.validation.labels,
+            ),
         )
 
 

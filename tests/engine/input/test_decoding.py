@@ -1,4 +1,4 @@
-"""Images are decoded before training: what is damaged inside is known by then, and nothing is decoded twice."""
+"""Images are decoded once: while training begins, or before it if damaged ones are left out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers import all_of, has, run_host, small_config, the
 from tests.images import damage_inside, write_image_folder
 from tpu_console.engine.data.sources.load import load_examples
 from tpu_console.engine.errors import DataError
-from tpu_console.engine.input import decoding as filling
+from tpu_console.engine.input import decoded_images as filling
 from tpu_console.engine.input.pipeline import Pipeline, build_pipeline
 from tpu_console.engine.process.launch import prepare_run
 from tpu_console.engine.runs.events import (
@@ -62,14 +62,23 @@ def build(settings: RunConfig, folder: Path, on_decoding: Callable[[str], None] 
 
 
 def refusal(settings: RunConfig, folder: Path) -> DataError:
+    """Return the error of reading the batches as training does."""
     with pytest.raises(DataError) as caught:
-        build(settings, folder)
+        read(build(settings, folder))
     return caught.value
+
+
+def read(pipeline: Pipeline) -> None:
+    """Read all examples, and go on until something fails or all images are decoded."""
+    with pipeline.reading(lambda _: None):
+        for number, _ in enumerate(pipeline.train):
+            if number > pipeline.steps_per_epoch and pipeline.images is not None and pipeline.images.could.all():
+                break
 
 
 @CACHES
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_damaged_images_are_counted_and_named_before_training(tmp_path: Path, cache: str, suffix: str) -> None:
+def test_damaged_images_are_counted_and_named(tmp_path: Path, cache: str, suffix: str) -> None:
     folder = write_image_folder(tmp_path / "photos", per_class=8, suffix=suffix)
     for name in (f"tulip/tulip_0{suffix}", f"rose/rose_3{suffix}"):
         damage_inside(folder / name)
@@ -124,7 +133,7 @@ def test_nothing_is_decoded_again_after_the_pass(photos: Path, cache: str) -> No
     assert next(iter(pipeline.calibration()))[0].shape == (4, 16, 16, 3)
 
 
-def test_the_cached_images_equal_the_files(photos: Path) -> None:
+def test_the_decoded_images_equal_the_files(photos: Path) -> None:
     settings = config(photos, skip_bad=True)
     shutil.rmtree(photos)
     write_image_folder(photos, per_class=8)
@@ -190,23 +199,36 @@ def test_both_folders_are_reported_and_all_validation_images_may_be_skipped(phot
 
 
 def test_a_file_that_goes_away_meanwhile_is_named_as_such(photos: Path) -> None:
-    def take_one_away(told: str) -> None:
-        (photos / "daisy" / "daisy_5.jpg").unlink(missing_ok=True)
-
     settings = config(photos)
-    examples = load_examples(settings, lambda _: None)
-    with pytest.raises(DataError, match=r"3 of 24 images .*: daisy/daisy_5\.jpg is not there; rose/rose_3\.jpg is dam"):
-        build_pipeline(examples, settings, 1, on_decoding=take_one_away)
+    pipeline = build(settings, photos.parent)
+    (photos / "daisy" / "daisy_5.jpg").unlink()
+    why = r"3 of 24 images .*: daisy/daisy_5\.jpg is not there; rose/rose_3\.jpg is dam"
+    with pytest.raises(DataError, match=why):
+        read(pipeline)
+
+
+def test_damage_ends_training_even_if_only_validation_would_need_the_damaged_images(tmp_path: Path) -> None:
+    folder, others = (write_image_folder(tmp_path / name, per_class=8) for name in ("photos", "others"))
+    damage_inside(others / "rose" / "rose_3.jpg")
+    error = refusal(config(folder, options={"validation_path": str(others)}), tmp_path)
+    assert error.what == f"1 of 24 images in {others} cannot be used: rose/rose_3.jpg {WHY}."
+
+
+def test_an_error_that_is_no_damage_is_passed_on(tmp_path: Path) -> None:
+    folder = write_image_folder(tmp_path / "photos", per_class=8)
+    pipeline = build(config(folder), tmp_path)
+    with pytest.raises(tf.errors.ResourceExhaustedError), pipeline.reading(lambda _: None):
+        raise tf.errors.ResourceExhaustedError(None, None, "no memory")
 
 
 def test_progress_is_reported_and_its_exception_ends_the_pass(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     build(config(photos, skip_bad=True), photos.parent, told.append)
-    assert told == ["decoding 24 images", "", ""]  # once for training, once for validation
+    assert told == ["decoding 24 images", "", ""]
     monkeypatch.setattr(filling, "_REPORT_EVERY_S", -1.0)
     told.clear()
     build(config(photos, skip_bad=True), photos.parent, told.append)
-    assert told[1:] == ["decoding 1 of 24 images", "decoding 19 of 24 images"]
+    assert told[1:] == ["decoding 1 of 24 images", "decoding 17 of 24 images"]
 
     def stop(_: str) -> None:
         raise InterruptedError
@@ -228,7 +250,7 @@ class StopsWhileDecoding(JournalWriter):
 
 @CACHES
 def test_a_run_is_stopped_while_images_are_decoded(photos: Path, cache: str) -> None:
-    settings = config(photos, cache)
+    settings = config(photos, cache, skip_bad=True)
     run = prepare_run(settings, photos.parent / "runs")
     journal = StopsWhileDecoding(run.journal)
     journal.token = StopToken()
@@ -240,12 +262,11 @@ def test_a_run_is_stopped_while_images_are_decoded(photos: Path, cache: str) -> 
 
 
 @pytest.mark.slow
-def test_a_run_on_one_device_refuses_damaged_images_before_training(photos: Path) -> None:
+def test_a_run_on_one_device_ends_with_the_names_of_damaged_images(photos: Path) -> None:
     run = run_host(config(photos), photos.parent / "runs")
     failed = the(run, RunFailed)
     assert failed.what.startswith(f"2 of 24 images in {photos} cannot be used: rose/rose_3.jpg {WHY}")
     assert "skip_bad" in failed.remedy
-    assert not has(run, FitStarted)
 
 
 @pytest.mark.slow

@@ -83,12 +83,11 @@ def test_the_second_phase_goes_on_where_the_first_ended(colors: str, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("accelerator", "batch"), [("cpu", 24), ("sim:2", 12)])
-def test_a_hub_model_is_fine_tuned_as_a_whole(accelerator: str, batch: int, colors: str, tmp_path: Path) -> None:
+def test_a_hub_model_is_fine_tuned_as_a_whole_on_two_replicas(colors: str, tmp_path: Path) -> None:
     config = two_phases(
         colors,
-        accelerator=accelerator,
-        batch_size=batch,
+        accelerator="sim:2",
+        batch_size=12,
         model="hub",
         model_options={"path": saved_models.reusable(tmp_path / "saved")},
         fine_tuning={"after_epochs": 1, "learning_rate": 0.01},

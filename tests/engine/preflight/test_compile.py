@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +20,7 @@ from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytest.importorskip("libtpu", reason="the extra [tpu] is not installed")
 pytestmark = pytest.mark.slow
@@ -91,28 +91,11 @@ class _Process:
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[_Process, _Process]]:
-    """`tpu-console preflight` on a preset, and a direct call of the compiler, both at work from the first test on."""
-    home = tmp_path_factory.mktemp("home")
-    asked = ("preflight", "digits-cnn", "--on", "v5e-8", "--batch-size", str(BATCH), "--json")
-    command = _Process(home, str(Path(sys.executable).parent / "tpu-console"), *asked)
-    direct = _Process(home, "-c", DIRECT, env=PREFLIGHT)
-    yield command, direct
-    command.kill()
-    direct.kill()
-
-
-def test_the_command_agrees_with_a_direct_call_of_the_compiler(answers: tuple[_Process, _Process]) -> None:
-    output = json.loads(answers[0].said())
-    (found,) = output["verdicts"]
-    direct = json.loads(answers[1].said())
-    assert (found["outcome"], found["tpu"], found["replica_batch"]) == ("fits", "v5e-8", BATCH)
-    # The seeds are other numbers in the same program.
-    assert found["bound"]["flops"] == pytest.approx(direct["flops"], rel=0.001)
-    assert found["memory"]["temporaries"] == pytest.approx(direct["temporaries"], rel=0.01)
-    assert found["memory"]["peak"] == pytest.approx(direct["peak"], rel=0.01)
-    assert found["bound"]["step_s"] >= direct["flops"] / 197e12
-    assert found["findings"]
+def direct(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Process]:
+    """A direct call of the compiler, at work from the first test on."""
+    process = _Process(tmp_path_factory.mktemp("direct"), "-c", DIRECT, env=PREFLIGHT)
+    yield process
+    process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +114,20 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Verdict], list
     assert [one["kind"] for one in again] == ["result"]
     assert all(verdict["is_remembered"] for verdict in again[-1]["verdicts"])
     return [from_dict(values) for values in said[-1]["verdicts"]], said
+
+
+def test_the_verdict_agrees_with_a_direct_call_of_the_compiler(
+    direct: _Process, small: tuple[list[Verdict], list[dict[str, Any]]]
+) -> None:
+    found = small[1][-1]["verdicts"][0]
+    said = json.loads(direct.said())
+    assert (found["outcome"], found["tpu"], found["replica_batch"]) == ("fits", "v5e-8", BATCH)
+    # The seeds are other numbers in the same program.
+    assert found["bound"]["flops"] == pytest.approx(said["flops"], rel=0.001)
+    assert found["memory"]["temporaries"] == pytest.approx(said["temporaries"], rel=0.01)
+    assert found["memory"]["peak"] == pytest.approx(said["peak"], rel=0.01)
+    assert found["bound"]["step_s"] >= said["flops"] / 197e12
+    assert found["findings"]
 
 
 def test_a_small_model_fits(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
@@ -190,7 +187,7 @@ def _resnet(after_epochs: int) -> Verdict:
     assert verdict.memory is not None
     assert verdict.memory.limit == round(15.75 * 2**30)
     assert "exceeds available HBM (15.75G)" in verdict.compiler_says
-    assert "15.8 GiB" in verdict.reason
+    assert "15.75 GiB" in verdict.reason
     return verdict
 
 
@@ -234,9 +231,6 @@ def test_a_step_of_tensorflow_comes_to_the_same(graph: Verdict, small: tuple[lis
     assert graph.memory.parameters == pytest.approx(by_jax.memory.parameters, abs=64)
     assert graph.memory.peak == pytest.approx(by_jax.memory.peak, rel=0.25)
     assert "TensorFlow's own step was compiled, for one device" in graph.findings[0].text
-    # How long the host takes to start a step was measured on JAX.
-    assert any("the host sets the pace" in finding.text for finding in by_jax.findings)
-    assert not any("the host sets the pace" in finding.text for finding in graph.findings)
 
 
 TWO_INPUTS = """

@@ -74,6 +74,7 @@ def test_a_short_step_takes_as_long_as_the_host_needs_to_start_it() -> None:
     likely = likely_of(CONFIG, on(1e-6))
     assert likely is not None
     assert (likely.low_s, likely.limited_by) == (HOST_STEP_S, "host")
+    assert "a larger batch does more in each" in likely_text(likely, "v5e-8")
 
 
 def test_published_runs_stand_for_their_model_and_generation_alone() -> None:

@@ -235,4 +235,6 @@ def test_a_hang_ends_at_the_limit_and_what_is_done_is_kept(own: Path) -> None:
     done, verdict = reach_verdicts(choices, lambda *_: None, limit_s=5.0)
     assert (done.outcome, done.tpu) == (Outcome.FITS, "v5e-8")
     assert verdict.outcome is Outcome.UNKNOWN
-    assert verdict.reason == "Stopped at the limit of 5 s while building the model."
+    # A slow machine does not come to building the model in this time.
+    phases = ("starting", "loading the compiler", "building the model")
+    assert verdict.reason in {f"Stopped at the limit of 5 s while {phase}." for phase in phases}

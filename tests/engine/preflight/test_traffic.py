@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.helpers import small_config
-from tpu_console.engine.preflight.bound import HOST_STEP_S, bound_of, host_pace
+from tpu_console.engine.preflight.bound import bound_of
 from tpu_console.engine.preflight.program import arrays_in
 from tpu_console.engine.preflight.topologies import find_topology
 from tpu_console.engine.preflight.traffic import exchanged_bytes, hbm_bytes
@@ -80,13 +80,3 @@ def test_an_epoch_of_no_step_has_no_time() -> None:
     config = small_config(dataset="digits", batch_size=2048)
     bound = bound_of(config, find_topology("v5e-8"), 1e12, 1e9, PROGRAM)
     assert (bound.epoch_s, bound.run_s) == (None, None)
-
-
-def test_a_step_shorter_than_its_start_is_paced_by_the_host() -> None:
-    config = small_config()
-    v5e = find_topology("v5e-1")
-    short, long = (bound_of(config, v5e, 197e12 * HOST_STEP_S * times, 1e3, PROGRAM) for times in (0.1, 1.1))
-    (found,) = host_pace(short)
-    assert "0.02 ms for a step at best, and Keras about 0.2 ms on the host" in found.text
-    assert (found.severity, found.key) == ("info", "batch_size")
-    assert host_pace(long) == []

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.helpers import private_mode, wait_until
 from tpu_console.engine.runs.events import EpochEnded
-from tpu_console.engine.runs.heartbeat import Heartbeat, HeartbeatThread, request_stop
+from tpu_console.engine.runs.heartbeat import BEAT_S, Heartbeat, HeartbeatThread, request_stop
 from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
@@ -43,11 +44,13 @@ def test_a_run_with_a_heart_is_alive(run: RunDirectory, heartbeat: Heartbeat) ->
 
 def test_a_tick_touches_the_heartbeat(run: RunDirectory, heartbeat: Heartbeat) -> None:
     os.utime(run.heartbeat, (1.0, 1.0))
+    began = time.monotonic()
     heartbeat.tick()
     assert run.heartbeat.stat().st_mtime > 1.0
     os.utime(run.heartbeat, (1.0, 1.0))
     heartbeat.tick()
-    assert run.heartbeat.stat().st_mtime == 1.0  # once a second is enough
+    # Once a second is enough; a machine that stands still for a second comes to the next one.
+    assert run.heartbeat.stat().st_mtime == 1.0 or time.monotonic() - began > BEAT_S
 
 
 def test_a_request_to_stop_is_heard_once(run: RunDirectory, heartbeat: Heartbeat, heard: list[str]) -> None:

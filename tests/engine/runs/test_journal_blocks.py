@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine.runs.test_state import ended, progress
-from tpu_console.engine.runs import journal_blocks
+from tpu_console.engine.runs import block_parser, journal_blocks
+from tpu_console.engine.runs.block_parser import read_block
 from tpu_console.engine.runs.events import FitStarted, Noticed, RunFinished, RunResumed
 from tpu_console.engine.runs.follower import StateReader
 from tpu_console.engine.runs.journal import JournalReader, encode
-from tpu_console.engine.runs.journal_blocks import read_block, read_blocks
+from tpu_console.engine.runs.journal_blocks import read_blocks, start_early
 from tpu_console.engine.runs.run_directory import RunDirectory, create_run
 from tpu_console.engine.runs.state import RunState, fold, fold_parts
 
@@ -53,7 +54,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 @pytest.mark.parametrize("size", [90, 150, 1000, 1 << 20])
 def test_blocks_of_any_size_hold_every_line_once(run: RunDirectory, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_blocks, "BLOCK", size)
+    monkeypatch.setattr(block_parser, "BLOCK", size)
     first = b"read before\n"
     run.journal.write_bytes(first + b"".join(lines(40)) + b'{"not":"complete')
     end = run.journal.stat().st_size
@@ -72,7 +73,7 @@ def test_blocks_of_any_size_hold_every_line_once(run: RunDirectory, size: int, m
 
 
 def with_a_long_line(data: bytes) -> bytes:
-    place = data.index(b"\n", 2 * journal_blocks.BLOCK - 1000) + 1
+    place = data.index(b"\n", 2 * block_parser.BLOCK - 1000) + 1
     return data[:place] + encode(Noticed("x" * 200_000), 1.0) + data[place:]
 
 
@@ -98,6 +99,37 @@ def test_several_processes_find_what_one_reader_finds(
     assert repr(state) == repr(expected)
     journal = reader.journal
     assert (journal.position, journal.skipped, journal.newer) == (single.position, single.skipped, single.newer)
+
+
+def test_processes_that_were_started_early_parse_for_the_next_reader(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_blocks, "PAYS_FROM", 1)
+    monkeypatch.setattr("tpu_console.engine.machine.resources.usable_cores", lambda: 2)
+    run.journal.write_bytes(b"".join(lines(14_000)))
+    expected, _ = alone(run.journal)
+    start_early(run)
+    (early,) = journal_blocks._early.values()
+    reader = StateReader(run)
+    reader.advance()
+    assert not journal_blocks._early
+    assert repr(reader.catch_up()) == repr(expected)
+    assert all(process.returncode is not None for process in early.processes)
+    assert run.kept_state.exists()
+    start_early(run)  # what is kept needs no process
+    assert not journal_blocks._early
+
+
+def test_a_reader_from_another_place_ends_the_processes_that_were_started_early(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_blocks, "PAYS_FROM", 1)
+    monkeypatch.setattr("tpu_console.engine.machine.resources.usable_cores", lambda: 2)
+    run.journal.write_bytes(b"".join(lines(40)))
+    start_early(run)
+    (early,) = journal_blocks._early.values()
+    assert [*read_blocks(run.journal, run.journal.stat().st_size)] == []
+    assert all(process.returncode is not None for process in early.processes)
 
 
 def test_a_short_rest_and_a_missing_journal_start_no_process(run: RunDirectory) -> None:

@@ -197,7 +197,8 @@ def test_a_real_run_tells_how_long_one_like_it_takes(tmp_path: Path) -> None:
     config = small_config(epochs=3)
     run = run_host(config, tmp_path)
     plan = make_plan(config, detect_hardware())
-    assert plan.seconds == pytest.approx(the(run, RunFinished).summary["seconds"], abs=1.0)
+    # Its epochs count with the median of their steps: on a busy machine they differ.
+    assert plan.seconds == pytest.approx(the(run, RunFinished).summary["seconds"], rel=0.5, abs=1.0)
     assert plan.seconds is not None
     longer = make_plan(small_config(epochs=300), detect_hardware())
     assert longer.seconds is not None

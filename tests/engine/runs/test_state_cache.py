@@ -179,7 +179,7 @@ def test_the_least_recently_used_states_make_room(
         other = create_run(name, tmp_path / "runs")
         other.journal.write_bytes(run.journal.read_bytes())
         state_cache.save(other, state_cache.KeptState(state, run.journal.stat().st_size))
-        os.utime(state_cache._path(other), (len(others), len(others)))
+        os.utime(other.kept_state, (len(others), len(others)))
         others.append(other)
         assert state_cache.load(run) is not None  # used again and again
     assert [state_cache.load(other) is not None for other in others] == [False, True, True]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
+import signal
+import socket
 import subprocess
 import sys
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
-from tests.helpers import LIMIT_S, run_host, small_config, wait_until
+from tests.helpers import LIMIT_S, all_of, run_host, small_config, wait_until
 from tpu_console.engine.export.wandb_files import read_wandb
-from tpu_console.engine.runs.events import EpochEnded, Noticed, RunFailed, RunFinished, RunResumed, RunStarted
-from tpu_console.engine.runs.journal import JournalReader, JournalWriter
+from tpu_console.engine.runs.events import (
+    EpochEnded,
+    Noticed,
+    Phase,
+    PhaseStarted,
+    RunFailed,
+    RunFinished,
+    RunResumed,
+    RunStarted,
+)
+from tpu_console.engine.runs.journal import JournalWriter
 from tpu_console.engine.runs.recorder import Recorder
 from tpu_console.engine.runs.run_directory import create_run
 from tpu_console.engine.sinks.start import start_sinks
@@ -46,7 +56,7 @@ def write(folder: Path, *events: Event) -> RunDirectory:
 def feed(run: RunDirectory, name: str, **environment: str) -> str:
     """Feed a tracker with a whole run, as after the end of the process that trained it; return what it reported."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), "pets", json.dumps([name])],
+        [sys.executable, "-P", "-m", "tpu_console.engine.sinks.feed", str(run.path), "pets", name],
         env=os.environ | {"WANDB_SILENT": "true"} | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -55,7 +65,11 @@ def feed(run: RunDirectory, name: str, **environment: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return "".join(line for line in done.stdout.splitlines(keepends=True) if line.strip() not in {">", "<"})
+
+
+def notices(run: RunDirectory) -> list[str]:
+    return [event.message for event in all_of(run, Noticed)]
 
 
 def file_of(recorded: Path) -> Path:
@@ -104,8 +118,40 @@ def test_a_tracker_that_fails_says_so_in_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_tracker_that_never_answers_is_one_notice_and_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    run = create_run("small", tmp_path)
+    journal = JournalWriter(run.journal)
+    recorder = Recorder(run, journal)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, and nobody reads
+        monkeypatch.setenv("WANDB_MODE", "online")
+        monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        recorder.emit(STARTED)
+        start_sinks(recorder, small_config(sinks=["wandb"], project="pets"))
+        (feed,) = [one for one in psutil.Process().children() if "tpu_console.engine.sinks.feed" in one.cmdline()]
+        try:
+
+            def is_noticed() -> bool:
+                recorder.emit(ended(1))
+                return bool(notices(run))
+
+            wait_until(is_noticed, "the notice", 2 * LIMIT_S)
+            recorder.emit(PhaseStarted(Phase.SAVING))
+            recorder.emit(FINISHED)
+            assert feed.is_running()
+        finally:
+            os.killpg(feed.pid, signal.SIGKILL)
+    journal.close()
+    (message,) = notices(run)
+    assert message.startswith("wandb does not answer. The run does not wait for it;")
+
+
+@pytest.mark.slow
 def test_mlflow_records_a_run_in_files(tmp_path: Path) -> None:
-    mlflow = pytest.importorskip("mlflow", reason="MLflow's pandas does not go with ours: test it on its own")
+    mlflow = pytest.importorskip("mlflow", reason="the extra [mlflow] is not installed")
     run = write(tmp_path, STARTED, ended(1), ended(2), FINISHED)
     store = f"file://{tmp_path}/mlruns"
     assert feed(run, "mlflow", MLFLOW_TRACKING_URI=store) == ""
@@ -117,15 +163,14 @@ def test_mlflow_records_a_run_in_files(tmp_path: Path) -> None:
     assert [one.value for one in client.get_metric_history(found.info.run_id, "loss")] == [1.0, 0.5]
 
 
-@pytest.mark.skipif(find_spec("mlflow") is not None, reason="MLflow is installed")
-def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path) -> None:
+def test_a_tracker_that_is_not_installed_is_a_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tpu_console.engine.sinks.start.is_installed", lambda _: False)
     run = create_run("small", tmp_path)
     journal = JournalWriter(run.journal)
     start_sinks(Recorder(run, journal), small_config(sinks=["mlflow"]))
     journal.close()
-    (record,) = JournalReader(run.journal).read()
-    assert record["type"] == Noticed.__name__
-    assert "not recorded by mlflow, which is not installed. To install it: " in record["message"]
+    (message,) = notices(run)
+    assert "not recorded by mlflow, which is not installed. To install it: " in message
 
 
 @pytest.mark.slow

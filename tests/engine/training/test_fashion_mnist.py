@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.helpers import ROOT, all_of, run_host, the
+from tests.helpers import ROOT, run_host, the
 from tpu_console.engine.config.reading import with_changes
-from tpu_console.engine.runs.events import EpochEnded, FitStarted, RunFinished
+from tpu_console.engine.runs.events import FitStarted, RunFinished
 from tpu_console.presets.catalog import find_preset
 
 if TYPE_CHECKING:
@@ -23,11 +23,10 @@ DATA = ROOT.parent / "shared" / "data" / "fashion-mnist"
 def test_it_learns_the_real_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(DATA, tmp_path / "keras" / "datasets" / "fashion-mnist")
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
-    # Two of its five epochs, which take most of a minute; all five reach 0.88.
-    config = with_changes(find_preset("fashion-mnist-cnn").config, [("epochs", 2), ("validation_freq", 2)])
+    # The first of its five epochs, which takes half a minute; all five reach 0.88.
+    config = with_changes(find_preset("fashion-mnist-cnn").config, [("epochs", 1), ("validation_freq", 1)])
     run = run_host(config, tmp_path / "runs")
     end = the(run, RunFinished)
     assert end.outcome == "completed"
-    assert end.summary["final"]["val_accuracy"] >= 0.8
+    assert end.summary["final"]["val_accuracy"] >= 0.7
     assert (the(run, FitStarted).steps_per_epoch, the(run, FitStarted).global_batch) == (60, 1000)
-    assert ["val_loss" in epoch.logs for epoch in all_of(run, EpochEnded)] == [False, True]

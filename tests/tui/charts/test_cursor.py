@@ -93,11 +93,12 @@ def test_a_reading_names_the_place_and_every_value() -> None:
         "step 2,136 · epoch 24.5 · 0:13    loss 0.01372  val 0.04160    auc~ n/a    accuracy 0.9965    lr 1.30e-4"
     )
     assert reading_line(READING, 80).plain == (
-        "2,136 ep 24.5 0:13  loss 0.01372  val 0.04160  auc~ n/a  acc 0.9965  lr 1.30e-4"
+        "step 2,136 ep 24.5 0:13  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
     )
     assert reading_line(READING, 78).plain == (
-        "2,136 ep 24.5 0:13  loss 0.0137  val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
+        "2,136 ep 24.5 0:13  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997  lr 1.3e-4"
     )
+    assert reading_line(READING, 70).plain == "2,136 ep 24.5 0:13  loss 0.0137 val 0.0416  auc~ n/a  acc 0.997"
 
 
 @given(width=st.integers(1, 150))

@@ -115,6 +115,11 @@ def test_a_curve_that_does_not_move_runs_through_the_middle() -> None:
     assert len({label for _, label in scene.y_ticks}) == len(scene.y_ticks) >= 2
 
 
+def test_a_constant_rate_is_labelled_with_round_numbers() -> None:
+    rate = float(np.float32(0.001))
+    assert [label for _, label in built(trace([rate] * 20), look=view(40, 6)).y_ticks] == ["0.0009", "0.0010", "0.0011"]
+
+
 @pytest.mark.parametrize("value", [0.0, -3.0, 1e-9, 1e12])
 def test_a_single_sample_is_visible(value: float) -> None:
     scene = built(trace([value]))
@@ -168,6 +173,28 @@ def test_there_are_three_labels_at_any_size(ys: list[float], width: int, height:
     assert len(scene.y_ticks) >= 3
     assert len({row for row, _ in scene.y_ticks}) == len(scene.y_ticks)
     assert sum(layer.is_dim and set(layer.glyphs) == {"·"} for layer in scene.layers) == 1
+
+
+def test_no_label_hides_another_where_rows_are_few() -> None:
+    for top in (1.0, 1.2, 1.9, 2.6, 4.7, 9.1):
+        ticks = built(trace([0.0, top]), look=view(34, 6)).y_ticks
+        rows, values = [row for row, _ in ticks], [float(label) for _, label in ticks]
+        steps = {round(b - a, 6) for a, b in itertools.pairwise(values)}
+        assert len(values) >= 3, values
+        assert len(set(rows)) == len(rows)
+        assert len(steps) == 1, values
+
+
+def test_a_steep_start_of_few_samples_is_one_spike_with_its_value() -> None:
+    ys = [1.9, 0.7, *np.linspace(0.35, 0.03, 14)]
+    scene = built(trace(ys), look=view(60, 12, ends=(0, 15)))
+    assert scene.spikes == {"▲": 1}
+    assert any("▲ 1.90" in row for row in rows_of(scene))
+
+
+def test_in_ascii_a_spike_is_no_warning() -> None:
+    scene = built(trace([60.0, *np.linspace(2, 1, 50)], marker="ascii"), look=view(60, 20, marker="ascii"))
+    assert scene.spikes == {"^": 1}
 
 
 def test_spikes_are_marked_in_rows_of_their_own_and_counted() -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.forks import fork
-from tests.helpers import wait_until
+from tests.helpers import LIMIT_S, wait_until
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.runs.heartbeat import write_heartbeat
 from tpu_console.tui.cli import main
@@ -132,7 +132,7 @@ def test_ctrl_c_ends_the_training_and_writes_the_report(
     try:
         wait_until(lambda: list(temporary.glob("*/runs/*/heartbeat.json")), "the first training")
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(LIMIT_S) == 130
     finally:
         process.kill()
     (training,) = _read(file)["trainings"]

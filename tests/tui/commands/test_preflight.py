@@ -18,6 +18,7 @@ from tpu_console.engine.preflight.result import Verdict, from_dict
 from tpu_console.presets import find_preset
 from tpu_console.tui.cli import cli
 from tpu_console.tui.jobs.job_process import log_file
+from tpu_console.tui.jobs.preflights import STUCK_S
 from tpu_console.tui.text.numbers import gib
 
 if TYPE_CHECKING:
@@ -195,7 +196,11 @@ def test_a_crash_of_the_compiler_is_a_sentence_with_the_log(call: Call, job: Cal
     assert str(log_file("preflight")) in err
 
 
-def test_a_compiler_that_hangs_is_given_up(call: Call, job: Callable[[Start], None]) -> None:
+def test_a_compiler_that_hangs_is_given_up(
+    call: Call, job: Callable[[Start], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert STUCK_S >= 10, "a busy machine needs seconds to start a job, which then ends at its limit by itself"
+    monkeypatch.setattr("tpu_console.tui.jobs.preflights.STUCK_S", 2.0)
     job(speaking("reporter.progress('compiling', 0, 1, 'choices')\ntime.sleep(600)"))
     code, _, err = call("preflight", "digits-cnn", "--limit", "0.4")
     assert code == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.helpers import BeatingProcess, has, wait_until
+from tests.helpers import LIMIT_S, BeatingProcess, has, wait_until
 from tests.tui.live_fakes import FakeEngine, live, screen_text, until
 from tests.tui.screens.test_live_header import TRAINING, state_of, view_of
 from tests.tui.screens.test_runs import Host
@@ -82,7 +82,7 @@ def test_plain_lines_say_it_and_see_it_come_back(beating: BeatingProcess) -> Non
             request_stop(beating.run, "asked by a test")
             wait_until(lambda: any("waiting for the run to respond" in line for line in lines), "the pending stop")
             beating.thaw()
-            assert attached.wait(30) == 0
+            assert attached.wait(LIMIT_S) == 0
         finally:
             attached.kill()
             reader.join()

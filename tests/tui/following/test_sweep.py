@@ -22,6 +22,7 @@ from tpu_console.tui.following.sweep import (
     winner,
 )
 from tpu_console.tui.following.sweep_tables import as_csv, as_markdown, as_svg, as_text
+from tpu_console.tui.terminal.ascii import in_ascii
 
 SPEEDS = {1: 1000.0, 2: 2000.0, 3: 3000.0, 4: 5000.0}
 
@@ -107,6 +108,8 @@ def test_what_was_not_measured_is_marked_in_every_form() -> None:
         "not measured",
     ):
         assert part in text
+    assert "< 441,379" in in_ascii(text)
+    assert "?" not in in_ascii(text)
     assert "░" not in text  # one bar shows nothing
     assert "░" in "\n".join(as_text(seen(over=["accelerator=cpu,v5e-8,v3-8", "batch_size=16,64"]), None))
     rows = list(csv.DictReader(as_csv(view).splitlines()))

@@ -23,6 +23,7 @@ from tpu_console.tui.screens.live import LiveScreen
 from tpu_console.tui.screens.messages import OpenRun
 from tpu_console.tui.screens.runs import RunsScreen
 from tpu_console.tui.screens.setup import SetupScreen
+from tpu_console.tui.widgets.preset_list import PresetList
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,10 +91,8 @@ async def test_a_run_behind_the_form_is_named_too(engine: FakeEngine, host: Pope
     async with app.run_test(size=(120, 40)) as pilot:
         await start(pilot)
         await until(pilot, lambda: is_on(pilot, LiveScreen))
-        watcher = live(pilot)._watcher
         await pilot.press("n")
         await until(pilot, lambda: is_on(pilot, SetupScreen))
-        await until(pilot, lambda: not watcher.is_alive())
         await pilot.press("ctrl+q")
     assert engine.run.run_id in app.farewell
 
@@ -125,6 +124,41 @@ async def test_new_from_an_attached_run_opens_the_form(engine: FakeEngine) -> No
         await until(pilot, lambda: is_on(pilot, SetupScreen))
         pilot.app.screen.post_message(OpenRun(engine.run))
         await until(pilot, lambda: is_on(pilot, LiveScreen))
+
+
+async def test_escape_goes_back_from_the_form_to_the_run_as_it_was(engine: FakeEngine, host: Popen[bytes]) -> None:
+    engine.begin()
+    engine.train(1)
+    app = ConsoleApp(run=engine.run, launcher=lambda config, in_process: HostedRun(engine.run, host))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(pilot, lambda: is_on(pilot, LiveScreen) and bool(live(pilot).curves))
+        first = live(pilot)
+        await pilot.press("left", "n")
+        await until(pilot, lambda: is_on(pilot, SetupScreen) and isinstance(app.focused, PresetList))
+        form = app.screen
+        assert isinstance(form, SetupScreen)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is first)
+        assert first.cursor is not None
+        form.action_back()  # a key that waited while the form was busy
+        assert not is_on(pilot, SetupScreen)
+        await pilot.press("n")
+        await start(pilot)
+        await until(pilot, lambda: is_on(pilot, LiveScreen) and app.screen is not first)
+        second = app.screen
+        await pilot.press("n")
+        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        await start(pilot)  # the form stands in the stack once again
+        await until(pilot, lambda: is_on(pilot, LiveScreen) and app.screen is not second)
+        assert len(app.screen_stack) == 3
+        assert not second.is_attached
+        await pilot.press("escape")
+        await until(pilot, lambda: is_on(pilot, SetupScreen))
+        assert len(app.screen_stack) == 2
+        assert app.screen is form
+        await until(pilot, lambda: isinstance(app.focused, PresetList))
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is first)
 
 
 async def test_a_failed_start_says_why_and_keeps_the_form() -> None:

@@ -42,3 +42,12 @@ def test_the_live_screen_never_loads_a_framework() -> None:
     )
     assert loaded.isdisjoint(HEAVY)
     assert "plotext" in loaded
+
+
+def test_the_run_of_a_cpu_loads_no_verdicts() -> None:
+    loaded = loaded_after(
+        "from tpu_console.engine.runs.state import RunState;"
+        "from tpu_console.tui.text.run_lines import efficiency_line; efficiency_line(RunState())"
+    )
+    assert loaded.isdisjoint({"tpu_console.engine.preflight.cache", "pydantic"})
+    assert "tpu_console.engine.preflight.efficiency" in loaded

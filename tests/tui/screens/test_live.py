@@ -14,6 +14,7 @@ from tpu_console.engine.config.run_config import to_toml
 from tpu_console.engine.runs.events import (
     Alerted,
     CheckpointSaved,
+    EpochEnded,
     MemorySampled,
     Noticed,
     PhaseStarted,
@@ -31,6 +32,7 @@ from tpu_console.presets import find_preset
 from tpu_console.tui.app import ConsoleApp
 from tpu_console.tui.charts.curve import Axis
 from tpu_console.tui.screens.messages import OpenRun
+from tpu_console.tui.screens.parts import KeysFooter
 from tpu_console.tui.screens.setup import SetupScreen
 from tpu_console.tui.widgets.epoch_table import EpochTable
 from tpu_console.tui.widgets.outcome_box import OutcomeBox
@@ -537,6 +539,32 @@ async def test_every_key_in_the_footer_is_in_the_palette(engine: FakeEngine) -> 
         smooth = next(c for c in pilot.app.get_system_commands(live(pilot)) if c.title == "Smooth")
         await smooth.callback()
         assert live(pilot).smoothing == 0.5
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+async def test_the_footer_shows_whole_keys_and_always_help(engine: FakeEngine, width: int) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(width, 24)) as pilot:
+        await shows(pilot, "compiling", "f1 Help")
+        footer = live(pilot).query_one(KeysFooter)
+        assert all(key.region.right <= width for key in footer.query("*")), screen_text(pilot).splitlines()[-1]
+        await pilot.resize_terminal(width + 20, 24)
+        await until(pilot, lambda: footer.query("*") and all(k.region.right <= width + 20 for k in footer.query("*")))
+
+
+async def test_no_number_of_the_table_is_cut(engine: FakeEngine) -> None:
+    engine.begin()
+    names = ("loss", "accuracy", "precision", "recall", "auc", "top_5_accuracy", "specificity", "val_loss", "val_auc")
+    logs = dict.fromkeys((*names, "val_accuracy", "val_precision"), 0.9876)
+    engine.write(PhaseStarted("training"), EpochEnded(1, 20, 20, 1.0, 0.2, 0.0, 0.0, 10.0, 3200.0, 0.002, logs))
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "0.9876")
+        table = live(pilot).query_one(EpochTable)
+        for _ in range(30):
+            numbers = "".join(text for text, _ in table.row(0)).split()[1:]
+            assert set(numbers) <= {"★", "1", "0.9876", "1.00", "s", "10.0", "3,200", "0.002"}
+            table.scroll_to(x=table.scroll_x + 1, animate=False, immediate=True, force=True)
+        assert table.scroll_x > 0
 
 
 async def test_a_finished_run_offers_a_new_one_with_its_settings(engine: FakeEngine) -> None:

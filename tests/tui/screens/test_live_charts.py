@@ -120,7 +120,9 @@ async def test_charts_on_other_pages_get_no_samples(engine: FakeEngine) -> None:
 async def test_filter(engine: FakeEngine) -> None:
     async with opened(engine, (120, 40)) as pilot:
         await until_read(pilot)
-        await pilot.press("slash", *"acc|rate")
+        await pilot.press("slash", *"^lr")  # the name of its curve
+        await until(pilot, lambda: shown(pilot) == ["learning rate"])
+        await pilot.press("escape", "slash", *"acc|rate")
         await until(pilot, lambda: shown(pilot) == ["accuracy", "learning rate"])
         await pilot.press("enter")
         await until(pilot, lambda: "2 of 5 charts match acc|rate" in screen_text(pilot))

@@ -67,6 +67,13 @@ def test_before_the_first_event_it_says_that_it_starts_and_for_how_long() -> Non
     assert "Starting" in waiting_rows(view, {}, 80, 10)[1].plain
 
 
+def test_a_journal_that_cannot_be_read_is_not_a_run_that_starts() -> None:
+    view = view_of(RunState(), 95.2, is_unreadable=True)
+    assert status(view).plain == "▲ cannot be read"
+    assert not view.is_moving
+    assert "starting" not in "".join(row.plain for row in waiting_rows(view, {}, 80, 10))
+
+
 def test_the_usual_time_of_all_phases_is_added_up_only_if_it_is_known() -> None:
     view = view_of(state_of((10.0, STARTED), (10.0, PhaseStarted("importing"))), 12.0)
     usual = {phase.value: 2.0 for phase in PREPARATION}
@@ -81,9 +88,11 @@ def test_what_a_phase_found_is_cut_off_only_if_there_is_no_room() -> None:
     view = view_of(state_of((10.0, STARTED), *loaded), 12.0)
     whole = [row.plain for row in waiting_rows(view, {}, 60, 20)]
     assert "1,437 training examples, 360 for validation, 8×8×1, 10 classes" in " ".join(" ".join(whole).split())
-    cut = [row.plain for row in waiting_rows(view, {}, 60, 6)]
-    assert len(cut) == 6
-    assert max(map(len, [*whole, *cut])) <= 60
+    for width in range(50, 71):
+        cut = [row.plain for row in waiting_rows(view, {}, width, 6)]
+        assert len(cut) == 6
+        assert max(map(len, cut)) <= width
+    assert max(map(len, whole)) <= 60
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,9 @@ class First(OpeningConsoleApp):
 def first():
     if not runs:
         return First()
+    from tpu_console.engine.runs.journal_blocks import start_early
     from tpu_console.engine.runs.run_directory import RunDirectory
+    start_early(RunDirectory(runs[0]))
     return First(run=RunDirectory(runs[0]))
 
 async def main():

@@ -227,7 +227,9 @@ async def test_a_run_is_tagged_renamed_noted_and_archived() -> None:
         await pilot.press("a")
         assert read_annotations(run.path).archived
         assert app.cells() == []
-        await pilot.press("A", "a")
+        await pilot.press("A")
+        await until(pilot, lambda: "archived · #a · #b · hm" in screen_text(pilot))
+        await pilot.press("a")
         assert not read_annotations(run.path).archived
 
 

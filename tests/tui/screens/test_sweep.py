@@ -114,7 +114,7 @@ async def test_sweeps_are_found_from_the_form_and_from_the_runs() -> None:
     lock = sweep.lock()
     app = ConsoleApp()
     async with app.run_test(size=(120, 40)) as pilot:
-        await until(pilot, has(pilot, f"▶ sweep {sweep.name[9:]}", "^g Watch", "f12 Sweeps"))
+        await until(pilot, has(pilot, f"▶ sweep {sweep.name[9:]}", "^g Watch"))
         await pilot.press("ctrl+g")
         await until(pilot, lambda: isinstance(app.screen, SweepScreen))
         await pilot.press("escape")

@@ -14,9 +14,10 @@ import pytest
 
 from tests.helpers import LIMIT_S, all_of, events_of, has, the, wait_until
 from tests.tui.terminal_driver import PROGRAM, Terminal
-from tpu_console.engine.runs.events import EpochEnded, RunFailed, RunFinished
+from tpu_console.engine.runs.events import EpochEnded, Phase, RunFailed, RunFinished, Steering
 from tpu_console.engine.runs.follower import RunFollower
 from tpu_console.engine.runs.liveness import Liveness, liveness_of
+from tpu_console.engine.runs.requests import ask
 from tpu_console.engine.runs.run_directory import list_runs
 
 if TYPE_CHECKING:
@@ -205,12 +206,15 @@ def resume_with_one_key(viewer: Terminal, run: RunDirectory) -> None:
 def test_closing_the_terminal_ends_the_console_but_not_the_run(open_terminal: Opener, home: Path) -> None:
     console = open_terminal()
     start_run(console, 30)
-    console.wait_for(lambda: epoch_shown(console) >= 2)
+    console.wait_for(lambda: epoch_shown(console) >= 1)
     run = the_run(home)
+    ask(run, Steering.PAUSE, "the test")  # or it may end before the console does
+    wait_until(lambda: RunFollower(run).catch_up().state.phase == Phase.PAUSED, "the pause")
     console.hang_up()
     console.process.wait(LIMIT_S)
     assert liveness_of(run) is Liveness.ALIVE
     assert not has(run, RunFinished)
+    ask(run, Steering.CONTINUE, "the test")
     wait_until(lambda: has(run, RunFinished), "the run finishes")
     assert the(run, RunFinished).outcome == "completed"
 

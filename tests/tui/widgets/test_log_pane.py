@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.app import App, ComposeResult
 
-from tests.tui.live_fakes import screen_text
+from tests.tui.live_fakes import screen_text, until
 from tpu_console.tui.widgets.log_pane import LogPane
+
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
 
 _NOISE = "I0000 00:00:1.2 3 port.cc:153] oneDNN custom operations are on."
 _LINES = (
@@ -27,6 +32,11 @@ class _App(App[None]):
         pane.focus()
 
 
+def first_line(pilot: Pilot[None]) -> str:
+    """The first line below the head of the pane."""
+    return screen_text(pilot).splitlines()[1].strip()
+
+
 async def test_long_lines_wrap_and_noise_is_folded_into_one_line() -> None:
     async with _App().run_test(size=(60, 12)) as pilot:
         await pilot.pause()
@@ -35,7 +45,7 @@ async def test_long_lines_wrap_and_noise_is_folded_into_one_line() -> None:
         assert "end-of-it" in text  # wrapped, and the newest line is in view
         assert "oneDNN" not in text
         await pilot.press("a", "end")
-        assert "oneDNN custom operations are on." in screen_text(pilot)
+        await until(pilot, lambda: "oneDNN custom operations are on." in screen_text(pilot))
         assert "port.cc" not in screen_text(pilot)
 
 
@@ -44,20 +54,20 @@ async def test_a_key_goes_to_the_error() -> None:
         await pilot.pause()
         assert "the first error" not in screen_text(pilot)
         await pilot.press("e")
-        assert "the first error" in screen_text(pilot)
+        await until(pilot, lambda: "the first error" in screen_text(pilot))
 
 
 async def test_a_text_is_searched_and_its_matches_are_gone_through() -> None:
     async with _App().run_test(size=(60, 12)) as pilot:
         await pilot.pause()
         await pilot.press("slash", *"LINE", "space", "1")
-        assert "/LINE 1▏" in screen_text(pilot)
+        await until(pilot, lambda: "/LINE 1▏" in screen_text(pilot))
         await pilot.press("enter")
-        assert "11 matches · n next" in screen_text(pilot)
-        assert screen_text(pilot).splitlines()[1].strip() == "line 1 of the log"
+        await until(pilot, lambda: "11 matches · n next" in screen_text(pilot))
+        await until(pilot, lambda: first_line(pilot) == "line 1 of the log")
         await pilot.press("n")
-        assert screen_text(pilot).splitlines()[1].strip() == "line 10 of the log"
+        await until(pilot, lambda: first_line(pilot) == "line 10 of the log")
         await pilot.press("N")
-        assert screen_text(pilot).splitlines()[1].strip() == "line 1 of the log"
+        await until(pilot, lambda: first_line(pilot) == "line 1 of the log")
         await pilot.press("escape")
-        assert "11 matches" not in screen_text(pilot)
+        await until(pilot, lambda: "11 matches" not in screen_text(pilot))
