@@ -71,6 +71,8 @@ def logits_activation(
         labels: A batch of labels to try them with.
     """
     names = [*outputs] or [""]
+    if _computes_its_loss(model) and config.outputs == "auto":
+        return ""
     if getattr(model, "compiled", False):  # by the user's function, with losses that say it
         losses = _compiled_losses(model)
         found = {
@@ -112,6 +114,8 @@ def class_outputs(
 
     Several labels of an example at a time, numbers and classes of pixels are none.
     """
+    if _computes_its_loss(model) and config.outputs == "auto":
+        return ()
     is_compiled = getattr(model, "compiled", False)
     losses = _compiled_losses(model) if is_compiled else config.losses
     names, found = [*outputs] or [""], []
@@ -146,6 +150,14 @@ def activation_of(activation: Activation, output: str) -> str:
 def apply_activation(activation: str, outputs: Any) -> Any:
     """Return probabilities, in float32; an empty activation leaves the outputs as they are."""
     return getattr(keras.ops, activation)(keras.ops.cast(outputs, "float32")) if activation else outputs
+
+
+def _computes_its_loss(model: Any) -> bool:
+    """Return whether the training step of a custom model uses no loss that the model is compiled with."""
+    step = type(model).train_step
+    names = {*getattr(getattr(step, "__code__", None), "co_names", ("loss",))}
+    used = {"compute_loss", "compiled_loss", "_compute_loss", "loss", "train_step"}
+    return step is not keras.Model.train_step and not names & used
 
 
 def _of_name(labels: Any, names: Iterable[str], name: str, place: int | None = None) -> Any:

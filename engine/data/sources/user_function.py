@@ -37,6 +37,7 @@ def _load(config: RunConfig) -> Examples:
     if not any(True for _ in train.dataset.take(1)):
         raise UserCodeError(f"{name} returned a training dataset without examples.")
     spec = train.dataset.element_spec
+    class_names = tuple(map(str, getattr(parts[0], "class_names", ())))  # of keras.utils.image_dataset_from_directory
     examples = Examples(
         train=train.dataset,
         validation=validation and validation.dataset,
@@ -48,6 +49,8 @@ def _load(config: RunConfig) -> Examples:
             _count_classes(train.dataset, label_of(train.dataset)),
             structure=tf.nest.map_structure(_shape, spec[0]) if tf.nest.is_nested(spec[0]) else None,
         ),
+        class_names=class_names,
+        record={"class_names": class_names} if class_names else {},
     )
     save_function_record(config, _record_of(examples, train.was_batched))
     return examples
@@ -124,9 +127,11 @@ def _count_classes(dataset: Any, spec: Any) -> int:
     """Take the width of a one-hot label, or the largest integer label plus one of 10,000 examples or fewer."""
     if spec is None:
         return 0
-    if spec.shape.rank == 1 and spec.shape[0]:
+    if spec.shape.rank == 1 and (spec.shape[0] or 0) > 1:
         return int(spec.shape[0])
-    if spec.shape.rank == 0 and spec.dtype.is_integer:
-        first = dataset.take(10_000 if dataset.cardinality() >= 0 else 1_000).map(lambda _, label, *__: label)
+    if spec.dtype.is_integer and spec.shape.num_elements() == 1:  # also of shape (1,), as in keras.datasets.cifar10
+        first = dataset.take(10_000 if dataset.cardinality() >= 0 else 1_000).map(
+            lambda _, label, *__: tf.reshape(label, ())
+        )
         return int(first.reduce(np.int64(0), lambda top, label: tf.maximum(top, tf.cast(label, tf.int64)))) + 1
     return 0

@@ -141,6 +141,27 @@ def test_what_fit_does_not_take_is_refused(part: Any, says: str) -> None:
         unbatched(part, "mine")
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [("number", 3), ("number[:, None]", 3), ("np.eye(4)[number]", 4), ("number / 2", 0), ("number / 2, number", 0)],
+)
+def test_classes_are_counted_and_named_as_keras_gives_them(
+    labels: str, classes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(
+        "import numpy as np\nimport tensorflow as tf\nnumber = np.arange(9) % 3\n"
+        f"def data():\n    return number * 1.0, ({labels})\n"
+        "def named():\n    part = tf.data.Dataset.from_tensor_slices(data()).batch(3)\n"
+        "    part.class_names = ['ant', 'bee', 'cat']\n    return part, part\n",
+        encoding="utf-8",
+    )
+    assert user_function.load(small_config(dataset="mine.py:data"), lambda _: None).signature.classes == classes
+    examples = user_function.load(small_config(dataset="mine.py:named"), lambda _: None)
+    assert examples.class_names == ("ant", "bee", "cat")
+    assert examples.record == {"class_names": ("ant", "bee", "cat")}
+
+
 def test_the_plan_knows_the_structure_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(

@@ -161,6 +161,23 @@ def test_classes_are_what_one_crossentropy_compares(loss: str, labels: Any, unit
     assert len(class_outputs(model, config(), outputs_by_name(model), "", labels)) == is_class
 
 
+def test_a_training_step_that_uses_no_loss_says_nothing_of_its_outputs() -> None:
+    class Similar(keras.Model):  # type: ignore[misc]  # Keras is untyped
+        def train_step(self, data: Any) -> Any:
+            return {"similarity": keras.ops.mean(self(data[0]))}
+
+    class Guided(keras.Model):  # type: ignore[misc]  # Keras is untyped
+        def train_step(self, data: Any) -> Any:
+            return {"loss": self.compute_loss(*data, self(data[0]))}
+
+    inputs = keras.Input((4,))
+    for kind, activation in ((Similar, ""), (Guided, "softmax")):
+        model = kind(inputs, layers.Dense(3)(inputs))
+        outputs = outputs_by_name(model, X)
+        assert logits_activation(model, config(), outputs) == activation
+        assert len(class_outputs(model, config(), outputs, activation, CLASSES)) == bool(activation)
+
+
 def test_logits_get_the_same_loss_and_metrics_as_their_probabilities() -> None:
     labels = (X[:, :1] > 0).astype("float32")
     settings = config(loss="binary_crossentropy", metrics=["accuracy", "auc", "binary_accuracy"], label_smoothing=0.1)
