@@ -52,8 +52,8 @@ assert host.wait() == 0
 """
 
 
-def test_only_the_user_may_read_what_runs_and_commands_create(tmp_path: Path) -> None:
-    umask = "002"  # takes nothing from the user and the group, and is not what the program sets
+@pytest.mark.parametrize("umask", ["000", "077"])
+def test_only_the_user_may_read_what_runs_and_commands_create(tmp_path: Path, umask: str) -> None:
     base = tmp_path / "deep"
     home = base / "home"
     run_forked(EVERYTHING, umask, cwd=ROOT, env={"TPU_CONSOLE_HOME": str(home)})
