@@ -127,7 +127,6 @@ def test_the_verdict_agrees_with_a_direct_call_of_the_compiler(
     assert found["memory"]["temporaries"] == pytest.approx(said["temporaries"], rel=0.01)
     assert found["memory"]["peak"] == pytest.approx(said["peak"], rel=0.01)
     assert found["bound"]["step_s"] >= said["flops"] / 197e12
-    assert found["findings"]
 
 
 def test_a_small_model_fits(small: tuple[list[Verdict], list[dict[str, Any]]]) -> None:
