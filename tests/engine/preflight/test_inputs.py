@@ -148,7 +148,7 @@ def data(kind="float32", labels="int64", weighted=False, size=(12, 12, 3)):
 
 def varied():
     examples = tf.data.Dataset.from_generator(
-        lambda: iter([(np.zeros((4, 4, 3), "float32"), 1)]),
+        lambda: iter([(np.zeros((4, 4, 3), "float32"), 1), (np.zeros((6, 4, 3), "float32"), 0)]),
         output_signature=(tf.TensorSpec((None, None, 3)), tf.TensorSpec((), "int32")),
     )
     return examples, None
