@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass, fields
 from functools import cache
 from operator import itemgetter
-from typing import IO, TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import orjson
 
@@ -40,7 +40,7 @@ from .events import (
 from .plausible import is_plausible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 VERSION = 1
@@ -382,29 +382,6 @@ def _is_clean(lines: bytes) -> bool:
     In valid JSON, control characters other than DEL need a backslash.
     """
     return lines.isascii() and b"\\" not in lines and b"\x7f" not in lines
-
-
-def journal_lines(path: Path) -> Iterator[bytes]:
-    """Yield the complete lines of a journal with their line feeds, except lines that are too long.
-
-    Raises:
-        FileNotFoundError: There is none yet.
-        OSError: It cannot be read, or is not a regular file.
-    """
-    with open_regular(path) as file:
-        while line := file.readline(LONGEST_LINE + 1):
-            if line.endswith(b"\n"):
-                yield line
-            elif len(line) <= LONGEST_LINE or not _skip_line(file):
-                return  # a line without its line feed is not complete
-
-
-def _skip_line(file: IO[bytes]) -> bool:
-    """Skip the rest of a long line; return whether it has a line feed."""
-    while part := file.readline(_READ_BYTES):
-        if part.endswith(b"\n"):
-            return True
-    return False
 
 
 class JournalReader:
