@@ -64,6 +64,13 @@ def literals(values: Mapping[str, Any]) -> dict[str, Code]:
     return {key: literal(value) for key, value in values.items()}
 
 
+def assigned(target: str, value: str) -> str:
+    """Return the assignment of a text, in brackets where that makes it fit."""
+    text = json.dumps(value, ensure_ascii=not value.isprintable())
+    line = f"{target} = {text}"
+    return f"{target} = (\n    {text}\n)" if len(line) > WIDTH >= _INDENT + len(text) else line
+
+
 def write(code: Code, indent: int = 0, before: str = "", after: str = "") -> str:
     """Return code as text, without the first line's indent.
 

@@ -14,7 +14,7 @@ from ..data.places import is_image_name, is_remote, locate
 from ..data.sources.image_csv import image_folder
 from ..data.vocabulary import PLAIN
 from ..errors import DataError
-from .code import call, literal, literals, write
+from .code import assigned, call, literal, literals, write
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,8 +175,8 @@ def _image_table(config: RunConfig, held_out: int, record: dict[str, Any], impor
     column = record["id_column"]
     files = 'IMAGES + "/" + name' + (f" + {literal(suffix)}" if suffix else "")
     lines = [
-        f"TABLE = {literal(locate(options.path))}",
-        f"IMAGES = {literal(folder.rstrip('/'))}",
+        assigned("TABLE", locate(options.path)),
+        assigned("IMAGES", folder.rstrip("/")),
         "",
         f"table = pd.read_csv(TABLE, dtype={{{literal(column)}: str}})",
         f"files = np.array([{files} for name in table[{literal(column)}]])",
@@ -256,7 +256,7 @@ def _texts(config: RunConfig, held_out: int, record: dict[str, Any], imports: Im
     most = options.vocabulary - len(PLAIN)
     lines = [
         write(literal(list(record["class_names"])), 0, "CLASSES = "),
-        f"TABLE = {literal(locate(options.path))}",
+        assigned("TABLE", locate(options.path)),
         f"LENGTH = {options.length}  # words per text",
         "",
         "",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..config.user_code import source_file
 from ..errors import UserCodeError
-from .code import WIDTH, call, literal, write
+from .code import assigned, call, literal, write
 
 _STANDARD = ("collections", "os", "pathlib", "re", "sys", "unicodedata")
 
@@ -56,16 +56,11 @@ class Imports:
         if self._folders:
             first.add("sys")
         standard, others = _written(self._modules | first, self._names)
-        setup = [_assigned(f"os.environ[{literal(key)}]", value) for key, value in environment.items()]
+        setup = [assigned(f"os.environ[{literal(key)}]", value) for key, value in environment.items()]
         setup += [write(call("sys.path.insert", "0", literal(folder))) for folder in self._folders]
         _, own = _written(set(), self._own)
         blocks = [standard, setup, others, own] if setup else [standard, others, own]
         return [line for block in blocks if block for line in ("", *block)][1:]
-
-
-def _assigned(target: str, value: str) -> str:
-    line = f"{target} = {literal(value)}"
-    return line if len(line) <= WIDTH else f"{target} = (\n    {literal(value)}\n)"
 
 
 def is_class(reference: str) -> bool:

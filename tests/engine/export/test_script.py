@@ -16,7 +16,7 @@ from tests.helpers import LIMIT_S, all_of, run_forked, run_host, small_config
 from tests.images import write_image_folder
 from tpu_console.engine.config.reading import load_config
 from tpu_console.engine.errors import ConsoleError
-from tpu_console.engine.export.code import literal, write
+from tpu_console.engine.export.code import assigned, literal, write
 from tpu_console.engine.export.export import export_run
 from tpu_console.engine.export.keras_code import object_code
 from tpu_console.engine.export.script import Script, script_of
@@ -65,6 +65,12 @@ def assert_linted(path: Path) -> None:
     for command in (check, [*ruff, "format", "--isolated", "--diff"]):
         done = subprocess.run([*command, str(path)], cwd=path.parent, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_path_of_any_length_is_written_as_a_formatter_does(tmp_path: Path) -> None:
+    file = tmp_path / "paths.py"
+    file.write_text("\n".join(assigned("TABLE", "/" + "x" * length) for length in range(70, 95)) + "\n")
+    assert_linted(file)
 
 
 def assert_same_losses(run: RunDirectory, script: Path, epochs: int) -> None:
