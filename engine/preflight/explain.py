@@ -71,7 +71,8 @@ _KINDS = (
     ),
     _Kind(
         re.compile(
-            r"InconclusiveDimensionOperation|dynamic_dimension|(?:NoneType|Tracer)\S* .*cannot be interpreted as an"
+            r"InconclusiveDimensionOperation|dynamic_dimension|(?:NoneType|Tracer)\S* .*cannot be interpreted as an|"
+            r"has no attribute 'process_primitive'"  # JAX 0.12, for arithmetic with an unknown size
         ),
         "uses the batch size as a Python number, and it is unknown while the layer is built",
         "Do it for the whole batch with keras.ops, or use keras.ops.vectorized_map or keras.ops.scan instead of a "
