@@ -54,7 +54,8 @@ class KeysFooter(Footer):
 
     def on_resize(self) -> None:
         """Use the room."""
-        if self._composed_for != self.app.size.width:
+        # New keys may have composed it for the new width before, but in the old style.
+        if self._composed_for != self.app.size.width or self.compact == self._is_roomy:
             self.compact = not self._is_roomy
             self.show_command_palette = self._is_roomy
             self.refresh(recompose=True)

@@ -552,6 +552,17 @@ async def test_the_footer_shows_whole_keys_and_always_help(engine: FakeEngine, w
         await until(pilot, lambda: footer.query("*") and all(k.region.right <= width + 20 for k in footer.query("*")))
 
 
+async def test_the_footer_has_the_palette_when_new_keys_are_shown_before_it_hears_of_a_new_size(
+    engine: FakeEngine,
+) -> None:
+    engine.begin()
+    async with app_on(engine).run_test(size=(80, 24)) as pilot:
+        await shows(pilot, "compiling", "f1 Help")
+        live(pilot).query_one(KeysFooter)._composed_for = 200
+        await pilot.resize_terminal(200, 24)
+        await shows(pilot, "palette")
+
+
 async def test_no_number_of_the_table_is_cut(engine: FakeEngine) -> None:
     engine.begin()
     names = ("loss", "accuracy", "precision", "recall", "auc", "top_5_accuracy", "specificity", "val_loss", "val_auc")
