@@ -62,7 +62,7 @@ class DecodedImages:
             decoded = np.zeros(files.count, np.bool_) if known is None else known
             self._states = tf.Variable(decoded * np.uint8(_DECODED), trainable=False)
             self._must_end = tf.Variable(False, trainable=False)
-        self._known = int(self.could.sum())
+        self._known = int(self.is_decoded.sum())
         self._fetch = tf.function(self._fetched, input_signature=[tf.TensorSpec((None,), tf.int64)])  # traced once
 
     @property
@@ -76,7 +76,7 @@ class DecodedImages:
         return not self._files.skips_damaged and not self.were_kept
 
     @property
-    def could(self) -> NDArray[np.bool_]:
+    def is_decoded(self) -> NDArray[np.bool_]:
         """Whether each file has been decoded."""
         decoded: NDArray[np.bool_] = self._states.numpy() == _DECODED
         return decoded
@@ -104,7 +104,7 @@ class DecodedImages:
             on_progress: Called with a sentence about the progress every few seconds, and often with an empty string in
                 between; an exception from it ends the pass.
         """
-        missing = np.flatnonzero(~self.could)
+        missing = np.flatnonzero(~self.is_decoded)
         if not missing.size:
             return
         on_progress(f"decoding {missing.size:,} images")
@@ -126,7 +126,7 @@ class DecodedImages:
 
     def finish(self) -> None:
         """Wait until nearly complete images are kept, but not long."""
-        if self.could.mean() > _NEARLY:
+        if self.is_decoded.mean() > _NEARLY:
             self._ahead.join(_LONGEST_KEEPING_S)
         self._is_over.set()
         self._ahead.join(_LONGEST_KEEPING_S)
@@ -143,11 +143,11 @@ class DecodedImages:
         # Whatever else goes wrong goes wrong in the main thread too, or costs only the next run its time.
         with suppress(Exception):
             self.decode_missing(self._go_on)
-            could = self.could
-            if not could.all() and not self._files.skips_damaged:
+            is_decoded = self.is_decoded
+            if not is_decoded.all() and not self._files.skips_damaged:
                 self._must_end.assign(True)
-            elif self._kept is not None and could.sum() > self._known:
-                self._kept.save(could, self._read)
+            elif self._kept is not None and is_decoded.sum() > self._known:
+                self._kept.save(is_decoded, self._read)
 
     def _go_on(self, _: str) -> None:
         if self._is_over.is_set():

@@ -71,7 +71,7 @@ def cache_examples(
     notices: tuple[str, ...] = ()
     if files.skips_damaged:
         images.decode_missing(on_progress)
-        examples = files.without(examples, images.could)
+        examples = files.without(examples, images.is_decoded)
         notices = examples.notices
         files = examples.files or files
     fetch_train = _fetch(images, files.train, files.train_labels)

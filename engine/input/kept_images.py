@@ -1,8 +1,8 @@
 """Keeps decoded images in the user's cache folder, so that the next run on the same files decodes nothing.
 
-A file counts if it was written for this user, its name is the key of the same files, sizes and times, and its checksum
-is right; in any other case the images are decoded again. It holds which images there are, and then all images in the
-order of their numbers.
+A file is used if it belongs to this user, was made from the same files of the same sizes and times, and has the right
+checksum; otherwise the images are decoded again. It says which images it has, and then has them in the order of their
+numbers.
 """
 
 from __future__ import annotations

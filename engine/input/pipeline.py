@@ -96,7 +96,7 @@ class Pipeline:
         except tf.errors.OpError:
             if images.has_failed():
                 images.decode_missing(on_decoding)
-                files.without(self.examples, images.could)
+                files.without(self.examples, images.is_decoded)
             raise
         finally:
             images.finish()

@@ -28,8 +28,8 @@ _ROOM = 0.97  # of the limit: a smaller batch aims below it, since memory does n
 _STEP = 8  # a TPU pads batches to multiples of it
 _SLOTTED = ("adam", "adamw", "adamax", "nadam", "lamb")  # optimizers with two slots per weight
 _FEWER_SLOTS = {
-    "lion": (0.5, "Lion wants a learning rate 3 to 10 times smaller than Adam's."),
-    "adafactor": (1.0, "Choose its learning rate anew."),
+    "lion": (0.5, "Lion needs a learning rate 3 to 10 times smaller than Adam's."),
+    "adafactor": (1.0, "Adafactor needs another learning rate than Adam."),
 }
 """What to take instead: the share of the slots that it saves, and what to know about it."""
 

@@ -112,7 +112,10 @@ def _give_up_later() -> None:
     """End this process and its children by force if the tracker does not end soon."""
 
     def give_up() -> None:
-        print(f"The run is not recorded completely: {_END_S:.0f} s after its end this was given up.", file=sys.stderr)
+        print(
+            f"The run is not recorded completely: the tracker was still busy {_END_S:.0f} s after its end.",
+            file=sys.stderr,
+        )
         os.killpg(0, signal.SIGKILL)
 
     timer = threading.Timer(_END_S, give_up)

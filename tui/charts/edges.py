@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ABOVE, BELOW = "▲", "▼"
 PLAIN_ABOVE = "^"
-"""In ASCII: the lookalike of the other one is that of a warning."""
+"""For ASCII, where the other one would look like the sign of a warning."""
 SPIKES = (ABOVE, PLAIN_ABOVE, BELOW)
 _APART = 2  # columns between two spikes that each have a mark
 _MARKS = {

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 from textual.binding import Binding
 from textual.content import Content
 from textual.widgets import Footer, Static
-from textual.widgets._footer import FooterKey
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -41,7 +40,7 @@ class KeysFooter(Footer):
         """Show as many keys as fit whole."""
         self._composed_for = self.app.size.width
         room = self._composed_for - (0 if self.compact else 2)  # the border of the palette's key
-        keys = [key for key in super().compose() if isinstance(key, FooterKey)]
+        keys: list[Any] = [*super().compose()]  # without groups, all are keys
         always = {HELP.action, "command_palette", "app.command_palette"}
         room -= sum(self._width_of(key) for key in keys if key.action in always)
         for key in keys:
@@ -49,7 +48,7 @@ class KeysFooter(Footer):
             if key.action in always or room >= 0:
                 yield key
 
-    def _width_of(self, key: FooterKey) -> int:
+    def _width_of(self, key: Any) -> int:
         return cell_len(key.key_display) + cell_len(key.description) + (2 if self.compact else 3)
 
     def on_resize(self) -> None:

@@ -100,10 +100,10 @@ class Parts:
             self._without_damaged,
         )
 
-    def _without_damaged(self, examples: Examples, could: NDArray[np.bool_]) -> Examples:
+    def _without_damaged(self, examples: Examples, is_decoded: NDArray[np.bool_]) -> Examples:
         """Return the examples without the files that could not be decoded."""
         files = cast("ImageFiles", examples.files)
-        trains, validates = could[files.train], could[files.validation]
+        trains, validates = is_decoded[files.train], is_decoded[files.validation]
         if trains.all() and validates.all():
             return replace(examples, notices=())
         found = _counted_and_named(((self.train, trains), (self.validation, validates)))

@@ -72,7 +72,7 @@ def read(pipeline: Pipeline) -> None:
     """Read all examples, and go on until something fails or all images are decoded."""
     with pipeline.reading(lambda _: None):
         for number, _ in enumerate(pipeline.train):
-            if number > pipeline.steps_per_epoch and pipeline.images is not None and pipeline.images.could.all():
+            if number > pipeline.steps_per_epoch and pipeline.images is not None and pipeline.images.is_decoded.all():
                 break
 
 

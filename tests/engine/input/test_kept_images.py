@@ -100,7 +100,7 @@ def test_left_out_images_are_left_out_again(photos: Path) -> None:
     plain = read(first)
     again = build(settings, photos.parent)
     assert again.images is not None
-    assert again.images.could.sum() == 29
+    assert again.images.is_decoded.sum() == 29
     assert again.notices == first.notices
     assert is_same(read(again), plain)
 
