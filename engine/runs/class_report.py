@@ -5,7 +5,6 @@ The console reads them without loading a framework; `engine.training.class_scori
 
 from __future__ import annotations
 
-import base64
 import math
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -152,6 +151,16 @@ def read_report(run: RunDirectory) -> ClassReport | None:
     return replace(report, pictures=_read_pictures(run))
 
 
+def report_from(values: dict[str, Any]) -> ClassReport:
+    """Return a report from what `ClassReport.as_dict` returned, without checking it once more."""
+    made = {
+        "classes": tuple(ClassScore(**one) for one in values["classes"]),
+        "mistakes": tuple(Mistake(**one) for one in values["mistakes"]),
+        "others": tuple(map(report_from, values.get("others", ()))),
+    }
+    return ClassReport(**values | made)
+
+
 def _read_pictures(run: RunDirectory) -> tuple[Picture, ...]:
     """Return the pictures of mistakes; none if the file is missing or damaged, because the scores do not need it."""
     try:
@@ -162,6 +171,8 @@ def _read_pictures(run: RunDirectory) -> tuple[Picture, ...]:
 
 
 def _picture(value: Any) -> Picture:
+    import base64
+
     height, width, rgb = int(value["height"]), int(value["width"]), base64.b64decode(value["rgb"], validate=True)
     if height < 1 or width < 1 or len(rgb) != 3 * height * width:
         raise ValueError("its pixels do not fit its size")

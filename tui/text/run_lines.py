@@ -17,6 +17,7 @@ from .hosts import backend_name
 from .mirror import mirror_facts
 from .numbers import duration, input_speed, learning_rate, metric, milliseconds, plural, shape, size, time_ahead
 from .outcome import best_text, crash_of, efficiency_text, resume_command
+from .outputs import output_pairs
 from .tables import labelled
 
 if TYPE_CHECKING:
@@ -234,27 +235,6 @@ def efficiency_line(state: RunState) -> str:
 def phases_text(state: RunState) -> str:
     """Write the time spent in each phase, in the order they came."""
     return ", ".join(f"{phase} {duration(seconds)}" for phase, seconds in state.phase_s.items())
-
-
-def output_places(run: RunDirectory) -> dict[str, Path]:
-    """Return the paths of the run's outputs that exist, by name."""
-    places = {
-        "model": run.model,
-        "best model": run.checkpoints / "best.keras",
-        "weights": run.model.with_suffix(".weights.h5"),
-        "best weights": run.checkpoints / "best.weights.h5",
-        "history": run.history,
-        "summary": run.summary,
-        "class report": run.report,
-        "tensorboard": run.tensorboard,
-        "log": run.log,
-    }
-    return {name: path for name, path in places.items() if path.exists()}
-
-
-def output_pairs(run: RunDirectory) -> list[tuple[str, str]]:
-    """Return the names of the run's outputs and their paths, shortened for display."""
-    return [(name, run.place(path)) for name, path in output_places(run).items()]
 
 
 def resumed_text(event: RunResumed) -> str:
