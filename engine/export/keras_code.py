@@ -94,10 +94,8 @@ def functional_lines(model: Any, bases: dict[str, str], first: list[Any], indent
     """Yield the lines that make a functional model, called `model`.
 
     Args:
-        model: The model.
         bases: Variables of models inside it that exist already, by the model's name.
         first: Layers to apply to its input before its own.
-        indent: The indent of the lines.
 
     Raises:
         ValueError: It has a part that is not a layer of Keras.

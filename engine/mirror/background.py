@@ -35,7 +35,6 @@ class Mirror:
 
     Args:
         recorder: The run.
-        folder: Its folder at the mirror.
         patience_s: How long the end of the run waits for a mirror to which nothing can be copied.
         look_s: Seconds between two looks.
         clock: Monotonic seconds.

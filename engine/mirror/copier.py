@@ -81,7 +81,6 @@ class Copier:
     """Copies what has changed in a run's folder.
 
     Args:
-        run: The run.
         place: Its folder at the mirror.
         on_part: Called after each part of a file.
 

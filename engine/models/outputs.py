@@ -33,7 +33,6 @@ def outputs_by_name(model: Any, inputs: Any = None) -> dict[str, Any]:
     The name of a single output is empty.
 
     Args:
-        model: The model.
         inputs: A batch to try a model on whose last layers do not say what they give; None not to try it.
 
     Raises:

@@ -25,7 +25,6 @@ def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float)
     """Return how many seconds before its end a run stops training.
 
     Args:
-        budget_s: The budget.
         save_s: Seconds of the slowest save of this run; 0 before the first.
         validation_s: Seconds of its slowest validation; the scores per class take about as long.
         step_s: The longest time between two looks at the clock, such as an execution.
@@ -35,15 +34,10 @@ def margin_s(budget_s: float, save_s: float, validation_s: float, step_s: float)
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A boot of a machine or container, which ends a budget that was begun in an earlier one.
+    """A boot of a machine or container, which ends a budget that was begun in an earlier one."""
 
-    Args:
-        name: Names it; empty if unknown.
-        began: Unix time at which it began, in a notebook service with a limit; None elsewhere.
-    """
-
-    name: str = ""
-    began: float | None = None
+    name: str = ""  # names it; empty if unknown
+    began: float | None = None  # Unix time at which it began, in a notebook service with a limit; None elsewhere
 
 
 def this_session() -> Session:

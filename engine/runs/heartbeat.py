@@ -36,7 +36,6 @@ def request_stop(run: RunDirectory, reason: str) -> None:
     """Ask a run to stop after its current execution and save what it has.
 
     Args:
-        run: The run.
         reason: Who asks, and how, such as ``asked from the console``.
 
     Raises:
@@ -74,7 +73,6 @@ class Heartbeat:
     """Writes the heartbeat, flushes the journal and reads requests, once per `tick`.
 
     Args:
-        run: The run.
         journal: Its journal; flushed at every tick.
         on_stop: Called with the reason of each request to stop.
         token: Gets the other requests, and announces a stop in the journal as soon as it is requested, even while

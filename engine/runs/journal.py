@@ -74,7 +74,6 @@ def encode(event: Event, at: float) -> bytes:
     """Return one event as a journal line, with its line feed.
 
     Args:
-        event: The event.
         at: Unix time in seconds.
     """
     record = {"v": VERSION, "t": at, "type": type(event).__name__}

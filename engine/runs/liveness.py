@@ -58,40 +58,28 @@ class Liveness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """Whether a run is alive, and what its heartbeat says.
+    """Whether a run is alive, and what its heartbeat says."""
 
-    Attributes:
-        liveness: Whether something trains.
-        silent_s: Whole seconds without a heartbeat if the run does not respond, else 0.
-        is_settled: Whether more watching cannot change this answer; an old heartbeat counts as fresh until it was
-            watched for a while.
-        stop_waits: Whether the run has not read a request to stop yet.
-        waiting: Number of events that wait in the run's memory because its disk is full; None if it is not full.
-        beat_at: Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
-    """
-
-    liveness: Liveness
-    silent_s: int = 0
+    liveness: Liveness  # whether something trains
+    silent_s: int = 0  # whole seconds without a heartbeat if the run does not respond, else 0
+    # Whether more watching cannot change this answer; an old heartbeat counts as fresh until it was watched for a
+    # while.
     is_settled: bool = True
-    stop_waits: bool = False
+    stop_waits: bool = False  # whether the run has not read a request to stop yet
+    # Number of events that wait in the run's memory because its disk is full; None if it is not full.
     waiting: int | None = None
+    # Unix time of the newest heartbeat on the clock of the machine that wrote it; 0 if there is none.
     beat_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What a viewer saw of a heartbeat's modification time.
+    """What a viewer saw of a heartbeat's modification time."""
 
-    Attributes:
-        age_s: By the clocks, how old the heartbeat was when this viewer first saw it; negative if it came from the
-            future.
-        still_s: Seconds on the viewer's monotonic clock for which it has watched the heartbeat not to change.
-        has_changed: Whether the viewer has seen it change.
-    """
-
+    # By the clocks, how old the heartbeat was when this viewer first saw it; negative if it came from the future.
     age_s: float
-    still_s: float = 0.0
-    has_changed: bool = False
+    still_s: float = 0.0  # seconds on the viewer's monotonic clock for which it has watched the heartbeat not to change
+    has_changed: bool = False  # whether the viewer has seen it change
 
     @property
     def silent_s(self) -> float:
@@ -222,7 +210,6 @@ def look_once(runs: Sequence[RunDirectory], wait: Callable[[float], None] = time
     """Look at runs, and after `WATCH_S` again at those whose heartbeat is old or from the future.
 
     Args:
-        runs: The runs.
         wait: Called with the seconds before the second look.
     """
     watches = [watch_once(run) for run in runs]

@@ -47,14 +47,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Paths in a run's folder.
+    """Paths in a run's folder."""
 
-    Args:
-        path: The folder.
-        link: What keeps it up to date if it is the copy of a run on another machine.
-    """
-
-    path: Path
+    path: Path  # the folder
+    # What keeps it up to date if it is the copy of a run on another machine.
     link: Link | None = field(default=None, compare=False, repr=False)
 
     @property

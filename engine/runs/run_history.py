@@ -26,21 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """How long a run of one batch size took.
+    """How long a run of one batch size took."""
 
-    Args:
-        step_ms: Milliseconds per training step, the median over its epochs.
-        epoch_s: Seconds per epoch beyond its steps: validation, checkpoints, starting and ending.
-        rest_s: Seconds beyond its epochs: importing, loading, compiling, saving.
-        batch: Examples per replica and step.
-        day: The date of the run, such as ``2026-03-01``.
-    """
-
-    step_ms: float
-    epoch_s: float
-    rest_s: float
-    batch: int
-    day: str
+    step_ms: float  # milliseconds per training step, the median over its epochs
+    epoch_s: float  # seconds per epoch beyond its steps: validation, checkpoints, starting and ending
+    rest_s: float  # seconds beyond its epochs: importing, loading, compiling, saving
+    batch: int  # examples per replica and step
+    day: str  # the date of the run, such as ``2026-03-01``
 
     def seconds(self, epochs: int, steps_per_epoch: int, batch: int) -> float:
         """Return how long a run takes at this pace; with another batch, at the same number of examples a second.
@@ -70,7 +62,6 @@ class Stopwatch:
 
     Args:
         config: Its configuration.
-        backend: Keras's backend.
         devices: What it trains on, as `engine.planning.plan.devices_of` names it.
     """
 
@@ -107,7 +98,6 @@ def past_run_like(config: RunConfig, backend: str, devices: str) -> PastRun | No
 
     Args:
         config: The configuration.
-        backend: Keras's backend.
         devices: What it will train on.
     """
     known = (_PACES.get(_key(config, backend, devices)) or {}).values()

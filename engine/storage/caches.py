@@ -40,7 +40,6 @@ def make_room(files: list[Path], most_bytes: int, size: int = 0) -> None:
     """Remove the least recently used files until one more fits.
 
     Args:
-        files: The files.
         most_bytes: How much they may take together.
         size: The size of the one more.
     """

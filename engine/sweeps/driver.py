@@ -52,7 +52,6 @@ class Grid:
     """Gives every combination that is not done, each once; one to be retried, again.
 
     Args:
-        sweep: The sweep.
         cells: Its combinations.
     """
 

@@ -81,13 +81,9 @@ class SweepRunningError(ConsoleError):
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """A sweep.
+    """A sweep."""
 
-    Args:
-        path: Its folder.
-    """
-
-    path: Path
+    path: Path  # its folder
 
     @property
     def name(self) -> str:

@@ -68,7 +68,6 @@ class Trials:
     """Gives the runs of a search, one after another, and tells Optuna how they end.
 
     Args:
-        sweep: The sweep.
         definition: What it is.
         axes: What it changes.
     """

@@ -143,7 +143,6 @@ def _count_classes(model: Any, output: ClassOutput, label: Any, known: int) -> i
     """Return the number of classes; None if labels and outputs are not one class per example.
 
     Args:
-        model: The model.
         output: One of its outputs.
         label: The specification of its labels.
         known: Classes by the dataset; 0 if unknown.

@@ -29,7 +29,6 @@ class OwnCallbacks(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is 
 
     Args:
         recorder: The run.
-        callbacks: The callbacks.
         saved: Their states in the checkpoint that is resumed; None if the run begins.
     """
 

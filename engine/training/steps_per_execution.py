@@ -26,15 +26,10 @@ _LARGEST_STATE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The chosen number of steps per execution.
+    """The chosen number of steps per execution."""
 
-    Args:
-        steps: Steps per execution.
-        reason: Why, in one sentence.
-    """
-
-    steps: int
-    reason: str
+    steps: int  # steps per execution
+    reason: str  # why, in one sentence
 
 
 def steps_for(step_s: float, steps_per_epoch: int) -> Execution:
@@ -75,7 +70,6 @@ def choose_execution(
         replicas: Copies of the model.
         steps_per_epoch: Steps per epoch.
         batches: Makes an endless dataset of training batches to time with.
-        backend: Keras's backend.
     """
     if replicas > 1 and backend == TENSORFLOW:
         # Keras 3 fails with "must feed a value for placeholder" for more than one (keras#19246).

@@ -84,7 +84,6 @@ def train_and_report(
     Args:
         run: A prepared run directory.
         config: What to train.
-        journal: Its journal.
         stop_token: How the run is asked to stop.
         source: What trains.
         resumes: The name of the checkpoint with which the run goes on; empty if it has none, None for a new run.
@@ -456,7 +455,6 @@ def _compile(
 
     Args:
         recorder: The run.
-        model: The model.
         config: The configuration of the phase.
         accelerator: Where it trains.
         data: Its input.

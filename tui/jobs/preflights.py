@@ -49,23 +49,14 @@ _CODES = {Outcome.DOES_NOT_COMPILE: 3, Outcome.DOES_NOT_FIT: 4, Outcome.UNKNOWN:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices to judge: every combination of TPU, batch and precision.
+    """The choices to judge: every combination of TPU, batch and precision."""
 
-    Args:
-        tpus: Names of TPUs.
-        batches: Examples per step and replica.
-        precisions: Keras's dtype policies.
-        search: Whether to look for the largest batch that fits.
-        use_cache: Whether to reuse the results of earlier compilations.
-        limit: Seconds for all choices together; None for the default.
-    """
-
-    tpus: tuple[str, ...]
-    batches: tuple[int, ...]
-    precisions: tuple[str, ...]
-    search: bool = False
-    use_cache: bool = True
-    limit: float | None = None
+    tpus: tuple[str, ...]  # names of TPUs
+    batches: tuple[int, ...]  # examples per step and replica
+    precisions: tuple[str, ...]  # Keras's dtype policies
+    search: bool = False  # whether to look for the largest batch that fits
+    use_cache: bool = True  # whether to reuse the results of earlier compilations
+    limit: float | None = None  # seconds for all choices together; None for the default
 
     @property
     def limit_s(self) -> float:
@@ -100,7 +91,6 @@ def known_tpus(texts: Iterable[str], key: str) -> tuple[str, ...]:
     """Return the TPUs named in comma-separated texts, without duplicates.
 
     Args:
-        texts: The texts.
         key: Where they come from, for the error.
 
     Raises:
@@ -131,7 +121,6 @@ def remembered(config: RunConfig, choices: Choices) -> dict[str, Any] | None:
 
     Args:
         config: The configuration to judge.
-        choices: The choices.
     """
     if not choices.use_cache:
         return None

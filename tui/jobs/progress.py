@@ -33,19 +33,12 @@ _CLEAR = "\r\x1b[K"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The progress of one part of a job.
+    """The progress of one part of a job."""
 
-    Args:
-        what: The activity, such as ``reading images``.
-        done: The amount done.
-        total: The total amount; None if unknown.
-        unit: The unit in the plural; ``seconds`` if there is nothing to count except time.
-    """
-
-    what: str
-    done: int
-    total: int | None
-    unit: str
+    what: str  # the activity, such as ``reading images``
+    done: int  # the amount done
+    total: int | None  # the total amount; None if unknown
+    unit: str  # the unit in the plural; ``seconds`` if there is nothing to count except time
 
     @property
     def only_takes_time(self) -> bool:
@@ -148,7 +141,6 @@ def running_text(step: Step, seconds: float, began_with: int, *, bar: bool) -> s
     """Return a step's progress, rate and remaining time as text.
 
     Args:
-        step: The step.
         seconds: Seconds since it began.
         began_with: The amount that was already done when it began; the rate does not count it.
         bar: Whether to draw a bar.

@@ -26,15 +26,10 @@ _LIFE_S = 60.0
 
 @dataclass(slots=True)
 class HostedRun:
-    """A run that trains in a separate process and outlives the console.
-
-    Attributes:
-        run: The run.
-        process: The process, kept to notice its end and to leave no zombie.
-    """
+    """A run that trains in a separate process and outlives the console."""
 
     run: RunDirectory
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes]  # the process, kept to notice its end and to leave no zombie
     needs_console = False
 
     def tend(self) -> bool:
@@ -48,20 +43,13 @@ class HostedRun:
 
 @dataclass(slots=True)
 class InProcessRun:
-    """A run that trains in a thread of the console and ends with it.
-
-    Attributes:
-        run: The run.
-        engine: The thread that trains.
-        heartbeat: The thread that writes the heartbeat and reads requests.
-        journal: The run's journal.
-        umask: The process's previous umask; while the run trains, TensorFlow's files are private to the user as well.
-    """
+    """A run that trains in a thread of the console and ends with it."""
 
     run: RunDirectory
-    engine: EngineThread
-    heartbeat: HeartbeatThread
+    engine: EngineThread  # the thread that trains
+    heartbeat: HeartbeatThread  # the thread that writes the heartbeat and reads requests
     journal: JournalWriter
+    # The process's previous umask; while the run trains, TensorFlow's files are private to the user as well.
     umask: int | None = None
     needs_console = True
 

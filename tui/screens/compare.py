@@ -104,7 +104,6 @@ class CompareScreen(ChartedScreen):
     """Compares runs; enter opens the one under the cursor.
 
     Args:
-        runs: The runs.
         metric: The metric to judge them by; empty for one that they share.
         marker: What charts are drawn with.
     """

@@ -33,8 +33,6 @@ def details_dialog(
     """Make the dialog with the details of a run.
 
     Args:
-        run: The run.
-        state: Its state.
         notices: The notices, the most urgent first.
         settings: The settings, those that differ from the preset first.
         width: Columns of the terminal.

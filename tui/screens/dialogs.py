@@ -90,7 +90,6 @@ class TextDialog(ModalScreen[None]):
 
     Args:
         title: What it is about.
-        text: The text.
         kind: ``info``, ``error`` or ``help``.
     """
 

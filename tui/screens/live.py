@@ -90,11 +90,7 @@ class LiveScreen(SteeredScreen):
             return isinstance(message, LiveScreen.Updated)
 
     class MarkerChosen(Message):
-        """The user chose a marker.
-
-        Args:
-            marker: The marker.
-        """
+        """The user chose a marker."""
 
         def __init__(self, marker: Marker) -> None:
             super().__init__()

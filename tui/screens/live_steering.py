@@ -34,7 +34,6 @@ class SteeredScreen(PanedScreen):
     """Writes requests to a run, and reports its answers.
 
     Args:
-        run: The run.
         latest: The watcher's latest update.
         marker: What charts are drawn with.
     """

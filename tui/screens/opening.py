@@ -84,11 +84,7 @@ class OpeningScreen(Screen[None]):
 
 
 class OpeningRun(OpeningScreen):
-    """The first picture of a run, of several that are compared, or of a sweep.
-
-    Args:
-        names: Their names.
-    """
+    """The first picture of a run, of several that are compared, or of a sweep."""
 
     def __init__(self, *names: str) -> None:
         super().__init__()

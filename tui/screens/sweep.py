@@ -92,11 +92,7 @@ class SweepTable(FittingTable):
 
 
 class SweepScreen(Screen[None]):
-    """Watches a sweep; enter opens the run under the cursor.
-
-    Args:
-        sweep: The sweep.
-    """
+    """Watches a sweep; enter opens the run under the cursor."""
 
     CSS = """
     SweepScreen {

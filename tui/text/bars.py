@@ -18,17 +18,11 @@ _EIGHTHS = "▏▎▍▌▋▊▉█"
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar.
+    """One bar."""
 
-    Args:
-        label: What the bar shows.
-        value: Its length, not negative.
-        figures: The texts in the columns beside the label.
-    """
-
-    label: str
-    value: float
-    figures: tuple[str, ...]
+    label: str  # what the bar shows
+    value: float  # its length, not negative
+    figures: tuple[str, ...]  # the texts in the columns beside the label
 
 
 def bar_chart(bars: Sequence[Bar], headings: Sequence[str], width: int) -> list[str]:

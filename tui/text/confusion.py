@@ -77,7 +77,6 @@ def score_lines(report: ClassReport, width: int | None) -> list[str]:
     """Lay out one row per class; if there are many classes, only the worst.
 
     Args:
-        report: The report.
         width: Cells available; None for no limit.
     """
     scores = ordered(report)
@@ -105,21 +104,13 @@ def mistake_text(mistake: Mistake) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MatrixLayout:
-    """The layout of a confusion matrix.
+    """The layout of a confusion matrix."""
 
-    Args:
-        report: The class report to show.
-        label: Width of a row's name in cells.
-        cell: Width of a column in cells, including the gap before it.
-        is_numbered: Whether column headings are class numbers instead of names.
-        is_share: Whether cells show percent of their row instead of counts.
-    """
-
-    report: ClassReport
-    label: int
-    cell: int
-    is_numbered: bool
-    is_share: bool = False
+    report: ClassReport  # the class report to show
+    label: int  # width of a row's name in cells
+    cell: int  # width of a column in cells, including the gap before it
+    is_numbered: bool  # whether column headings are class numbers instead of names
+    is_share: bool = False  # whether cells show percent of their row instead of counts
 
     @property
     def width(self) -> int:
@@ -154,7 +145,6 @@ def fitting_layout(report: ClassReport, width: int | None) -> MatrixLayout | Non
     """Choose the most detailed layout that fits the width; None if none fits.
 
     Args:
-        report: The report.
         width: Cells available; None for no limit.
     """
     number = len(str(len(report.classes) - 1))

@@ -23,7 +23,6 @@ def farewell_to(run: RunDirectory, snapshot: Snapshot) -> str:
     """Return one or two lines about the run that was open when the console closed.
 
     Args:
-        run: The run.
         snapshot: Its last snapshot.
     """
     # Imported here because the app imports `goes_on` before its first frame.

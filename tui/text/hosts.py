@@ -35,25 +35,15 @@ _NOT_YET, _NEVER = "no data yet", "not recorded in this run"
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One host of a run, and the speed of its replicas.
+    """One host of a run, and the speed of its replicas."""
 
-    Args:
-        process: Its number, from 0.
-        name: Name of the machine.
-        replicas: The replicas it drives.
-        images_per_s: Examples per second of all its replicas over the last seconds, or None.
-        why_not: Why `images_per_s` is missing; empty if it is not.
-        behind: The share by which it is below the median of the hosts; 0 if that is too small to mark.
-        lost: The event that reported it lost, or None.
-    """
-
-    process: int
-    name: str
-    replicas: tuple[Replica, ...]
-    images_per_s: float | None
-    why_not: str = ""
-    behind: float = 0.0
-    lost: HostLost | None = None
+    process: int  # its number, from 0
+    name: str  # name of the machine
+    replicas: tuple[Replica, ...]  # the replicas it drives
+    images_per_s: float | None  # examples per second of all its replicas over the last seconds, or None
+    why_not: str = ""  # why `images_per_s` is missing; empty if it is not
+    behind: float = 0.0  # the share by which it is below the median of the hosts; 0 if that is too small to mark
+    lost: HostLost | None = None  # the event that reported it lost, or None
 
     @property
     def images_a_replica(self) -> float | None:

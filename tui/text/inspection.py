@@ -41,7 +41,6 @@ class Page:
 
         Args:
             dataset: Name of the dataset.
-            options: Its options.
             found: The result of the job `inspect`.
         """
         parts = [

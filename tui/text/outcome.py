@@ -25,34 +25,21 @@ _LOG_LINES = 4
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The end of a run.
+    """The end of a run."""
 
-    Attributes:
-        kind: ``good``, ``stopped`` or ``bad``.
-        headline: What happened, in one sentence.
-        facts: Pairs of a label and a text.
-        log: The last lines of the log, if they are the best clue.
-    """
-
-    kind: Literal["good", "stopped", "bad"]
-    headline: str
-    facts: tuple[tuple[str, str], ...] = ()
-    log: tuple[str, ...] = ()
+    kind: Literal["good", "stopped", "bad"]  # ``good``, ``stopped`` or ``bad``
+    headline: str  # what happened, in one sentence
+    facts: tuple[tuple[str, str], ...] = ()  # pairs of a label and a text
+    log: tuple[str, ...] = ()  # the last lines of the log, if they are the best clue
 
 
 @dataclass(frozen=True, slots=True)
 class Crash:
-    """Why a training process ended without a last event.
+    """Why a training process ended without a last event."""
 
-    Attributes:
-        what: What happened.
-        why: The likely cause; may be empty.
-        remedy: What to do next.
-    """
-
-    what: str
-    why: str
-    remedy: str
+    what: str  # what happened
+    why: str  # the likely cause; may be empty
+    remedy: str  # what to do next
 
 
 def resume_command(run: RunDirectory) -> str:
@@ -71,7 +58,6 @@ def crash_of(run: RunDirectory, waiting: int | None) -> Crash:
     """Explain the crash of a run.
 
     Args:
-        run: The run.
         waiting: Events that could not be written because the disk was full; None if it was not.
     """
     if waiting is not None:

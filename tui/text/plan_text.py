@@ -30,19 +30,12 @@ _NARROW = 32  # columns; below this, a text wraps under its lead instead of besi
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A lead and a text that wraps beside it.
+    """A lead and a text that wraps beside it."""
 
-    Args:
-        lead: The text at the left of the first line.
-        text: The text that wraps.
-        lead_style: Style of the lead.
-        text_style: Style of the text.
-    """
-
-    lead: str
-    text: str
-    lead_style: str = "$foreground 60%"
-    text_style: str = ""
+    lead: str  # the text at the left of the first line
+    text: str  # the text that wraps
+    lead_style: str = "$foreground 60%"  # style of the lead
+    text_style: str = ""  # style of the text
 
 
 def figures(plan: Plan, config: RunConfig) -> list[Entry]:
@@ -82,7 +75,6 @@ def laid_out(entries: Iterable[Entry], width: int) -> Content:
     """Wrap entries to a width, with each text indented beside its lead.
 
     Args:
-        entries: The entries.
         width: Columns.
     """
     lines: list[Content] = []

@@ -137,7 +137,6 @@ def epoch_line(event: EpochEnded, fit: FitStarted | None, *, is_best: bool, wait
     """Describe an ended epoch; its time does not include compilation.
 
     Args:
-        event: The epoch.
         fit: The event that began training; None if there was none.
         is_best: Whether it is the best so far.
         waited_percent: Percentage of its time spent waiting for input; None if it was not measured.
@@ -300,7 +299,6 @@ def crashed_lines(run: RunDirectory, log: tuple[str, ...]) -> list[str]:
     """Say that the training process ended without a last event, and show the end of its log.
 
     Args:
-        run: The run.
         log: The last lines of its log.
     """
     waiting = watch_once(run).look().waiting

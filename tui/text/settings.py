@@ -9,17 +9,11 @@ if TYPE_CHECKING:
 
 
 class Setting(NamedTuple):
-    """One setting.
+    """One setting."""
 
-    Args:
-        key: Its key, such as ``optimizer.learning_rate``.
-        value: Its value as text.
-        preset: The preset's value as text; None if that is the same or unknown.
-    """
-
-    key: str
-    value: str
-    preset: str | None = None
+    key: str  # its key, such as ``optimizer.learning_rate``
+    value: str  # its value as text
+    preset: str | None = None  # the preset's value as text; None if that is the same or unknown
 
     @property
     def text(self) -> str:

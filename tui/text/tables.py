@@ -14,19 +14,12 @@ _NAME_CELLS = 13
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column.
+    """One column."""
 
-    Args:
-        title: Its heading.
-        importance: If there is too little room, the most important columns are kept.
-        right: Whether its values are aligned to the right.
-        width: Its width in cells, if that is fixed.
-    """
-
-    title: str
-    importance: int
-    right: bool = False
-    width: int = 0
+    title: str  # its heading
+    importance: int  # if there is too little room, the most important columns are kept
+    right: bool = False  # whether its values are aligned to the right
+    width: int = 0  # its width in cells, if that is fixed
 
     def cell(self, text: str) -> str:
         """Pad a text or cut it off to the column's width."""

@@ -75,7 +75,6 @@ def detail_lines(config: RunConfig, verdict: Verdict, name: str, width: int, uni
 
     Args:
         config: The configuration that was judged.
-        verdict: The verdict.
         name: The argument of `tpu-console inspect` that measures the input.
         width: Cells of a line.
         unit: The word for an example, such as ``image``.
@@ -92,7 +91,6 @@ def advice_lines(advice: Sequence[Finding], width: int | None) -> list[str]:
     """Write the advice on a configuration that needs no compiler.
 
     Args:
-        advice: The advice.
         width: Width of a line in cells; None in a pipe.
     """
     return [line for finding in advice for line in _finding(finding, "", width or _PIPE_CELLS)]
@@ -103,7 +101,6 @@ def feeding_lines(config: RunConfig, verdicts: Sequence[Verdict], name: str, wid
 
     Args:
         config: The configuration of the pipeline.
-        verdicts: The verdicts.
         name: The argument of `tpu-console inspect` that measures it.
         width: Width of a line in cells; None in a pipe.
     """
@@ -131,7 +128,6 @@ def likely_lines(config: RunConfig, verdicts: Sequence[Verdict], width: int | No
 
     Args:
         config: The configuration that was judged.
-        verdicts: The verdicts.
         width: Width of a line in cells; None in a pipe.
     """
     lines = []
@@ -146,8 +142,6 @@ def wrapped(name: str, text: str, room: int) -> list[str]:
     """Write a text that begins with a name, wrapped with a hanging indent.
 
     Args:
-        name: The name.
-        text: The text.
         room: Width of a line in cells.
     """
     first, *others = textwrap.wrap(text, max(20, room - _INDENT), break_on_hyphens=False) or [""]

@@ -34,7 +34,6 @@ class ChartPane(MetricChart, can_focus=True):
 
     Args:
         number: How many charts were made before it.
-        title: The chart's title.
     """
 
     def __init__(self, number: int, title: str) -> None:

@@ -23,15 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EpochColumn(Column):
-    """One column of the table.
+    """One column of the table."""
 
-    Attributes:
-        value: Returns the text for an ended epoch.
-        heading: The lines of its name.
-    """
-
-    value: Callable[[EpochEnded], str] = field(kw_only=True)
-    heading: tuple[str, ...] = field(kw_only=True)
+    value: Callable[[EpochEnded], str] = field(kw_only=True)  # returns the text for an ended epoch
+    heading: tuple[str, ...] = field(kw_only=True)  # the lines of its name
 
 
 _GAP = 1

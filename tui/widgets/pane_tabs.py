@@ -19,7 +19,6 @@ class PaneTabs(Widget):
     """A row of pane names; the visible pane's name is reversed.
 
     Args:
-        names: The panes.
         first_number: The key that zooms the first of them; the others follow.
     """
 

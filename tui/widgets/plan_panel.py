@@ -62,7 +62,6 @@ class PlanPanel(VerticalScroll):
         """Show a plan.
 
         Args:
-            plan: The plan.
             config: The configuration it was made from.
             command: The command that runs it.
         """

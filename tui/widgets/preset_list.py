@@ -31,13 +31,9 @@ class PresetList(OptionList):
 
     @dataclass
     class Chosen(Message):
-        """Another entry is highlighted.
+        """Another entry is highlighted."""
 
-        Args:
-            entry: A preset, or the errors of a file that is not a valid preset.
-        """
-
-        entry: Preset | ConfigError
+        entry: Preset | ConfigError  # a preset, or the errors of a file that is not a valid preset
 
     @dataclass
     class Confirmed(Message):

@@ -30,7 +30,6 @@ class RowsPane(ScrollView, can_focus=True):
     A subclass defines its rows and calls `rows_changed`. Text is drawn as plain text, never as markup.
 
     Args:
-        title: The pane's title.
         pane_id: The widget's id.
     """
 
