@@ -59,11 +59,7 @@ class Preset:
 
 
 def load_preset(path: Path) -> Preset:
-    """Read one preset file.
-
-    Raises:
-        ConfigError: With all problems of the file.
-    """
+    """Read one preset file; raise `ConfigError` with all problems of the file."""
     name = name_of(path)
     values = read_toml(path)
     described = values.pop("preset", {"title": name})
@@ -101,11 +97,7 @@ def all_presets(extra: Sequence[Path] = ()) -> tuple[list[Preset], list[ConfigEr
 
 
 def find_preset(name: str, extra: Sequence[Path] = ()) -> Preset:
-    """Read the preset with a name.
-
-    Raises:
-        ConfigError: There is no such preset, or its file has problems.
-    """
+    """Read the preset with a name; raise `ConfigError` if there is no such preset, or its file has problems."""
     files = preset_files(extra)
     if name not in files:
         raise ConfigError([Problem("", f"There is no preset '{name}'; {did_you_mean(name, files)}")])

@@ -35,10 +35,6 @@ def budget_seconds(budget: str, *, on_tpu: bool = False) -> int | None:
 
 
 def checked_budget(budget: str) -> str:
-    """Return a budget as it is.
-
-    Raises:
-        ValueError: It is not a budget.
-    """
+    """Return a budget as it is; raise `ValueError` if it is not a budget."""
     budget_seconds(budget)
     return budget

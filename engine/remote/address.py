@@ -75,11 +75,7 @@ class Address:
 
 
 def parse_address(text: str) -> Address:
-    """Read an address.
-
-    Raises:
-        RunNotFoundError: It is none.
-    """
+    """Read an address; raise `RunNotFoundError` if it is none."""
     found = _ADDRESS.fullmatch(text)
     if found is None:
         raise RunNotFoundError(

@@ -139,11 +139,7 @@ class Sftp:
         return found
 
     def read(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """Yield a part of a file, or as much of it as there is.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
+        """Yield a part of a file, or as much of it as there is; raise `OSError` if it cannot be opened."""
         handle = self._open(_OPEN, _text(path) + struct.pack(">II", _READING, 0))
         is_over = False
         while start < end and not is_over:

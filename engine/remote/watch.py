@@ -48,11 +48,7 @@ _CLOCK_S = 3.0  # a smaller difference of clocks cannot be told from the time th
 
 
 def find_there(sftp: Sftp, address: Address) -> str:
-    """Return the folder of a run there.
-
-    Raises:
-        RunNotFoundError: There is no such run.
-    """
+    """Return the folder of a run there; raise `RunNotFoundError` if there is no such run."""
     wanted, folder = address.run, RUNS
     if "/" in wanted:
         folder, wanted = wanted.removeprefix("~/"), ""

@@ -51,11 +51,7 @@ def request_stop(run: RunDirectory, reason: str) -> None:
 
 
 def write_heartbeat(run: RunDirectory, pid: int) -> None:
-    """Write which process trains a run.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write which process trains a run; raise `OSError` if it cannot be written."""
     write_whole(run.heartbeat, _beat(pid, None))
 
 

@@ -173,15 +173,12 @@ class RunDirectory:
 
 
 def create_run(label: str, folder: Path | None = None, now: datetime | None = None) -> RunDirectory:
-    """Create a new, empty run directory with a unique name.
+    """Create a new, empty run directory with a unique name; raise `ConsoleError` if the folder cannot be written.
 
     Args:
         label: The preset's name; it becomes part of the folder's name.
         folder: The folder of all runs; the user's by default.
         now: Local time; the current time by default.
-
-    Raises:
-        ConsoleError: The folder cannot be written.
     """
     folder = folder or runs_folder()
     moment = now or datetime.now().astimezone()

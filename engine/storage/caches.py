@@ -27,11 +27,7 @@ def cache_files(name: str) -> list[Path]:
 
 
 def clear_cache(name: str) -> None:
-    """Remove the files of a cache.
-
-    Raises:
-        OSError: One cannot be removed.
-    """
+    """Remove the files of a cache; raise `OSError` if one cannot be removed."""
     for path in cache_files(name):
         path.unlink(missing_ok=True)
 

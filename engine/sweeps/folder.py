@@ -101,11 +101,7 @@ class Sweep:
         return self.path / "control" / "preflight"
 
     def read(self) -> Definition:
-        """Read what it is.
-
-        Raises:
-            ConsoleError: That cannot be read.
-        """
+        """Read what it is; raise `ConsoleError` if that cannot be read."""
         file = self.path / "sweep.toml"
         try:
             return Definition.model_validate(read_toml(file))
@@ -201,11 +197,7 @@ def _locked(file: Path, wait_s: float, error: ConsoleError) -> int:
 
 
 def create_sweep(definition: Definition) -> Sweep:
-    """Create the folder of a sweep.
-
-    Raises:
-        ConsoleError: It cannot be written.
-    """
+    """Create the folder of a sweep; raise `ConsoleError` if it cannot be written."""
     stem = f"{datetime.now().astimezone():%Y%m%d-%H%M%S}-{definition.config.name}"
     try:
         make_private_folder(sweeps_folder())

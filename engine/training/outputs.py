@@ -227,11 +227,7 @@ def history_csv(epochs: Sequence[EpochEnded]) -> str:
 
 
 def write_outputs(run: RunDirectory, epochs: Sequence[EpochEnded], summary: Mapping[str, Any]) -> None:
-    """Write ``history.csv`` and ``summary.json``.
-
-    Raises:
-        ConsoleError: They cannot be written.
-    """
+    """Write ``history.csv`` and ``summary.json``; raise `ConsoleError` if they cannot be written."""
     try:
         write_whole(run.history, history_csv(epochs))
         write_whole(run.summary, json.dumps(spelled_out(summary), indent=2) + "\n")

@@ -153,13 +153,10 @@ def log_file(name: str) -> Path:
 
 
 def start_job(name: str, options: Mapping[str, Any], log: Path) -> subprocess.Popen[bytes]:
-    """Start the job's process.
+    """Start the job's process; raise `ConsoleError` if it cannot be started.
 
     It has its own session, so that the terminal's Ctrl-C reaches it only through this process. The `-P` keeps the
     current folder off the front of the import path, so that a user's ``engine`` folder does not shadow ours.
-
-    Raises:
-        ConsoleError: It cannot be started.
     """
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": os.environ.get("TF_CPP_MIN_LOG_LEVEL", "1")}
     try:
